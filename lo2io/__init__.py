@@ -1,0 +1,1 @@
+"""System-wide I/O tracing with perf events, written as OTF2."""

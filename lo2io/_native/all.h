@@ -1,0 +1,9 @@
+/* What every native file includes first. */
+#ifndef LO2IO_ALL_H
+#define LO2IO_ALL_H
+#include <stddef.h>
+#include <stdint.h>
+#include "lo2io.h"
+#include "facts.h"
+#include "otf2_events.h"
+#endif

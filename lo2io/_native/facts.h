@@ -1,0 +1,28 @@
+/*
+ * Facts: what /proc said, as records in the framing of perf (u32 type, u16 misc, u16 size),
+ * so that they merge into the stream of samples by time. Written by lo2io/spool/facts.py.
+ * Little-endian, 8-byte aligned, strings padded with zero bytes. Times are CLOCK_MONOTONIC.
+ */
+enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02 };
+enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
+       LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from its first exec on */
+
+typedef struct {            /* a thread as it was somewhen in [begin_time_ns, time_ns] */
+    uint64_t time_ns;       /* when the look was over: the record's place in the order */
+    uint64_t begin_time_ns;
+    uint32_t pid, tid, ppid, flags;
+    char comm[16];
+} lo2_fact_task;
+
+typedef struct {            /* a file descriptor as it was somewhen in [begin_time_ns, time_ns] */
+    uint64_t time_ns;
+    uint64_t begin_time_ns;
+    uint64_t device, inode; /* st_dev, st_ino */
+    int64_t position;       /* INT64_MIN unknown */
+    uint32_t pid;
+    int32_t fd;
+    uint32_t open_flags;    /* O_*, with O_CLOEXEC; UINT32_MAX unknown */
+    uint32_t mode;          /* st_mode */
+    uint32_t mount;         /* mount id; UINT32_MAX unknown */
+    uint32_t path_length;   /* bytes that follow; then zero bytes to a multiple of 8 */
+} lo2_fact_fd;

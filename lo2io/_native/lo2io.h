@@ -1,0 +1,296 @@
+/*
+ * The contract between Python and the native stages.
+ *
+ * cffi reads this file (see build.py), so it holds plain declarations only.
+ * Python derives its NumPy columns from the lo2_*_columns structs: a column is
+ * added here and nowhere else.
+ *
+ * Times are int64 nanoseconds on the spool's clock. INT64_MIN is "unknown" in
+ * int64 columns, UINT32_MAX in uint32 references; unknown is never guessed.
+ */
+
+/* ---- what a sample means: compiled from tracepoints/*.toml and the kernel's format files ---- */
+
+enum lo2_role {
+    LO2_ROLE_IGNORED = 0,
+    LO2_ROLE_ENTER = 1,
+    LO2_ROLE_EXIT = 2,
+    LO2_ROLE_RQ_INSERT = 3,
+    LO2_ROLE_RQ_ISSUE = 4,
+    LO2_ROLE_RQ_COMPLETE = 5,
+    LO2_ROLE_RQ_REQUEUE = 6,
+    LO2_ROLE_RQ_MERGE = 7,       /* a queued request was absorbed by the one that ends where it starts */
+    LO2_ROLE_BIO_FRONTMERGE = 8  /* a queued request grew at its front: its key moves */
+};
+
+enum lo2_call_kind {
+    LO2_CALL_META = 0,        /* region only; fd, if any, names the handle */
+    LO2_CALL_OPEN = 1,        /* returns a new fd on a new open file description */
+    LO2_CALL_CLOSE = 2,
+    LO2_CALL_CLOSE_RANGE = 3, /* fd..fd2, flags */
+    LO2_CALL_READ = 4,
+    LO2_CALL_WRITE = 5,
+    LO2_CALL_SEEK = 6,        /* offset, flags = whence */
+    LO2_CALL_SYNC = 7,        /* fsync and kin; without fd: the whole system */
+    LO2_CALL_DUP = 8,
+    LO2_CALL_DUP_TO = 9,      /* fd -> fd2, fd2 closed silently; flags (dup3) */
+    LO2_CALL_FCNTL = 10,      /* flags = cmd, count = arg */
+    LO2_CALL_COPY = 11,       /* read on fd, write on fd2 */
+    LO2_CALL_CLONE = 12,      /* flags: CLONE_FILES shares the fd table */
+    LO2_CALL_UNSHARE = 13,
+    LO2_CALL_IOCTL = 14       /* flags = cmd (FIOCLEX, FIONCLEX move the close-on-exec bit) */
+};
+
+enum lo2_returns {
+    LO2_RETURNS_ZERO = 0,
+    LO2_RETURNS_BYTES = 1,
+    LO2_RETURNS_FD = 2,
+    LO2_RETURNS_OFFSET = 3,
+    LO2_RETURNS_COUNT = 4,
+    LO2_RETURNS_VALUE = 5
+};
+
+enum lo2_field_id {
+    /* system calls */
+    LO2_FIELD_FD = 0,
+    LO2_FIELD_FD2 = 1,
+    LO2_FIELD_COUNT = 2,
+    LO2_FIELD_OFFSET = 3,
+    LO2_FIELD_FLAGS = 4,
+    LO2_FIELD_PATH = 5,   /* __data_loc string, kernels that have one */
+    LO2_FIELD_RET = 6,
+    /* block */
+    LO2_FIELD_DEV = 0,
+    LO2_FIELD_SECTOR = 1,
+    LO2_FIELD_NR_SECTOR = 2,
+    LO2_FIELD_BYTES = 3,
+    LO2_FIELD_RWBS = 4,
+    LO2_FIELD_ERROR = 5,
+    LO2_NR_FIELDS = 7
+};
+
+typedef struct {
+    uint16_t offset; /* bytes from the start of the raw data */
+    uint8_t size;    /* bytes; 0: the kernel or the call has no such field */
+    uint8_t is_signed;
+} lo2_field;
+
+typedef struct {
+    uint32_t event;  /* index of the event in the spool's list, for the counters */
+    uint16_t role;   /* enum lo2_role */
+    uint16_t call;   /* index into the calls, for ENTER and EXIT */
+    lo2_field fields[7];
+} lo2_event;
+
+typedef struct {
+    uint8_t kind;        /* enum lo2_call_kind */
+    uint8_t returns;     /* enum lo2_returns */
+    uint8_t vectored;    /* the count is a number of iovecs: requested bytes are unknown */
+    uint8_t has_flags;   /* the call's FLAGS are open(2) flags (kind OPEN) */
+    int32_t fixed_flags; /* open(2) flags of calls that have none (creat); else -1 */
+} lo2_call;
+
+/* ---- the engine: decode, merge, pair ---- */
+
+typedef struct {
+    const char *path; /* a file of perf records, in time order but for rare inversions */
+    uint32_t cpu;     /* UINT32_MAX: the facts stream */
+} lo2_stream;
+
+typedef struct {
+    const lo2_stream *streams;
+    uint32_t nr_streams;
+    const lo2_event *events_by_type; /* indexed by common_type */
+    uint32_t nr_types;
+    uint32_t nr_events;
+    const lo2_call *calls;
+    uint32_t nr_calls;
+    uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
+    uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
+    uint8_t newest_first;   /* completions were lost: of twin requests, the newest completes */
+    uint8_t shared_clock;   /* the facts are on the spool's clock already */
+    uint8_t unused;
+    int64_t facts_base_ns;  /* spool time = time + facts_shift_ns + (time - facts_base_ns) * facts_slope */
+    int64_t facts_shift_ns;
+    double facts_slope;
+    int64_t clock_error_ns; /* margin by which a fact must lie inside a handle's life */
+    int64_t start_ns, stop_ns; /* the span in which tracepoints were enabled */
+    uint32_t recorder_pid;  /* never recorded in all_tasks mode unless 0 */
+    uint32_t buffer_bytes;  /* read buffer of one stream */
+} lo2_config;
+
+/* One row per system call. */
+typedef struct {
+    uint64_t *id;             /* unique in the trace; a copy call also owns id + 1 */
+    int64_t *begin_time_ns;
+    int64_t *end_time_ns;     /* unknown: in flight at the end, or its exit was lost */
+    uint32_t *task;           /* row of the tasks table: one instance of a thread */
+    uint32_t *pid;
+    uint32_t *tid;
+    uint16_t *call;           /* index into the calls */
+    uint8_t *status;          /* 0 completed, 1 in flight */
+    uint8_t *offset_source;   /* 0 unknown, 1 explicit, 2 followed */
+    uint8_t *first_use;       /* bit 0: first appearance of handle, bit 1: of handle2, for handles never seen opened */
+    uint8_t *closes;          /* 1: handle ended with this call */
+    uint16_t *cpu;            /* at entry */
+    uint32_t *handle;         /* the fd's; an open's or dup's source: see handle2 */
+    uint32_t *handle2;        /* dup: the new handle; copy: the written one */
+    int32_t *fd;              /* the fd argument, or the fd an open returned; -1 none */
+    uint32_t *flags;          /* open flags, whence, fcntl or ioctl command, mode ... as given; 0 none */
+    int64_t *offset_bytes;    /* file offset; for seeks the requested one */
+    int64_t *bytes_request;
+    int64_t *bytes_result;    /* unknown when the call failed or does not return bytes */
+    int64_t *result;          /* the return value as it was */
+    int16_t *error;           /* errno; 0 success */
+} lo2_operation_columns;
+
+/* What happens to handles outside the calls that name them. */
+typedef struct {
+    uint64_t *before;   /* written before the operation row with this ordinal (0-based over the whole run) */
+    int64_t *time_ns;
+    uint32_t *task;
+    uint32_t *handle;
+    uint8_t *kind;      /* 0 destroyed (close_range, dup2's target, exec), 1 first use before it */
+} lo2_handle_event_columns;
+
+/* One row per handle, when its life is known in full. */
+typedef struct {
+    uint32_t *handle;
+    uint32_t *process;
+    uint32_t *task;             /* that opened it, or first used it */
+    int32_t *fd;
+    uint8_t *origin;            /* 0 opened, 1 duplicated, 2 inherited over fork, 3 open before the trace, 4 appeared unseen */
+    uint8_t *name_source;       /* 0 unknown, 1 /proc verified, 2 the call's string field */
+    uint8_t *close_on_exec;
+    uint8_t *used;              /* some operation or handle event names it */
+    uint32_t *parent;           /* handle it was duplicated or inherited from */
+    uint32_t *description;      /* open file description: shared by duplicates */
+    uint32_t *file;             /* row of the files table */
+    uint32_t *open_flags;       /* O_*; UINT32_MAX unknown */
+    int64_t *open_time_ns;      /* unknown: before the trace or unseen */
+    int64_t *close_time_ns;     /* unknown: still open at the end */
+} lo2_handle_columns;
+
+/* One row per file, before the first handle row that refers to it. */
+typedef struct {
+    uint32_t *file;
+    uint32_t *mode;             /* st_mode; 0 unknown */
+    uint64_t *device;           /* st_dev as the kernel's stat(2) gives it */
+    uint64_t *inode;
+    uint32_t *mount;            /* mount id; UINT32_MAX unknown */
+    uint32_t *path_offset;      /* into the batch's text */
+    uint32_t *path_length;
+} lo2_file_columns;
+
+/* One row per thread instance, when it ended or at the end of the run. */
+typedef struct {
+    uint32_t *task;
+    uint32_t *process;          /* one instance of a process: pids are re-used */
+    uint32_t *pid;
+    uint32_t *tid;
+    uint32_t *ppid;
+    uint32_t *parent_process;   /* UINT32_MAX unknown or not recorded */
+    int64_t *start_time_ns;     /* unknown: before the trace */
+    int64_t *exit_time_ns;      /* unknown: alive at the end */
+    uint32_t *comm_offset;      /* into the batch's text; the last name it bore */
+    uint32_t *comm_length;
+} lo2_task_columns;
+
+/* One row per block request, at its end. */
+typedef struct {
+    uint64_t *id;               /* from the same counter as the operations' */
+    uint32_t *device;           /* kernel dev_t: major << 20 | minor */
+    uint32_t *task;             /* submitter; UINT32_MAX: no recorded thread (system mode: kernel) */
+    uint32_t *tid;              /* submitter as the kernel named it */
+    int64_t *insert_time_ns;    /* unknown: bypassed the scheduler */
+    int64_t *issue_time_ns;     /* the last one */
+    int64_t *complete_time_ns;
+    uint64_t *sector;           /* 512 B units, as issued */
+    int64_t *bytes_request;     /* at its begin */
+    int64_t *bytes_issued;      /* after merging; unknown: never issued */
+    int64_t *bytes_result;      /* sum of completions */
+    int32_t *error;             /* errno; 0 success */
+    uint8_t *operation;         /* enum lo2_rq_op */
+    uint8_t *status;            /* 0 completed, 1 in flight, 2 merged into another request */
+    uint16_t *flags;            /* enum lo2_rq_flag bits */
+    uint16_t *nr_requeues;
+    uint16_t *nr_merges;        /* queued requests this one absorbed */
+    uint16_t *nr_completions;
+} lo2_request_columns;
+
+enum lo2_rq_op { LO2_RQ_READ = 0, LO2_RQ_WRITE = 1, LO2_RQ_FLUSH = 2, LO2_RQ_DISCARD = 3, LO2_RQ_SECURE_ERASE = 4,
+                 LO2_RQ_WRITE_ZEROES = 5, LO2_RQ_ZONE = 6, LO2_RQ_OTHER = 7 };
+enum lo2_rq_flag { LO2_RQ_PREFLUSH = 1, LO2_RQ_FUA = 2, LO2_RQ_READAHEAD = 4, LO2_RQ_SYNC = 8, LO2_RQ_METADATA = 16 };
+
+/* The same requests as events in time order, for writers that need one order per device. */
+typedef struct {
+    uint64_t *id;
+    int64_t *time_ns;
+    uint32_t *device;
+    uint32_t *task;
+    uint32_t *pid;              /* submitter's; UINT32_MAX unknown */
+    uint32_t *tid;
+    uint8_t *kind;              /* 0 begin, 1 issued, 2 complete, 3 cancelled (merged into another) */
+    uint8_t *operation;
+    uint16_t *flags;
+    uint64_t *sector;
+    int64_t *bytes;             /* begin: requested; issued: issued; complete: completed in all */
+    int32_t *error;
+} lo2_request_event_columns;
+
+/* One row per gap the kernel reported. */
+typedef struct {
+    uint32_t *cpu;
+    int64_t *begin_time_ns;     /* last record before the gap */
+    int64_t *end_time_ns;       /* first record after it */
+    uint64_t *lost;
+} lo2_loss_columns;
+
+typedef struct {
+    lo2_operation_columns operations;
+    lo2_handle_event_columns handle_events;
+    lo2_handle_columns handles;
+    lo2_file_columns files;
+    lo2_task_columns tasks;
+    lo2_request_columns requests;
+    lo2_request_event_columns request_events;
+    lo2_loss_columns losses;
+    char *text;                 /* paths and names of this batch */
+    uint32_t capacity;          /* rows of each column set */
+    uint32_t text_capacity;
+    uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_tasks, nr_requests, nr_request_events, nr_losses;
+    uint32_t text_length;
+    uint64_t first_operation;   /* ordinal of row 0 over the whole run */
+} lo2_batch;
+
+/* Totals, valid at any time; final when lo2_engine_run returned 0. */
+typedef struct {
+    uint64_t nr_samples;        /* tracepoint samples read, recorded or not */
+    uint64_t nr_selected;       /* of them, of recorded tasks */
+    uint64_t nr_late;           /* out of order beyond repair: moved to the time of their predecessor */
+    uint64_t nr_reordered;      /* out of order in their ring, put right */
+    uint64_t nr_orphan_exits, nr_orphan_completions;
+    uint64_t nr_in_flight_calls, nr_in_flight_requests;
+    uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: how many, and their sum */
+    uint64_t nr_throttled;
+    uint64_t nr_undecoded;      /* samples of a type no event of the spool has */
+    uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
+    uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
+    int64_t first_time_ns, last_time_ns;
+} lo2_totals;
+
+typedef struct lo2_engine lo2_engine;
+
+/* NULL and a text in error (of error_size bytes) when a stream cannot be read or memory is short. */
+lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size);
+/* Fills the batch. 1: call again; 0: this was the last; -1: see lo2_engine_error. */
+int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
+const char *lo2_engine_error(const lo2_engine *engine);
+const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
+/* nr_events counters of samples seen on one CPU stream (index into config.streams). */
+const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
+uint64_t lo2_engine_bytes_read(const lo2_engine *engine);
+void lo2_engine_free(lo2_engine *engine);
+
+/* ---- the OTF2 event loop: batches -> OTF2_EvtWriter_* ---- */
+/* Declarations of the writer stand in otf2_events.h. */

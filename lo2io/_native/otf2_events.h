@@ -1,0 +1,1 @@
+/* The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi. */
