@@ -1,0 +1,60 @@
+"""NumPy columns over the native batch: every table and dtype is derived from ``lo2io.h``, none is repeated here."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lo2io._native._lib import ffi
+
+if TYPE_CHECKING:
+    from lo2io.model import Columns
+
+_memory: weakref.WeakKeyDictionary[Any, tuple[dict[str, Columns], Any]] = weakref.WeakKeyDictionary()
+"""What each batch points to lives as long as the batch: C memory knows no reference counts."""
+
+
+def column_dtypes(table: str) -> dict[str, np.dtype[Any]]:
+    """Columns of ``lo2_<table>_columns`` (``operation``, ``handle_event`` …) in the header's order, and their dtypes."""
+    return _dtypes(ffi.typeof(f"lo2_{table}_columns"))
+
+
+def _dtypes(struct: Any) -> dict[str, np.dtype[Any]]:
+    return {name: _dtype(field.type.item) for name, field in struct.fields}
+
+
+def _dtype(scalar: Any) -> np.dtype[Any]:
+    # cffi spells the fixed-width types uint8_t … int64_t: NumPy's names with a suffix.
+    dtype: np.dtype[Any] = np.dtype(scalar.cname.removesuffix("_t"))
+    return dtype
+
+
+def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Columns]]:
+    """Make an empty batch.
+
+    Args:
+        capacity: Rows of every table.
+        text_capacity: Bytes for paths and names.
+
+    Returns:
+        The ``lo2_batch *`` and its tables by name (``operations``, ``handle_events`` …): per column an array of
+        shape (capacity,) over the same memory. The memory lives as long as the pointer or an array is held.
+        The counts (``nr_operations`` …) are zero.
+    """
+    batch = ffi.new("lo2_batch *")
+    tables: dict[str, Columns] = {}
+    for name, field in ffi.typeof("lo2_batch").fields:
+        if field.type.kind != "struct":
+            continue
+        tables[name] = {column: np.zeros(capacity, dtype) for column, dtype in _dtypes(field.type).items()}
+        native = getattr(batch, name)
+        for column, field_of_column in field.type.fields:
+            setattr(native, column, ffi.cast(field_of_column.type, tables[name][column].ctypes.data))
+    text = ffi.new("char[]", max(text_capacity, 1))
+    batch.text = text
+    batch.capacity = capacity
+    batch.text_capacity = text_capacity
+    _memory[batch] = (tables, text)
+    return batch, tables
