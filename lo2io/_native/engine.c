@@ -1,8 +1,330 @@
-#include "all.h"
-lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size) { return NULL; }
-int lo2_engine_run(lo2_engine *engine, lo2_batch *batch) { return -1; }
-const char *lo2_engine_error(const lo2_engine *engine) { return "not built"; }
-const lo2_totals *lo2_engine_totals(const lo2_engine *engine) { return NULL; }
-const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream) { return NULL; }
-uint64_t lo2_engine_bytes_read(const lo2_engine *engine) { return 0; }
-void lo2_engine_free(lo2_engine *engine) {}
+/* The engine: merges the streams by time and hands each record to the module that knows it. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "engine.h"
+
+enum { /* include/uapi/linux/perf_event.h */
+    RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7, RECORD_SAMPLE = 9,
+    MISC_COMM_EXEC = 1 << 13,
+    SAMPLE_RAW_AT = 20 /* header, time, raw size */
+};
+
+/* ---- the heap of streams, earliest record first ---- */
+
+static int64_t head_time(const stream *s) { return s->entries[s->next].time; }
+
+static bool before(const stream *a, const stream *b)
+{
+    int64_t x = head_time(a), y = head_time(b);
+    return x != y ? x < y : a->index < b->index;
+}
+
+static void sift_down(engine *e, uint32_t at)
+{
+    stream *moving = e->heap[at];
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= e->heap_count)
+            break;
+        if (child + 1 < e->heap_count && before(e->heap[child + 1], e->heap[child]))
+            child++;
+        if (!before(e->heap[child], moving))
+            break;
+        e->heap[at] = e->heap[child];
+        at = child;
+    }
+    e->heap[at] = moving;
+}
+
+static int fail(engine *e, const char *what, const char *path)
+{
+    snprintf(e->error, sizeof e->error, "%s %s: %s", what, path, strerror(errno));
+    return -1;
+}
+
+static int start_streams(engine *e)
+{
+    for (uint32_t i = 0; i < e->config.nr_streams; i++) {
+        int have = stream_fill(&e->streams[i], &e->clock, &e->totals);
+        if (have < 0)
+            return fail(e, "reading", e->streams[i].path);
+        if (have)
+            e->heap[e->heap_count++] = &e->streams[i];
+    }
+    for (uint32_t i = e->heap_count / 2; i-- > 0;)
+        sift_down(e, i);
+    e->started = true;
+    return 0;
+}
+
+static int advance(engine *e)
+{
+    stream *s = e->heap[0];
+    s->next++;
+    int have = stream_fill(s, &e->clock, &e->totals);
+    if (have < 0)
+        return fail(e, "reading", s->path);
+    if (!have)
+        e->heap[0] = e->heap[--e->heap_count];
+    if (e->heap_count)
+        sift_down(e, 0);
+    return 0;
+}
+
+/* ---- records ---- */
+
+static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_t size, int64_t time)
+{
+    uint32_t raw_size;
+    uint16_t type;
+    int32_t tid;
+    const uint8_t *raw = record + SAMPLE_RAW_AT;
+    memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
+    e->totals.nr_samples++;
+    if (size < SAMPLE_RAW_AT || raw_size > (uint32_t)(size - SAMPLE_RAW_AT) || raw_size < 8) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    memcpy(&type, raw + e->config.type_offset, 2);
+    memcpy(&tid, raw + e->config.pid_offset, 4);
+    const lo2_event *event = type < e->config.nr_types ? &e->events[type] : NULL;
+    if (!event || event->event == NONE || raw_size < e->min_raw[type]) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
+    if (event->role == LO2_ROLE_ENTER || event->role == LO2_ROLE_EXIT) {
+        task *t = task_for_sample(e, (uint32_t)tid, time);
+        if (!t)
+            return;
+        e->totals.nr_selected += e->processes.at[t->process].recorded;
+        if (event->role == LO2_ROLE_ENTER)
+            on_enter(e, t, event, raw, (uint16_t)s->cpu, time);
+        else
+            on_exit_call(e, t, event, raw, time);
+    } else {
+        on_block(e, event, raw, (uint32_t)tid, time);
+    }
+}
+
+static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
+{
+    uint64_t lost;
+    memcpy(&lost, record + 16, 8);
+    e->totals.nr_lost_records++;
+    e->totals.nr_lost += lost;
+    uint32_t row = e->batch->nr_losses++;
+    e->batch->losses.cpu[row] = s->cpu;
+    e->batch->losses.begin_time_ns[row] = s->before_last == UNKNOWN ? e->config.start_ns : s->before_last;
+    e->batch->losses.end_time_ns[row] = time;
+    e->batch->losses.lost[row] = lost;
+}
+
+static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size, int64_t time)
+{
+    const uint8_t *body = record + 8;
+    if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
+        on_task_fact(e, time, (const lo2_fact_task *)body);
+    } else if (type == LO2_FACT_FD && size >= 8 + sizeof(lo2_fact_fd)) {
+        const lo2_fact_fd *fact = (const lo2_fact_fd *)body;
+        if (fact->path_length > size - 8 - sizeof *fact)
+            return;
+        /* The record's place is margin after the look; the look began as long before that as it lasted. */
+        int64_t lasted = (int64_t)(fact->time_ns - fact->begin_time_ns);
+        on_fd_fact(e, time, fact, time - 2 * e->clock.margin - lasted);
+    }
+}
+
+static void dispatch(engine *e, stream *s)
+{
+    const struct lo2_entry *entry = &s->entries[s->next];
+    const uint8_t *record = s->buffer + entry->offset;
+    int64_t time = entry->time;
+    uint32_t type, ids[4];
+    uint16_t misc, size;
+    memcpy(&type, record, 4);
+    memcpy(&misc, record + 4, 2);
+    memcpy(&size, record + 6, 2);
+    if (e->totals.first_time_ns == UNKNOWN)
+        e->totals.first_time_ns = time;
+    e->totals.last_time_ns = time;
+    if (s->is_facts) {
+        on_fact(e, record, type, size, time);
+    } else if (type == RECORD_SAMPLE) {
+        on_sample(e, s, record, size, time);
+    } else if ((type == RECORD_FORK || type == RECORD_EXIT) && size >= 32) {
+        memcpy(ids, record + 8, sizeof ids); /* pid, ppid, tid, ptid */
+        if (type == RECORD_FORK)
+            on_fork(e, time, ids[0], ids[2], ids[3]);
+        else
+            on_task_exit(e, time, ids[2]);
+    } else if (type == RECORD_COMM && size > 24) {
+        memcpy(ids, record + 8, 8);
+        size_t length = strnlen((const char *)record + 16, size - 24u);
+        on_comm(e, time, ids[0], ids[1], (const char *)record + 16, length < 15 ? length : 15,
+                (misc & MISC_COMM_EXEC) != 0);
+    } else if (type == RECORD_LOST && size >= 32) {
+        on_lost(e, s, record, time);
+    } else if (type == RECORD_THROTTLE) {
+        e->totals.nr_throttled++;
+    }
+    s->before_last = s->last_time = time;
+}
+
+/* Everything that is still alive at the end; false when the batch is full. */
+static bool finish(engine *e)
+{
+    if (!requests_finish(e))
+        return false;
+    for (; e->finish_task < e->tasks.count; e->finish_task++) {
+        if (!emit_has_room(e) || !emit_flush(e))
+            return false;
+        if (e->tasks.at[e->finish_task].alive)
+            task_write_end(e, &e->tasks.at[e->finish_task], UNKNOWN);
+    }
+    return emit_flush(e);
+}
+
+int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
+{
+    e->batch = batch;
+    batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = 0;
+    batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
+    batch->first_operation = e->nr_operations;
+    if (!e->started && start_streams(e))
+        return -1;
+    while (!e->finishing) {
+        if (!emit_flush(e) || !emit_has_room(e))
+            return e->out_of_memory ? -1 : 1;
+        if (!e->heap_count) {
+            e->finishing = true;
+            break;
+        }
+        dispatch(e, e->heap[0]);
+        if (e->out_of_memory) {
+            snprintf(e->error, sizeof e->error, "out of memory");
+            return -1;
+        }
+        if (advance(e))
+            return -1;
+    }
+    return finish(e) ? 0 : 1;
+}
+
+/* ---- life of the engine ---- */
+
+static bool copy_config(engine *e, const lo2_config *config)
+{
+    size_t nr_types = config->nr_types, nr_calls = config->nr_calls;
+    e->config = *config;
+    e->events = malloc(nr_types * sizeof *e->events + 1);
+    e->min_raw = calloc(nr_types + 1, sizeof *e->min_raw);
+    e->calls = malloc(nr_calls * sizeof *e->calls + 1);
+    e->streams = calloc(config->nr_streams + 1, sizeof *e->streams);
+    e->heap = calloc(config->nr_streams + 1, sizeof *e->heap);
+    e->seen = calloc((size_t)config->nr_streams * config->nr_events + 1, sizeof *e->seen);
+    e->task_by_tid = calloc(TID_LIMIT, sizeof *e->task_by_tid);
+    e->process_by_pid = calloc(TID_LIMIT, sizeof *e->process_by_pid);
+    if (!e->events || !e->min_raw || !e->calls || !e->streams || !e->heap || !e->seen || !e->task_by_tid ||
+        !e->process_by_pid)
+        return false;
+    memcpy(e->events, config->events_by_type, nr_types * sizeof *e->events);
+    memcpy(e->calls, config->calls, nr_calls * sizeof *e->calls);
+    for (size_t type = 0; type < nr_types; type++) {
+        uint32_t need = config->pid_offset + 4;
+        for (int f = 0; f < LO2_NR_FIELDS; f++) {
+            const lo2_field *field = &e->events[type].fields[f];
+            if (field->size && (uint32_t)field->offset + field->size > need)
+                need = (uint32_t)field->offset + field->size;
+        }
+        e->min_raw[type] = (uint16_t)need;
+    }
+    return true;
+}
+
+lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size)
+{
+    engine *e = calloc(1, sizeof *e);
+    if (!e || !copy_config(e, config)) {
+        snprintf(error, error_size, "out of memory");
+        lo2_engine_free(e);
+        return NULL;
+    }
+    e->next_id = 1;
+    e->totals.first_time_ns = e->totals.last_time_ns = UNKNOWN;
+    e->clock = (facts_clock){config->facts_base_ns, config->facts_shift_ns, config->clock_error_ns,
+                             config->facts_slope};
+    for (uint32_t i = 0; i < config->nr_streams; i++)
+        e->streams[i].fd = -1;
+    for (uint32_t i = 0; i < config->nr_streams; i++) {
+        if (stream_open(&e->streams[i], &config->streams[i], i, config->buffer_bytes)) {
+            snprintf(error, error_size, "opening %s: %s", config->streams[i].path, strerror(errno));
+            lo2_engine_free(e);
+            return NULL;
+        }
+    }
+    return e;
+}
+
+int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
+{
+    const lo2_stream config = {path, 0};
+    const facts_clock clock = {0};
+    lo2_totals totals = {0};
+    stream s = {.fd = -1};
+    int have = stream_open(&s, &config, 0, 1 << 20);
+    while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
+        for (; s.next < s.nr_entries; s.next++) {
+            const uint8_t *record = s.buffer + s.entries[s.next].offset;
+            uint32_t kind;
+            uint16_t size, type;
+            memcpy(&kind, record, 4);
+            memcpy(&size, record + 6, 2);
+            if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
+                continue;
+            memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
+            if (type < nr_types)
+                counts[type]++;
+        }
+        have = 0;
+    }
+    stream_close(&s);
+    return have;
+}
+
+const char *lo2_engine_error(const lo2_engine *e) { return e->error; }
+const lo2_totals *lo2_engine_totals(const lo2_engine *e) { return &e->totals; }
+
+const uint64_t *lo2_engine_seen(const lo2_engine *e, uint32_t stream_index)
+{
+    return &e->seen[(size_t)stream_index * e->config.nr_events];
+}
+
+uint64_t lo2_engine_bytes_read(const lo2_engine *e)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < e->config.nr_streams; i++)
+        sum += e->streams[i].bytes_read;
+    return sum;
+}
+
+void lo2_engine_free(lo2_engine *e)
+{
+    if (!e)
+        return;
+    for (uint32_t i = 0; e->streams && i < e->config.nr_streams; i++)
+        stream_close(&e->streams[i]);
+    for (uint32_t i = 0; i < e->tables.count; i++)
+        free(e->tables.at[i].slots.at);
+    for (uint32_t i = 0; i < e->files.count; i++)
+        free(e->files.at[i].path);
+    requests_free(&e->requests);
+    void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
+                     e->process_by_pid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
+                     e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
+                     e->free_descriptions.at, e->files.at, e->file_buckets, e->handle_queue.at, e->event_queue.at,
+                     e->task_queue.at, e};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}

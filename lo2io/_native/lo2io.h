@@ -9,7 +9,7 @@
  * int64 columns, UINT32_MAX in uint32 references; unknown is never guessed.
  */
 
-/* ---- what a sample means: compiled from tracepoints/*.toml and the kernel's format files ---- */
+/* ---- what a sample means: compiled from the TOML files of tracepoints and the kernel's format files ---- */
 
 enum lo2_role {
     LO2_ROLE_IGNORED = 0,
@@ -287,6 +287,8 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
 int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);
 const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
+/* Adds to counts[common_type] for each sample of one stream's file; counts has nr_types places. -1: errno says why. */
+int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
 /* nr_events counters of samples seen on one CPU stream (index into config.streams). */
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
 uint64_t lo2_engine_bytes_read(const lo2_engine *engine);

@@ -1,0 +1,167 @@
+/* What successful calls do to the fd table. The rules stand in docs/explanation/design.md. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include "engine.h"
+
+enum {
+    ORIGIN_OPENED = 0,
+    ORIGIN_DUPLICATED = 1,
+    DUPFD_CLOEXEC = 1030,        /* F_DUPFD_CLOEXEC, F_LINUX_SPECIFIC_BASE + 6 */
+    RANGE_UNSHARE = 2,           /* CLOSE_RANGE_UNSHARE */
+    RANGE_CLOEXEC = 4,           /* CLOSE_RANGE_CLOEXEC */
+    SHARE_FILES = 0x400          /* CLONE_FILES */
+};
+
+static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t time, uint32_t row)
+{
+    uint32_t flags = call->has_flags ? t->pending.flags : call->fixed_flags >= 0 ? (uint32_t)call->fixed_flags : NONE;
+    uint32_t d = description_new(e);
+    uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_OPENED);
+    if (index == NONE)
+        return;
+    handle *h = &e->handles.at[index];
+    h->open_flags = flags;
+    h->open_time = time;
+    h->used = 1;
+    if (flags != NONE) {
+        e->descriptions.at[d].position = 0;
+        e->descriptions.at[d].append = (flags & O_APPEND) != 0;
+    } else {
+        e->descriptions.at[d].append = 1; /* nobody knows */
+    }
+    e->batch->operations.handle[row] = h->number;
+    e->batch->operations.fd[row] = fd;
+    handle_install(e, t, fd, index, flags != NONE && (flags & O_CLOEXEC), time);
+}
+
+static void duplicated(engine *e, task *t, int32_t fd, bool cloexec, int64_t time, uint32_t row)
+{
+    uint32_t source = t->pending.handle;
+    if (source == NONE)
+        return;
+    uint32_t index = handle_new(e, t, fd, e->handles.at[source].description, ORIGIN_DUPLICATED);
+    if (index == NONE)
+        return;
+    handle *h = &e->handles.at[index];
+    h->parent = e->handles.at[source].number;
+    h->open_flags = e->handles.at[source].open_flags;
+    h->open_time = time;
+    h->used = 1;
+    e->batch->operations.handle2[row] = h->number;
+    handle_install(e, t, fd, index, cloexec, time);
+}
+
+static void duplicated_to(engine *e, task *t, int32_t fd, int64_t time, uint32_t row)
+{
+    if (fd == t->pending.fd) /* dup2 of an fd to itself changes nothing */
+        return;
+    const process *p = &e->processes.at[t->process];
+    slot *s = slot_at(e, p->table, fd, false);
+    if (s)
+        slot_sweep(e, p, s, t->number, time);
+    duplicated(e, t, fd, (t->pending.flags & O_CLOEXEC) != 0, time, row);
+}
+
+static void own_table(engine *e, process *p, int64_t time)
+{
+    if (e->tables.at[p->table].refs < 2)
+        return;
+    uint32_t copy = table_copy(e, p->table);
+    if (copy == NONE)
+        return;
+    table_release(e, p->table, time);
+    p->table = copy;
+}
+
+static void closed_range(engine *e, task *t, int64_t time)
+{
+    process *p = &e->processes.at[t->process];
+    uint32_t first = (uint32_t)t->pending.fd, last = (uint32_t)t->pending.fd2, flags = t->pending.flags;
+    if (flags & RANGE_UNSHARE)
+        own_table(e, p, time);
+    fd_table *f = &e->tables.at[p->table];
+    for (uint32_t fd = first; fd <= last && fd < f->slots.count; fd++) {
+        slot *s = &f->slots.at[fd];
+        if (s->handle == NONE)
+            continue;
+        if (flags & RANGE_CLOEXEC)
+            s->cloexec = 1;
+        else
+            slot_sweep(e, p, s, t->number, time);
+    }
+}
+
+static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_t row)
+{
+    const pending_call *p = &t->pending;
+    slot *s = slot_at(e, e->processes.at[t->process].table, p->fd, false);
+    switch (p->flags) {
+    case F_DUPFD:
+    case DUPFD_CLOEXEC: duplicated(e, t, (int32_t)result, p->flags == DUPFD_CLOEXEC, time, row); break;
+    case F_SETFD:
+        if (s)
+            s->cloexec = p->count & FD_CLOEXEC;
+        break;
+    case F_SETFL:
+        if (p->handle != NONE)
+            e->descriptions.at[e->handles.at[p->handle].description].append = (p->count & O_APPEND) != 0;
+        break;
+    default: break;
+    }
+}
+
+static void closed(engine *e, task *t, int64_t result, int64_t time, uint32_t row)
+{
+    uint32_t index = t->pending.handle;
+    if (index == NONE)
+        return;
+    bool was_open = result != -EBADF;
+    e->batch->operations.closes[row] = was_open;
+    if (!was_open)
+        e->batch->operations.handle[row] = NONE;
+    handle_end(e, index, t->pending.flags, was_open ? time : UNKNOWN);
+}
+
+/* A copy may or may not move the positions: the pointers that decide lie in user memory. */
+static void copied(engine *e, const pending_call *p, int64_t result, int64_t time)
+{
+    const uint32_t handles[] = {p->handle, p->handle2};
+    for (int i = 0; i < 2; i++) {
+        if (handles[i] == NONE || result <= 0)
+            continue;
+        description *d = &e->descriptions.at[e->handles.at[handles[i]].description];
+        d->position = UNKNOWN;
+        d->last_moved = time;
+    }
+}
+
+void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row)
+{
+    pending_call *p = &t->pending;
+    if (call->kind == LO2_CALL_CLOSE) {
+        closed(e, t, result, time, row);
+        return;
+    }
+    if (result < 0)
+        return;
+    slot *s = p->fd >= 0 ? slot_at(e, e->processes.at[t->process].table, p->fd, false) : NULL;
+    switch (call->kind) {
+    case LO2_CALL_OPEN: opened(e, t, call, (int32_t)result, time, row); break;
+    case LO2_CALL_DUP: duplicated(e, t, (int32_t)result, false, time, row); break;
+    case LO2_CALL_DUP_TO: duplicated_to(e, t, (int32_t)result, time, row); break;
+    case LO2_CALL_FCNTL: controlled(e, t, result, time, row); break;
+    case LO2_CALL_CLOSE_RANGE: closed_range(e, t, time); break;
+    case LO2_CALL_COPY: copied(e, p, result, time); break;
+    case LO2_CALL_UNSHARE:
+        if (p->flags & SHARE_FILES)
+            own_table(e, &e->processes.at[t->process], time);
+        break;
+    case LO2_CALL_IOCTL:
+        if (s && s->handle != NONE && (p->flags == FIOCLEX || p->flags == FIONCLEX))
+            s->cloexec = p->flags == FIOCLEX;
+        break;
+    default: break;
+    }
+}

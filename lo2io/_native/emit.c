@@ -1,0 +1,135 @@
+/* Rows on their way into a batch. What may come in floods (handles, tasks) waits in queues. */
+#include "engine.h"
+
+bool emit_has_room(const engine *e)
+{
+    const lo2_batch *b = e->batch;
+    return b->nr_operations + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
+           b->nr_request_events + 4 < b->capacity && b->nr_losses + 1 < b->capacity;
+}
+
+void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number)
+{
+    if (!VEC_ROOM(&e->event_queue, e->event_queue.count + 1)) {
+        e->out_of_memory = true;
+        return;
+    }
+    e->event_queue.at[e->event_queue.count++] =
+        (handle_event_row){e->nr_operations, time, task_number, handle_number};
+}
+
+uint32_t emit_operation(engine *e)
+{
+    uint32_t row = e->batch->nr_operations++;
+    e->nr_operations++;
+    e->batch->operations.id[row] = e->next_id++;
+    return row;
+}
+
+static bool write_text(lo2_batch *b, const char *text, uint32_t length, uint32_t *offset)
+{
+    if (b->text_capacity - b->text_length < length)
+        return false;
+    memcpy(b->text + b->text_length, text, length);
+    *offset = b->text_length;
+    b->text_length += length;
+    return true;
+}
+
+static bool flush_files(engine *e)
+{
+    lo2_batch *b = e->batch;
+    for (; e->files_written < e->files.count; e->files_written++) {
+        file_row *f = &e->files.at[e->files_written];
+        uint32_t row = b->nr_files, offset;
+        if (row == b->capacity || !write_text(b, f->path, f->path_length, &offset))
+            return false;
+        b->files.file[row] = f->file;
+        b->files.mode[row] = f->mode;
+        b->files.device[row] = f->device;
+        b->files.inode[row] = f->inode;
+        b->files.mount[row] = f->mount;
+        b->files.path_offset[row] = offset;
+        b->files.path_length[row] = f->path_length;
+        b->nr_files++;
+    }
+    return true;
+}
+
+static bool flush_handles(engine *e)
+{
+    lo2_batch *b = e->batch;
+    for (; e->handles_out < e->handle_queue.count; e->handles_out++) {
+        const handle_row *h = &e->handle_queue.at[e->handles_out];
+        uint32_t row = b->nr_handles;
+        if (row == b->capacity)
+            return false;
+        b->handles.handle[row] = h->handle;
+        b->handles.process[row] = h->process;
+        b->handles.task[row] = h->task;
+        b->handles.fd[row] = h->fd;
+        b->handles.origin[row] = h->origin;
+        b->handles.name_source[row] = h->name_source;
+        b->handles.close_on_exec[row] = h->cloexec;
+        b->handles.used[row] = h->used;
+        b->handles.parent[row] = h->parent;
+        b->handles.description[row] = h->description;
+        b->handles.file[row] = h->file;
+        b->handles.open_flags[row] = h->open_flags;
+        b->handles.open_time_ns[row] = h->open_time;
+        b->handles.close_time_ns[row] = h->close_time;
+        b->nr_handles++;
+    }
+    e->handle_queue.count = e->handles_out = 0;
+    return true;
+}
+
+static bool flush_events(engine *e)
+{
+    lo2_batch *b = e->batch;
+    for (; e->events_out < e->event_queue.count; e->events_out++) {
+        const handle_event_row *h = &e->event_queue.at[e->events_out];
+        uint32_t row = b->nr_handle_events;
+        if (row == b->capacity)
+            return false;
+        b->handle_events.before[row] = h->before;
+        b->handle_events.time_ns[row] = h->time;
+        b->handle_events.task[row] = h->task;
+        b->handle_events.handle[row] = h->handle;
+        b->handle_events.kind[row] = 0;
+        b->nr_handle_events++;
+    }
+    e->event_queue.count = e->events_out = 0;
+    return true;
+}
+
+static bool flush_tasks(engine *e)
+{
+    lo2_batch *b = e->batch;
+    for (; e->tasks_out < e->task_queue.count; e->tasks_out++) {
+        const task_row *t = &e->task_queue.at[e->tasks_out];
+        uint32_t row = b->nr_tasks, offset, length = (uint32_t)strnlen(t->comm, sizeof t->comm);
+        if (row == b->capacity || !write_text(b, t->comm, length, &offset))
+            return false;
+        b->tasks.task[row] = t->task;
+        b->tasks.process[row] = t->process;
+        b->tasks.pid[row] = t->pid;
+        b->tasks.tid[row] = t->tid;
+        b->tasks.ppid[row] = t->ppid;
+        b->tasks.parent_process[row] = t->parent_process;
+        b->tasks.start_time_ns[row] = t->start;
+        b->tasks.exit_time_ns[row] = t->exit;
+        b->tasks.comm_offset[row] = offset;
+        b->tasks.comm_length[row] = length;
+        b->nr_tasks++;
+    }
+    e->task_queue.count = e->tasks_out = 0;
+    return true;
+}
+
+bool emit_flush(engine *e)
+{
+    bool waiting = e->files_written < e->files.count || e->handle_queue.count || e->event_queue.count ||
+                   e->task_queue.count;
+    return !waiting || (flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e));
+}

@@ -1,0 +1,251 @@
+/* Inside of the engine: state shared by its files. Nothing here is seen by Python. */
+#ifndef LO2IO_ENGINE_H
+#define LO2IO_ENGINE_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "all.h"
+
+#define UNKNOWN INT64_MIN
+#define NONE UINT32_MAX
+#define TID_LIMIT (4u << 20) /* the kernel's PID_MAX_LIMIT on 64 bit, include/linux/threads.h */
+
+/* Growable array of T; out of memory is fatal for the run and reported by VEC_ROOM's caller. */
+#define VEC(T) struct { T *at; uint32_t count, room; }
+bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element);
+#define VEC_ROOM(v, need) \
+    ((need) <= (v)->room || lo2_grow((void **)&(v)->at, &(v)->room, (need), sizeof *(v)->at))
+
+/* Slots of a pool: re-used from its free list, else new. NONE when memory is short. */
+#define TAKE(e, free_list, vec, index)                                             \
+    do {                                                                           \
+        if ((e)->free_list.count)                                                  \
+            index = (e)->free_list.at[--(e)->free_list.count];                     \
+        else if (VEC_ROOM(&(e)->vec, (e)->vec.count + 1))                          \
+            index = (e)->vec.count++;                                              \
+        else {                                                                     \
+            (e)->out_of_memory = true;                                             \
+            index = NONE;                                                          \
+        }                                                                          \
+    } while (0)
+#define GIVE_BACK(e, free_list, index)                                             \
+    do {                                                                           \
+        if (VEC_ROOM(&(e)->free_list, (e)->free_list.count + 1))                   \
+            (e)->free_list.at[(e)->free_list.count++] = index;                     \
+    } while (0)
+
+/* ---- stream.c: one file of records, read in blocks, delivered in time order ---- */
+
+typedef struct {
+    const char *path;
+    int fd;
+    bool is_facts, at_end;
+    uint32_t index, cpu;
+    uint8_t *buffer;
+    uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */
+    uint32_t block_end;           /* bytes of the buffer that this block's records cover */
+    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries;
+    uint32_t nr_entries, next, entries_room;
+    int64_t last_time;            /* delivered last: nothing earlier may follow */
+    int64_t highest;              /* of all records read */
+    int64_t before_last;          /* time of the record before the current one */
+    uint64_t bytes_read;
+} stream;
+
+typedef struct { int64_t base, shift, margin; double slope; } facts_clock;
+
+int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes);
+/* 1: a record is at hand (stream_time, stream_record); 0: the end; -1: read error (errno). */
+int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals);
+void stream_close(stream *s);
+
+/* ---- fds.c: descriptors, handles, descriptions ---- */
+
+typedef struct {
+    uint32_t refs, number, file;
+    uint32_t moving;              /* pending calls that move the position */
+    int64_t position, last_moved; /* position UNKNOWN: not known */
+    uint8_t overlapped;           /* such calls overlapped since moving was 0 */
+    uint8_t append;               /* writes go to the end of the file, or may */
+    uint8_t foreign;              /* moved by others too, or no position at all: never followed again */
+    uint8_t name_source;
+} description;
+
+typedef struct {
+    uint32_t refs;                /* slots (own and inherited) and pending calls */
+    uint32_t number, description, parent, process, task, open_flags;
+    int32_t fd;
+    int64_t open_time;
+    uint8_t origin, used, ended;
+} handle;
+
+typedef struct { int64_t since; uint32_t handle; uint8_t cloexec, inherited; } slot;
+typedef struct { uint32_t refs; VEC(slot) slots; } fd_table;
+
+/* ---- tasks.c ---- */
+
+typedef struct {
+    bool active;
+    uint16_t call, cpu;
+    int64_t begin, offset;
+    uint64_t count;
+    uint32_t flags;
+    int32_t fd, fd2;
+    uint32_t handle, handle2;     /* handle indices with a reference held, or NONE */
+    uint8_t unseen, unseen2;      /* the slot was empty at entry */
+    uint8_t moves;                /* counted in the description's `moving` */
+    uint8_t overlapped, first_use;
+} pending_call;
+
+typedef struct {
+    uint32_t number, process, tid;
+    int64_t start;
+    char comm[16];
+    bool alive;
+    pending_call pending;
+} task;
+
+typedef struct {
+    uint32_t number, pid, ppid, parent_number, table, nr_tasks;
+    bool recorded, from_exec;
+} process;
+
+/* ---- requests.c ---- */
+
+typedef struct request {
+    struct request *chain, *older, *newer;
+    uint64_t id, sector, rest;    /* key sector and sectors still to complete */
+    uint64_t issued_sector;
+    uint32_t device, task, pid, tid;
+    int64_t insert, issue, bytes_request, bytes_issued, bytes_result;
+    int32_t error;
+    uint16_t flags, nr_requeues, nr_merges, nr_completions;
+    uint8_t operation;
+    bool issued, written, was_requeued;
+} request;
+
+typedef struct {
+    request **buckets;
+    uint32_t nr_buckets, nr_live;
+    request *oldest, *newest, *spare;
+} request_set;
+
+/* ---- rows that wait for room in a batch ---- */
+
+typedef struct { uint32_t handle, process, task, parent, description, file, open_flags; int32_t fd;
+                 uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
+typedef struct { uint64_t before; int64_t time; uint32_t task, handle; } handle_event_row;
+typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; uint64_t hash; } file_row;
+typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16]; } task_row;
+
+struct lo2_engine {
+    lo2_config config;
+    lo2_event *events;            /* by common_type */
+    uint16_t *min_raw;            /* bytes of raw data an event's fields need */
+    lo2_call *calls;
+    stream *streams;
+    stream **heap;
+    uint32_t heap_count;
+    uint64_t *seen;               /* nr_streams x nr_events */
+    facts_clock clock;
+    lo2_totals totals;
+    lo2_batch *batch;
+    uint64_t next_id, nr_operations;
+    bool finishing, out_of_memory, started;
+    uint32_t finish_task;
+    char error[256];
+
+    uint32_t *task_by_tid;        /* index + 1, 0: none */
+    uint32_t *process_by_pid;
+    VEC(task) tasks;
+    VEC(uint32_t) free_tasks;
+    VEC(process) processes;
+    VEC(uint32_t) free_processes;
+    uint32_t next_task, next_process;
+
+    VEC(fd_table) tables;
+    VEC(uint32_t) free_tables;
+    VEC(handle) handles;
+    VEC(uint32_t) free_handles;
+    VEC(description) descriptions;
+    VEC(uint32_t) free_descriptions;
+    uint32_t next_handle, next_description;
+
+    VEC(file_row) files;          /* all files: index is the file's number */
+    uint32_t files_written;
+    uint32_t *file_buckets;       /* open addressing: index + 1 */
+    uint32_t nr_file_buckets;
+
+    request_set requests;
+
+    VEC(handle_row) handle_queue;
+    VEC(handle_event_row) event_queue;
+    VEC(task_row) task_queue;
+    uint32_t handles_out, events_out, tasks_out;
+};
+
+typedef struct lo2_engine engine;
+
+/* emit.c */
+bool emit_flush(engine *e);       /* true: nothing waits any more */
+bool emit_has_room(const engine *e);
+void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number);
+uint32_t emit_operation(engine *e); /* a fresh row, id set */
+
+/* tasks.c */
+task *task_of(engine *e, uint32_t tid);
+task *task_for_sample(engine *e, uint32_t tid, int64_t time);
+uint32_t process_of(engine *e, uint32_t pid);
+void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid);
+void on_task_exit(engine *e, int64_t time, uint32_t tid);
+void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec);
+void on_task_fact(engine *e, int64_t time, const lo2_fact_task *fact);
+void task_write_end(engine *e, task *t, int64_t time);
+
+/* fds.c */
+uint32_t table_new(engine *e);
+uint32_t table_copy(engine *e, uint32_t table);
+void table_release(engine *e, uint32_t table, int64_t time);
+void table_exec(engine *e, process *p, uint32_t task_number, int64_t time, bool silent);
+void slot_sweep(engine *e, const process *p, slot *s, uint32_t task_number, int64_t time);
+slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow);
+uint32_t handle_in_slot(engine *e, task *t, int32_t fd);
+uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin);
+void handle_install(engine *e, task *t, int32_t fd, uint32_t handle_index, bool cloexec, int64_t time);
+void handle_end(engine *e, uint32_t handle_index, bool cloexec, int64_t time);
+void handle_release(engine *e, uint32_t handle_index);
+void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
+uint32_t description_new(engine *e);
+void description_release(engine *e, uint32_t index);
+void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin);
+
+/* calls.c */
+void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint16_t cpu, int64_t time);
+void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time);
+void call_abandon(engine *e, task *t, int64_t end_time);
+
+/* effects.c */
+void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
+
+/* requests.c */
+void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time);
+bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
+void requests_free(request_set *set);
+
+static inline uint64_t load_unsigned(const uint8_t *raw, lo2_field f)
+{
+    uint64_t v8;
+    uint32_t v4;
+    uint16_t v2;
+    switch (f.size) {
+    case 8: memcpy(&v8, raw + f.offset, 8); return v8;
+    case 4: memcpy(&v4, raw + f.offset, 4); return f.is_signed ? (uint64_t)(int64_t)(int32_t)v4 : v4;
+    case 2: memcpy(&v2, raw + f.offset, 2); return f.is_signed ? (uint64_t)(int64_t)(int16_t)v2 : v2;
+    case 1: return f.is_signed ? (uint64_t)(int64_t)(int8_t)raw[f.offset] : raw[f.offset];
+    default: return 0;
+    }
+}
+
+#endif

@@ -1,0 +1,201 @@
+/* File descriptors: tables of slots, the handles in them, the open file descriptions behind those. */
+#include <fcntl.h>
+
+#include "engine.h"
+
+enum { FD_LIMIT = 1 << 24, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
+
+/* ---- descriptions and handles ---- */
+
+uint32_t description_new(engine *e)
+{
+    uint32_t index;
+    TAKE(e, free_descriptions, descriptions, index);
+    if (index != NONE)
+        e->descriptions.at[index] = (description){.refs = 0, .number = e->next_description++, .file = NONE,
+                                                  .position = UNKNOWN, .last_moved = UNKNOWN};
+    return index;
+}
+
+void description_release(engine *e, uint32_t index)
+{
+    if (--e->descriptions.at[index].refs == 0)
+        GIVE_BACK(e, free_descriptions, index);
+}
+
+uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin)
+{
+    uint32_t index;
+    TAKE(e, free_handles, handles, index);
+    if (index == NONE)
+        return NONE;
+    e->descriptions.at[description_index].refs++;
+    e->handles.at[index] = (handle){.refs = 1, .number = e->next_handle++, .description = description_index,
+                                    .parent = NONE, .process = e->processes.at[t->process].number,
+                                    .task = t->number, .open_flags = NONE, .fd = fd, .open_time = UNKNOWN,
+                                    .origin = origin};
+    return index;
+}
+
+void handle_release(engine *e, uint32_t index)
+{
+    if (--e->handles.at[index].refs == 0) {
+        description_release(e, e->handles.at[index].description);
+        GIVE_BACK(e, free_handles, index);
+    }
+}
+
+/* Its life is known in full: the row is due. The struct lives on while others refer to it. */
+void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
+{
+    handle *h = &e->handles.at[index];
+    if (!h->ended) {
+        const description *d = &e->descriptions.at[h->description];
+        h->ended = 1;
+        if (VEC_ROOM(&e->handle_queue, e->handle_queue.count + 1))
+            e->handle_queue.at[e->handle_queue.count++] =
+                (handle_row){h->number, h->process, h->task, h->parent, d->number, d->file, h->open_flags, h->fd,
+                             h->origin, d->name_source, cloexec, h->used, h->open_time, time};
+        else
+            e->out_of_memory = true;
+    }
+    handle_release(e, index);
+}
+
+/* ---- tables ---- */
+
+uint32_t table_new(engine *e)
+{
+    uint32_t index;
+    TAKE(e, free_tables, tables, index);
+    if (index != NONE) {
+        e->tables.at[index].refs = 1;
+        e->tables.at[index].slots.count = 0;
+    }
+    return index;
+}
+
+slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
+{
+    fd_table *f = &e->tables.at[table];
+    if (fd < 0 || fd >= FD_LIMIT)
+        return NULL;
+    if ((uint32_t)fd >= f->slots.count) {
+        if (!grow)
+            return NULL;
+        if (!VEC_ROOM(&f->slots, (uint32_t)fd + 1)) {
+            e->out_of_memory = true;
+            return NULL;
+        }
+        for (uint32_t i = f->slots.count; i <= (uint32_t)fd; i++)
+            f->slots.at[i] = (slot){.since = UNKNOWN, .handle = NONE};
+        f->slots.count = (uint32_t)fd + 1;
+    }
+    return &f->slots.at[fd];
+}
+
+/* A child's copy: the slots refer to the parent's handles until the child uses them. */
+uint32_t table_copy(engine *e, uint32_t table)
+{
+    uint32_t copy = table_new(e);
+    if (copy == NONE)
+        return NONE;
+    fd_table *from = &e->tables.at[table], *to = &e->tables.at[copy];
+    if (!VEC_ROOM(&to->slots, from->slots.count)) {
+        e->out_of_memory = true;
+        return copy;
+    }
+    to->slots.count = from->slots.count;
+    for (uint32_t i = 0; i < from->slots.count; i++) {
+        to->slots.at[i] = from->slots.at[i];
+        if (from->slots.at[i].handle != NONE) {
+            to->slots.at[i].inherited = 1;
+            e->handles.at[from->slots.at[i].handle].refs++;
+        }
+    }
+    return copy;
+}
+
+void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now)
+{
+    uint32_t index = s->handle;
+    bool inherited = s->inherited, cloexec = s->cloexec;
+    *s = (slot){.since = now, .handle = NONE};
+    if (index == NONE)
+        return;
+    if (inherited)
+        handle_release(e, index);
+    else
+        handle_end(e, index, cloexec, end_time);
+}
+
+void table_release(engine *e, uint32_t table, int64_t time)
+{
+    fd_table *f = &e->tables.at[table];
+    if (--f->refs)
+        return;
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        slot_clear(e, &f->slots.at[i], time, time);
+    f->slots.count = 0;
+    GIVE_BACK(e, free_tables, table);
+}
+
+/* A handle ends outside a call of its own: an event tells so, if some call named the handle before. */
+void slot_sweep(engine *e, const process *p, slot *s, uint32_t task_number, int64_t time)
+{
+    if (s->handle != NONE && !s->inherited && p->recorded && e->handles.at[s->handle].used)
+        emit_handle_event(e, time, task_number, e->handles.at[s->handle].number);
+    slot_clear(e, s, time, time);
+}
+
+/* exec copies a shared table and ends what is close-on-exec (begin_new_exec, fs/exec.c). */
+void table_exec(engine *e, process *p, uint32_t task_number, int64_t time, bool silent)
+{
+    if (e->tables.at[p->table].refs > 1) {
+        uint32_t copy = table_copy(e, p->table);
+        if (copy == NONE)
+            return;
+        table_release(e, p->table, time);
+        p->table = copy;
+    }
+    fd_table *f = &e->tables.at[p->table];
+    for (uint32_t i = 0; i < f->slots.count; i++) {
+        slot *s = &f->slots.at[i];
+        if (s->handle == NONE || !s->cloexec)
+            continue;
+        if (silent)
+            e->handles.at[s->handle].ended = 1;
+        slot_sweep(e, p, s, task_number, time);
+    }
+}
+
+/* The handle in a slot, made the process's own if it was inherited; NONE: nobody saw it opened. */
+uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
+{
+    slot *s = slot_at(e, e->processes.at[t->process].table, fd, false);
+    if (!s || s->handle == NONE)
+        return NONE;
+    if (s->inherited) {
+        uint32_t parent = s->handle;
+        uint32_t own = handle_new(e, t, fd, e->handles.at[parent].description, ORIGIN_INHERITED);
+        if (own == NONE)
+            return NONE;
+        e->handles.at[own].parent = e->handles.at[parent].number;
+        e->handles.at[own].open_flags = e->handles.at[parent].open_flags;
+        s->handle = own;
+        s->inherited = 0;
+        handle_release(e, parent);
+    }
+    return s->handle;
+}
+
+void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec, int64_t time)
+{
+    slot *s = slot_at(e, e->processes.at[t->process].table, fd, true);
+    if (!s) {
+        handle_end(e, index, cloexec, UNKNOWN);
+        return;
+    }
+    slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
+    *s = (slot){.since = time, .handle = index, .cloexec = cloexec};
+}

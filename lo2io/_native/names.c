@@ -1,0 +1,124 @@
+/* Names of files: a look at /proc counts only when it proves which handle it saw. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "engine.h"
+
+enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, NAME_PROC = 1 };
+
+static uint64_t hash_file(const lo2_fact_fd *fact, const char *path)
+{
+    uint64_t h = 0xcbf29ce484222325u ^ fact->device ^ (fact->inode * 0x9e3779b97f4a7c15u);
+    for (uint32_t i = 0; i < fact->path_length; i++)
+        h = (h ^ (uint8_t)path[i]) * 0x100000001b3u;
+    return h;
+}
+
+static bool rehash(engine *e)
+{
+    uint32_t size = e->nr_file_buckets ? e->nr_file_buckets * 2 : 1024;
+    uint32_t *buckets = calloc(size, sizeof *buckets);
+    if (!buckets)
+        return false;
+    for (uint32_t i = 0; i < e->files.count; i++) {
+        uint32_t at = (uint32_t)e->files.at[i].hash & (size - 1);
+        while (buckets[at])
+            at = (at + 1) & (size - 1);
+        buckets[at] = i + 1;
+    }
+    free(e->file_buckets);
+    e->file_buckets = buckets;
+    e->nr_file_buckets = size;
+    return true;
+}
+
+static uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path)
+{
+    if (e->files.count * 2 >= e->nr_file_buckets && !rehash(e)) {
+        e->out_of_memory = true;
+        return NONE;
+    }
+    uint64_t hash = hash_file(fact, path);
+    uint32_t mask = e->nr_file_buckets - 1, at = (uint32_t)hash & mask;
+    for (; e->file_buckets[at]; at = (at + 1) & mask) {
+        const file_row *f = &e->files.at[e->file_buckets[at] - 1];
+        if (f->hash == hash && f->device == fact->device && f->inode == fact->inode &&
+            f->path_length == fact->path_length && !memcmp(f->path, path, f->path_length))
+            return f->file;
+    }
+    char *copy = malloc(fact->path_length + 1u);
+    if (!copy || !VEC_ROOM(&e->files, e->files.count + 1)) {
+        free(copy);
+        e->out_of_memory = true;
+        return NONE;
+    }
+    memcpy(copy, path, fact->path_length);
+    uint32_t number = e->files.count++;
+    e->files.at[number] = (file_row){number, fact->mode, fact->mount, fact->path_length, fact->device, fact->inode,
+                                     copy, hash};
+    e->file_buckets[at] = number + 1;
+    return number;
+}
+
+/* Takes over, or refutes, the position that a fact shows of a description at rest. */
+static void compare_position(description *d, const lo2_fact_fd *fact, int64_t begin, bool fresh)
+{
+    if (!S_ISREG(fact->mode) && !S_ISBLK(fact->mode)) {
+        if (!S_ISDIR(fact->mode)) {
+            d->foreign = 1;
+            d->position = UNKNOWN;
+        }
+        return;
+    }
+    if (d->foreign || fact->position == UNKNOWN || d->moving || (d->last_moved != UNKNOWN && d->last_moved >= begin))
+        return;
+    if (d->position == UNKNOWN) {
+        if (fresh) {
+            d->position = fact->position;
+            d->append = fact->open_flags == NONE || (fact->open_flags & O_APPEND);
+        }
+    } else if (d->position != fact->position) {
+        d->foreign = 1;
+        d->position = UNKNOWN;
+    }
+}
+
+void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
+{
+    uint32_t process_index = process_of(e, fact->pid);
+    if (process_index == NONE)
+        return;
+    process *p = &e->processes.at[process_index];
+    slot *s = slot_at(e, p->table, fact->fd, true);
+    if (!s)
+        return;
+    if (s->since != UNKNOWN && s->since >= begin) { /* the slot changed while /proc was being read */
+        e->totals.nr_names_refused++;
+        return;
+    }
+    bool fresh = s->handle == NONE;
+    if (fresh) {
+        task *t = task_of(e, fact->pid);
+        for (uint32_t i = 0; !t && i < e->tasks.count; i++)
+            if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
+                t = &e->tasks.at[i];
+        uint32_t d = t ? description_new(e) : NONE;
+        uint32_t index =
+            d == NONE ? NONE : handle_new(e, t, fact->fd, d, time <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN);
+        if (index == NONE)
+            return;
+        e->handles.at[index].open_flags = fact->open_flags == NONE ? NONE : fact->open_flags;
+        *s = (slot){.since = s->since, .handle = index,
+                    .cloexec = fact->open_flags != NONE && (fact->open_flags & O_CLOEXEC)};
+    }
+    description *d = &e->descriptions.at[e->handles.at[s->handle].description];
+    compare_position(d, fact, begin, fresh);
+    e->totals.nr_names_verified++;
+    if (d->file != NONE)
+        return;
+    uint32_t file = file_of(e, fact, (const char *)(fact + 1));
+    if (file != NONE) {
+        d->file = file;
+        d->name_source = NAME_PROC;
+    }
+}

@@ -1,0 +1,372 @@
+/* Block requests: insert, issue, complete, and what happens to them in between. */
+#include "engine.h"
+
+enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 3 };
+enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, STATUS_MERGED = 2 };
+enum { SECTOR_BYTES = 512 };
+
+typedef struct {
+    uint32_t device;
+    uint64_t sector, nr_sectors;
+    int64_t bytes;
+    int32_t error;
+    uint16_t flags;
+    uint8_t operation;
+    bool started; /* issued already, as the candidate must be */
+} sample;
+
+/* blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, after it FUA. */
+static void parse_rwbs(const uint8_t *text, size_t size, sample *s)
+{
+    size_t i = 0, length = strnlen((const char *)text, size);
+    s->flags = 0;
+    if (length > 1 && text[0] == 'F') {
+        s->flags |= LO2_RQ_PREFLUSH;
+        i = 1;
+    }
+    char op = i < length ? (char)text[i++] : '\0';
+    switch (op) {
+    case 'R': s->operation = LO2_RQ_READ; break;
+    case 'W':
+        s->operation = LO2_RQ_WRITE;
+        if (i < length && text[i] == 'Z') {
+            s->operation = LO2_RQ_WRITE_ZEROES;
+            i++;
+        }
+        break;
+    case 'D':
+        s->operation = LO2_RQ_DISCARD;
+        if (i < length && text[i] == 'E') {
+            s->operation = LO2_RQ_SECURE_ERASE;
+            i++;
+        }
+        break;
+    case 'F': s->operation = LO2_RQ_FLUSH; break;
+    case 'Z': s->operation = LO2_RQ_ZONE; break;
+    default: s->operation = LO2_RQ_OTHER; break;
+    }
+    for (; i < length; i++) {
+        switch (text[i]) {
+        case 'F': s->flags |= LO2_RQ_FUA; break;
+        case 'A': s->flags |= LO2_RQ_READAHEAD; break;
+        case 'S': s->flags |= LO2_RQ_SYNC; break;
+        case 'M': s->flags |= LO2_RQ_METADATA; break;
+        default: break;
+        }
+    }
+}
+
+static void read_sample(const lo2_event *event, const uint8_t *raw, sample *s)
+{
+    const lo2_field *f = event->fields;
+    s->device = (uint32_t)load_unsigned(raw, f[LO2_FIELD_DEV]);
+    s->sector = load_unsigned(raw, f[LO2_FIELD_SECTOR]);
+    s->nr_sectors = (uint32_t)load_unsigned(raw, f[LO2_FIELD_NR_SECTOR]);
+    s->error = -(int32_t)load_unsigned(raw, f[LO2_FIELD_ERROR]);
+    parse_rwbs(raw + f[LO2_FIELD_RWBS].offset, f[LO2_FIELD_RWBS].size, s);
+    bool moves_data = s->operation != LO2_RQ_ZONE && s->operation != LO2_RQ_OTHER;
+    if (moves_data && s->nr_sectors == 0)
+        s->operation = LO2_RQ_FLUSH;
+    s->bytes = s->operation == LO2_RQ_FLUSH ? UNKNOWN : (int64_t)s->nr_sectors * SECTOR_BYTES;
+}
+
+/* ---- the set of live requests: by (device, sector), and in order of birth ---- */
+
+static request **bucket_of(request_set *set, uint32_t device, uint64_t sector)
+{
+    uint64_t h = (sector ^ ((uint64_t)device << 40)) * 0x9e3779b97f4a7c15u;
+    return &set->buckets[(h >> 32) & (set->nr_buckets - 1)];
+}
+
+static void link_key(request_set *set, request *r)
+{
+    request **bucket = bucket_of(set, r->device, r->sector);
+    r->chain = *bucket;
+    *bucket = r;
+}
+
+static void unlink_key(request_set *set, request *r)
+{
+    request **at = bucket_of(set, r->device, r->sector);
+    while (*at != r)
+        at = &(*at)->chain;
+    *at = r->chain;
+}
+
+static bool make_room(request_set *set)
+{
+    if (set->nr_live < set->nr_buckets)
+        return true;
+    uint32_t size = set->nr_buckets ? set->nr_buckets * 2 : 1024;
+    request **buckets = calloc(size, sizeof *buckets);
+    if (!buckets)
+        return false;
+    free(set->buckets);
+    set->buckets = buckets;
+    set->nr_buckets = size;
+    for (request *r = set->oldest; r; r = r->newer)
+        link_key(set, r);
+    return true;
+}
+
+static request *request_new(engine *e)
+{
+    request_set *set = &e->requests;
+    request *r = set->spare;
+    if (!make_room(set) || (!r && !(r = malloc(sizeof *r)))) {
+        e->out_of_memory = true;
+        return NULL;
+    }
+    if (r == set->spare)
+        set->spare = r->chain;
+    *r = (request){.older = set->newest, .insert = UNKNOWN, .issue = UNKNOWN, .bytes_issued = UNKNOWN,
+                   .bytes_result = UNKNOWN, .id = e->next_id++};
+    *(set->newest ? &set->newest->newer : &set->oldest) = r;
+    set->newest = r;
+    set->nr_live++;
+    return r;
+}
+
+static void request_drop(request_set *set, request *r)
+{
+    unlink_key(set, r);
+    *(r->older ? &r->older->newer : &set->oldest) = r->newer;
+    *(r->newer ? &r->newer->older : &set->newest) = r->older;
+    r->chain = set->spare;
+    set->spare = r;
+    set->nr_live--;
+}
+
+void requests_free(request_set *set)
+{
+    for (request *r = set->oldest, *next; r; r = next) {
+        next = r->newer;
+        free(r);
+    }
+    for (request *r = set->spare, *next; r; r = next) {
+        next = r->chain;
+        free(r);
+    }
+    free(set->buckets);
+}
+
+/*
+ * The request a sample speaks of. Twins (same device, sector, operation, in flight at once) cannot be told apart;
+ * one of the same size goes first, then the oldest; or the newest, if the counts say that completions were lost:
+ * the older twin is then most likely one whose completion was.
+ */
+static request *find(engine *e, const sample *s)
+{
+    if (!e->requests.nr_buckets)
+        return NULL;
+    request *best = NULL;
+    bool best_fits = false;
+    for (request *r = *bucket_of(&e->requests, s->device, s->sector); r; r = r->chain) {
+        if (r->device != s->device || r->sector != s->sector || r->operation != s->operation ||
+            r->issued != s->started)
+            continue;
+        bool fits = r->rest == s->nr_sectors;
+        bool earlier = best && (e->config.newest_first ? r->id > best->id : r->id < best->id);
+        if (!best || (fits && !best_fits) || (fits == best_fits && earlier)) {
+            best = r;
+            best_fits = fits;
+        }
+    }
+    return best;
+}
+
+/* ---- rows ---- */
+
+static void write_event(engine *e, const request *r, uint8_t kind, int64_t time, int64_t bytes)
+{
+    if (!r->written)
+        return;
+    lo2_request_event_columns *c = &e->batch->request_events;
+    uint32_t row = e->batch->nr_request_events++;
+    c->id[row] = r->id;
+    c->time_ns[row] = time;
+    c->device[row] = r->device;
+    c->task[row] = r->task;
+    c->pid[row] = r->pid;
+    c->tid[row] = r->tid;
+    c->kind[row] = kind;
+    c->operation[row] = r->operation;
+    c->flags[row] = r->flags;
+    c->sector[row] = r->issued ? r->issued_sector : r->sector;
+    c->bytes[row] = bytes;
+    c->error[row] = r->error;
+}
+
+static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)
+{
+    if (!r->written)
+        return;
+    lo2_request_columns *c = &e->batch->requests;
+    uint32_t row = e->batch->nr_requests++;
+    c->id[row] = r->id;
+    c->device[row] = r->device;
+    c->task[row] = r->task;
+    c->tid[row] = r->tid;
+    c->insert_time_ns[row] = r->insert;
+    c->issue_time_ns[row] = r->issue;
+    c->complete_time_ns[row] = complete;
+    c->sector[row] = r->issue == UNKNOWN ? r->sector : r->issued_sector;
+    c->bytes_request[row] = r->bytes_request;
+    c->bytes_issued[row] = r->bytes_issued;
+    c->bytes_result[row] = r->bytes_result;
+    c->error[row] = r->error;
+    c->operation[row] = r->operation;
+    c->status[row] = status;
+    c->flags[row] = r->flags;
+    c->nr_requeues[row] = r->nr_requeues;
+    c->nr_merges[row] = r->nr_merges;
+    c->nr_completions[row] = r->nr_completions;
+}
+
+/* ---- the life of a request ---- */
+
+static request *begin(engine *e, const sample *s, uint32_t tid, int64_t time)
+{
+    task *t = task_of(e, tid);
+    bool ours = t && e->processes.at[t->process].recorded;
+    request *r = request_new(e);
+    if (!r)
+        return NULL;
+    r->device = s->device;
+    r->sector = r->issued_sector = s->sector;
+    r->rest = s->nr_sectors;
+    r->bytes_request = s->bytes;
+    r->flags = s->flags;
+    r->operation = s->operation;
+    r->task = ours ? t->number : NONE;
+    r->pid = ours ? e->processes.at[t->process].pid : NONE;
+    r->tid = tid;
+    r->written = ours || e->config.all_tasks;
+    link_key(&e->requests, r);
+    write_event(e, r, EVENT_BEGIN, time, s->bytes);
+    return r;
+}
+
+static void inserted(engine *e, sample *s, uint32_t tid, int64_t time)
+{
+    request *r = find(e, s);
+    if (r && r->was_requeued) {
+        r->was_requeued = false;
+        return;
+    }
+    r = begin(e, s, tid, time);
+    if (r)
+        r->insert = time;
+}
+
+static void issued(engine *e, sample *s, uint32_t tid, int64_t time)
+{
+    request *r = find(e, s);
+    if (!r)
+        r = begin(e, s, tid, time);
+    if (!r)
+        return;
+    r->issued = true;
+    r->was_requeued = false;
+    r->issue = time;
+    r->issued_sector = s->sector;
+    r->rest = s->nr_sectors;
+    r->bytes_issued = s->bytes;
+    r->flags = s->flags;
+    write_event(e, r, EVENT_ISSUED, time, s->bytes);
+}
+
+static void requeued(engine *e, sample *s)
+{
+    s->started = true;
+    request *r = find(e, s);
+    if (!r)
+        return;
+    r->issued = false;
+    r->was_requeued = true;
+    r->nr_requeues++;
+}
+
+static void front_merged(engine *e, const sample *s)
+{
+    sample behind = *s;
+    behind.sector += s->nr_sectors;
+    request *r = find(e, &behind);
+    if (!r)
+        return;
+    unlink_key(&e->requests, r);
+    r->sector = s->sector;
+    r->rest += s->nr_sectors;
+    link_key(&e->requests, r);
+}
+
+static void merged(engine *e, const sample *s, int64_t time)
+{
+    request *r = find(e, s);
+    if (!r)
+        return;
+    for (request *other = e->requests.oldest; other; other = other->newer) {
+        if (other != r && !other->issued && other->device == r->device && other->operation == r->operation &&
+            other->sector + other->rest == r->sector) {
+            other->nr_merges++;
+            other->rest += r->rest;
+            break;
+        }
+    }
+    write_event(e, r, EVENT_CANCELLED, time, UNKNOWN);
+    write_row(e, r, STATUS_MERGED, UNKNOWN);
+    request_drop(&e->requests, r);
+}
+
+static void completed(engine *e, sample *s, int64_t time)
+{
+    s->started = true;
+    request *r = find(e, s);
+    if (!r) {
+        e->totals.nr_orphan_completions++;
+        return;
+    }
+    r->nr_completions++;
+    r->error = s->error;
+    if (s->bytes != UNKNOWN && !s->error)
+        r->bytes_result = (r->bytes_result == UNKNOWN ? 0 : r->bytes_result) + s->bytes;
+    if (!s->error && s->nr_sectors < r->rest) { /* in part: the rest follows, keyed by where it starts */
+        unlink_key(&e->requests, r);
+        r->sector += s->nr_sectors;
+        r->rest -= s->nr_sectors;
+        link_key(&e->requests, r);
+        return;
+    }
+    write_event(e, r, EVENT_COMPLETE, time, r->bytes_result);
+    write_row(e, r, STATUS_COMPLETED, time);
+    request_drop(&e->requests, r);
+}
+
+void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time)
+{
+    sample s = {0};
+    read_sample(event, raw, &s);
+    switch (event->role) {
+    case LO2_ROLE_RQ_INSERT: inserted(e, &s, tid, time); break;
+    case LO2_ROLE_RQ_ISSUE: issued(e, &s, tid, time); break;
+    case LO2_ROLE_RQ_COMPLETE: completed(e, &s, time); break;
+    case LO2_ROLE_RQ_REQUEUE: requeued(e, &s); break;
+    case LO2_ROLE_RQ_MERGE: merged(e, &s, time); break;
+    case LO2_ROLE_BIO_FRONTMERGE: front_merged(e, &s); break;
+    default: break;
+    }
+}
+
+bool requests_finish(engine *e)
+{
+    while (e->requests.oldest) {
+        if (!emit_has_room(e))
+            return false;
+        request *r = e->requests.oldest;
+        if (r->written)
+            e->totals.nr_in_flight_requests++;
+        write_row(e, r, STATUS_IN_FLIGHT, UNKNOWN);
+        request_drop(&e->requests, r);
+    }
+    return true;
+}

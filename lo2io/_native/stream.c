@@ -1,0 +1,166 @@
+/*
+ * One file of records, read in blocks and delivered in time order.
+ *
+ * Records of one ring are in time order but for rare inversions: an interrupt may come between taking the
+ * time and reserving the space. A block with an inversion is sorted stably. The last records of a block are
+ * held back for the next one, so that an inversion across the border is put right, too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_SAMPLE = 9 };
+
+bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
+{
+    uint64_t wanted = *room ? (uint64_t)*room * 2 : 64;
+    if (wanted < need)
+        wanted = need;
+    if (wanted > UINT32_MAX)
+        return false;
+    void *grown = realloc(*at, wanted * element);
+    if (!grown)
+        return false;
+    memset((char *)grown + *room * element, 0, (wanted - *room) * element);
+    *at = grown;
+    *room = (uint32_t)wanted;
+    return true;
+}
+
+int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes)
+{
+    s->path = config->path;
+    s->index = index;
+    s->cpu = config->cpu;
+    s->is_facts = config->cpu == NONE;
+    s->size = buffer_bytes;
+    s->last_time = s->highest = s->before_last = UNKNOWN;
+    s->fd = open(config->path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0)
+        return -1;
+    s->buffer = malloc(buffer_bytes);
+    return s->buffer ? 0 : -1;
+}
+
+void stream_close(stream *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->buffer);
+    free(s->entries);
+}
+
+static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size, const facts_clock *clock)
+{
+    uint32_t type;
+    int64_t time;
+    memcpy(&type, record, 4);
+    if (s->is_facts || type == RECORD_SAMPLE) {
+        memcpy(&time, record + HEADER_BYTES, 8);
+        if (s->is_facts)
+            time += clock->shift + (int64_t)((double)(time - clock->base) * clock->slope) + clock->margin;
+        return time;
+    }
+    memcpy(&time, record + size - 8, 8); /* sample_id_all: TIME is the record's last word */
+    return time;
+}
+
+static int read_more(stream *s)
+{
+    uint32_t rest = s->filled - s->block_end;
+    memmove(s->buffer, s->buffer + s->block_end, rest);
+    s->filled = rest;
+    s->block_end = 0;
+    while (!s->at_end && s->filled < s->size) {
+        ssize_t got = read(s->fd, s->buffer + s->filled, s->size - s->filled);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            s->at_end = true;
+        s->filled += (uint32_t)got;
+        s->bytes_read += (uint64_t)got;
+    }
+    return 0;
+}
+
+/* Lists the whole records of the buffer; returns how many there are, sets *sorted. */
+static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
+{
+    uint32_t count = 0, at = 0;
+    while (at + HEADER_BYTES * 2 <= s->filled) {
+        uint16_t size;
+        memcpy(&size, s->buffer + at + 6, 2);
+        if (size < HEADER_BYTES * 2 || at + size > s->filled)
+            break;
+        if (count == s->entries_room &&
+            !lo2_grow((void **)&s->entries, &s->entries_room, count + 1, sizeof *s->entries))
+            break;
+        s->entries[count] = (struct lo2_entry){record_time(s, s->buffer + at, size, clock), at, count};
+        count++;
+        at += size;
+    }
+    *end = at;
+    return count;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct lo2_entry *x = a, *y = b;
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static void put_in_order(stream *s, lo2_totals *totals)
+{
+    bool inverted = false;
+    for (uint32_t i = 0; i < s->nr_entries; i++) {
+        if (s->entries[i].time < s->last_time) {
+            s->entries[i].time = s->last_time; /* its place in the order has passed */
+            totals->nr_late++;
+        } else if (s->entries[i].time < s->highest) {
+            totals->nr_reordered++;
+            inverted = true;
+        }
+        if (s->entries[i].time > s->highest)
+            s->highest = s->entries[i].time;
+    }
+    if (inverted)
+        qsort(s->entries, s->nr_entries, sizeof *s->entries, by_time);
+}
+
+int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
+{
+    if (s->next < s->nr_entries)
+        return 1;
+    if (s->at_end && s->block_end == s->filled)
+        return 0;
+    if (read_more(s))
+        return -1;
+    uint32_t end, count = list_records(s, clock, &end);
+    if (count == 0) {
+        totals->truncated_bytes += s->filled;
+        /* A record that is no record ends the stream: what follows cannot be framed. */
+        while (!s->at_end) {
+            s->block_end = s->filled;
+            if (read_more(s))
+                return -1;
+            totals->truncated_bytes += s->filled;
+        }
+        s->block_end = s->filled;
+        return 0;
+    }
+    if (!(s->at_end && end == s->filled) && count > 2 * HELD_BACK) {
+        count -= HELD_BACK;
+        end = s->entries[count].offset;
+    }
+    s->block_end = end;
+    s->nr_entries = count;
+    s->next = 0;
+    put_in_order(s, totals);
+    return 1;
+}

@@ -1,0 +1,127 @@
+"""From the spool's ``format`` texts and the catalog to what the engine reads samples by.
+
+Comes in: event names with their format texts, and what the catalog says their fields mean. Goes out: one row per
+``common_type`` with role, call and field layouts. Knows no samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.errors import SpoolError
+from lo2io.kernel.tracefs import parse_format
+from lo2io.model import CallSpec, EventFormat, FieldLayout, Role, TracepointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lo2io.catalog import Catalog
+
+CALL_FIELDS = {"fd": 0, "fd2": 1, "count": 2, "offset": 3, "flags": 4, "path": 5, "ret": 6}
+"""Field roles of system calls → ``enum lo2_field_id``."""
+BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
+"""Field roles of block tracepoints → ``enum lo2_field_id``."""
+REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
+
+
+@dataclass(frozen=True, slots=True)
+class EventLayout:
+    """How to read one event: ``fields[i]`` is that of ``enum lo2_field_id`` i, None if there is none."""
+
+    event: int
+    """Index into the spool's events."""
+    type: int
+    """``common_type`` of its samples."""
+    role: Role
+    call: int
+    """Index into the catalog's calls; 0 for tracepoints that are no calls."""
+    fields: tuple[FieldLayout | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to read every sample of a spool."""
+
+    events: tuple[EventLayout, ...]
+    type_offset: int
+    """Bytes from the start of the raw data to ``common_type`` …"""
+    pid_offset: int
+    """… and to ``common_pid``, which is the kernel's name for a tid."""
+
+
+def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catalog) -> Layout:
+    """Combine where fields lie (the kernel's formats) with what they mean (the catalog).
+
+    Args:
+        events: Full names (``subsystem:event``), in the spool's order.
+        formats: The ``format`` file of each, as the recording kernel gave it.
+        catalog: Meanings; an event it does not know is counted, and means nothing.
+
+    Raises:
+        SpoolError: A format cannot be parsed, or lacks a field without which its samples cannot be read.
+    """
+    enters = {call.enter_event: index for index, call in enumerate(catalog.calls)}
+    exits = {call.exit_event: index for index, call in enumerate(catalog.calls)}
+    tracepoints = {spec.event: spec for spec in catalog.tracepoints}
+    layouts = []
+    type_offset, pid_offset = 0, 4
+    for index, (name, text) in enumerate(zip(events, formats, strict=True)):
+        event_format = _parse(name, text)
+        type_offset = _required(event_format, "common_type").offset
+        pid_offset = _required(event_format, "common_pid").offset
+        role, call, fields = Role.IGNORED, 0, _no_fields()
+        if name in enters:
+            role, call = Role.ENTER, enters[name]
+            fields = _entry_fields(event_format, catalog.calls[call])
+        elif name in exits:
+            role, call = Role.EXIT, exits[name]
+            fields = _fields(event_format, {"ret": "ret"}, CALL_FIELDS, required=("ret",))
+        elif name in tracepoints:
+            role, fields = _tracepoint_fields(event_format, tracepoints[name])
+        layouts.append(EventLayout(index, event_format.id, role, call, fields))
+    return Layout(tuple(layouts), type_offset, pid_offset)
+
+
+def _parse(name: str, text: str) -> EventFormat:
+    try:
+        return parse_format(text)
+    except ValueError as error:
+        raise SpoolError(f"read the format of {name}", str(error), "the spool is damaged: record again") from error
+
+
+def _required(event_format: EventFormat, name: str) -> FieldLayout:
+    layout = event_format.field(name)
+    if layout is None:
+        raise SpoolError(
+            f"read the samples of {event_format.name}",
+            f"its format has no field {name}",
+            "this kernel differs from all that tracepoints/ describes: `lo2io tracepoints check` says where",
+        )
+    return layout
+
+
+def _no_fields() -> tuple[FieldLayout | None, ...]:
+    return (None,) * len(CALL_FIELDS)
+
+
+def _fields(
+    event_format: EventFormat, meanings: Mapping[str, str], places: Mapping[str, int], required: Sequence[str]
+) -> tuple[FieldLayout | None, ...]:
+    """Every field the kernel has; one it lacks is absent unless samples mean nothing without it."""
+    found: list[FieldLayout | None] = list(_no_fields())
+    for role, name in meanings.items():
+        layout = event_format.field(name)
+        if layout is None and role in required:
+            layout = _required(event_format, name)
+        found[places[role]] = layout
+    return tuple(found)
+
+
+def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
+    required = tuple(role for role in call.fields if role != "path")
+    return _fields(event_format, call.fields, CALL_FIELDS, required)
+
+
+def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
+    return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_BLOCK_FIELDS)

@@ -1,0 +1,224 @@
+"""The native engine: spools in, batches of operations, handles, tasks, requests and losses out.
+
+Merging, pairing and following fd tables happen in C (``lo2io/_native``), by the rules of
+``docs/explanation/design.md``; this module hands it the spool and gives its rows names. It knows no writer.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lo2io._native._lib import ffi, lib
+from lo2io._native.columns import allocate_batch
+from lo2io.decode import Layout, compile_layout
+from lo2io.errors import SpoolError
+from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from lo2io.catalog import Catalog
+    from lo2io.spool.reader import SpoolReader
+
+BATCH_ROWS = 1 << 16
+"""Rows of a batch: large enough that a batch's overhead is nothing, small enough to stay in the cache's reach."""
+TEXT_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20
+MANY_STREAMS = 64
+CLOCK_SLACK_NS = 2_000
+"""Added to the clock's own error: a fact must lie this far inside a handle's life."""
+
+
+class Engine:
+    """Reads one spool from beginning to end, once.
+
+    Args:
+        spool: What to read.
+        catalog: What its events mean.
+        batch_rows: Rows after which a batch is handed on.
+
+    Raises:
+        SpoolError: A stream cannot be opened, or a format cannot be read.
+    """
+
+    def __init__(self, spool: SpoolReader, catalog: Catalog, *, batch_rows: int = BATCH_ROWS) -> None:
+        self.spool = spool
+        self.catalog = catalog
+        self.batch_rows = batch_rows
+        self.layout = compile_layout(spool.meta.events, spool.meta.formats, catalog)
+        self._alive: list[Any] = []  # C memory the engine points to
+        config = self._config()
+        error = ffi.new("char[]", 256)
+        engine = lib.lo2_engine_new(config, error, 256)
+        if engine == ffi.NULL:
+            raise SpoolError(f"read {spool.path}", ffi.string(error).decode(errors="replace"))
+        self._engine = ffi.gc(engine, lib.lo2_engine_free)
+
+    def batches(self, *, ahead: int = 1) -> Iterator[Batch]:
+        """Every batch of the spool, in order.
+
+        The next batches are filled by a thread of their own while the caller works on this one.
+
+        Args:
+            ahead: Batches filled in advance; 0 fills in the caller's thread.
+
+        Yields:
+            Batches whose arrays are valid until the next one is asked for.
+
+        Raises:
+            SpoolError: A stream cannot be read any further.
+        """
+        if ahead == 0:
+            native, tables = allocate_batch(self.batch_rows, TEXT_BYTES)
+            more = 1
+            while more > 0:
+                more = self._fill(native)
+                yield _view(native, tables)
+            return
+        yield from self._batches_ahead(ahead)
+
+    def _batches_ahead(self, ahead: int) -> Iterator[Batch]:
+        free: queue.Queue[Any] = queue.Queue()
+        full: queue.Queue[Any] = queue.Queue()
+        for _ in range(ahead + 1):
+            free.put(allocate_batch(self.batch_rows, TEXT_BYTES))
+
+        def work() -> None:
+            try:
+                while (pair := free.get()) is not None:
+                    more = self._fill(pair[0])
+                    full.put(pair)
+                    if more == 0:
+                        break
+                full.put(None)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                full.put(error)
+
+        worker = threading.Thread(target=work, name="lo2io-engine", daemon=True)
+        worker.start()
+        try:
+            while (item := full.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield _view(*item)
+                free.put(item)
+        finally:
+            free.put(None)
+            worker.join()
+
+    def _fill(self, native: Any) -> int:
+        more: int = lib.lo2_engine_run(self._engine, native)
+        if more < 0:
+            answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")
+            raise SpoolError(f"read {self.spool.path}", answer)
+        return more
+
+    @property
+    def totals(self) -> Totals:
+        """Counters so far; final once every batch was taken."""
+        native = lib.lo2_engine_totals(self._engine)
+        return Totals(**{name: getattr(native, name) for name, _ in ffi.typeof("lo2_totals").fields})
+
+    def seen(self, stream: int) -> NDArray[np.uint64]:
+        """Samples seen of each of the spool's events on one ring (index into ``spool.streams()``), shape (events,)."""
+        nr_events = len(self.spool.meta.events)
+        view = ffi.buffer(lib.lo2_engine_seen(self._engine, stream), 8 * nr_events)
+        return np.frombuffer(view, np.uint64, nr_events).copy()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the spool read so far, for progress."""
+        return int(lib.lo2_engine_bytes_read(self._engine))
+
+    # ---- configuration ----
+
+    def _config(self) -> Any:
+        meta = self.spool.meta
+        config = ffi.new("lo2_config *")
+        streams = [(path, cpu) for path, cpu in self.spool.streams()] + [(self.spool.facts, UNKNOWN_U32)]
+        config.streams = self._keep(ffi.new("lo2_stream[]", len(streams)))
+        config.nr_streams = len(streams)
+        for index, (path, cpu) in enumerate(streams):
+            config.streams[index].path = self._keep(ffi.new("char[]", bytes(path)))
+            config.streams[index].cpu = cpu
+        self._set_events(config)
+        self._set_calls(config)
+        config.all_tasks = meta.mode == "system"
+        config.recorder_pid = meta.recorder_pid
+        config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
+        config.start_ns = meta.start_ns
+        config.stop_ns = meta.stop_ns if meta.stop_ns is not None else -(2**63)
+        self._set_clock(config)
+        config.newest_first = self._completions_missing(config)
+        return config
+
+    def _keep(self, memory: Any) -> Any:
+        self._alive.append(memory)
+        return memory
+
+    def _set_events(self, config: Any) -> None:
+        layout: Layout = self.layout
+        nr_types = max((event.type for event in layout.events), default=0) + 1
+        events = self._keep(ffi.new("lo2_event[]", nr_types))
+        for index in range(nr_types):
+            events[index].event = UNKNOWN_U32
+        for event in layout.events:
+            row = events[event.type]
+            row.event, row.role, row.call = event.event, event.role, event.call
+            for place, field in enumerate(event.fields):
+                if field is not None:
+                    row.fields[place].offset = field.offset
+                    row.fields[place].size = field.size
+                    row.fields[place].is_signed = field.signed
+        config.events_by_type, config.nr_types = events, nr_types
+        config.nr_events = len(layout.events)
+        config.type_offset, config.pid_offset = layout.type_offset, layout.pid_offset
+
+    def _set_calls(self, config: Any) -> None:
+        calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.calls), 1)))
+        for row, call in zip(calls, self.catalog.calls, strict=False):
+            row.kind, row.returns, row.vectored = call.kind, call.returns, call.vectored
+            row.has_flags = "flags" in call.fields
+            row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
+        config.calls, config.nr_calls = calls, len(self.catalog.calls)
+
+    def _set_clock(self, config: Any) -> None:
+        """Facts bear CLOCK_MONOTONIC; the clocks were compared at the start and, unless cut off, at the end."""
+        syncs = self.spool.meta.syncs
+        if not syncs:
+            return
+        first, last = syncs[0], syncs[-1]
+        config.facts_base_ns = first.monotonic_ns
+        config.facts_shift_ns = first.time_ns - first.monotonic_ns
+        elapsed = last.monotonic_ns - first.monotonic_ns
+        config.facts_slope = (last.time_ns - first.time_ns) / elapsed - 1 if elapsed > 0 else 0.0
+        config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
+
+    def _completions_missing(self, config: Any) -> bool:
+        """Whether the kernel counted more request completions than the rings hold."""
+        completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
+        counted = {c.name: sum(c.counts) for c in self.spool.meta.counts}
+        expected = sum(counted.get(self.spool.meta.events[event], 0) for event in completions)
+        if not expected:
+            return False
+        counts = np.zeros(config.nr_types, np.uint64)
+        for path, _ in self.spool.streams():
+            pointer = ffi.cast("uint64_t *", counts.ctypes.data)
+            if lib.lo2_count_samples(bytes(path), config.type_offset, pointer, config.nr_types):
+                raise SpoolError(f"read {path}", "cannot be read to its end")
+        return int(sum(counts[kind] for kind in completions.values())) < expected
+
+
+def _view(native: Any, tables: dict[str, Columns]) -> Batch:
+    cut = {
+        name: {column: array[: getattr(native, f"nr_{name}")] for column, array in columns.items()}
+        for name, columns in tables.items()
+    }
+    text = bytes(ffi.buffer(native.text, native.text_length))
+    return Batch(**cut, text=text, first_operation=native.first_operation, native=native)
