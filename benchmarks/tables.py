@@ -1,0 +1,211 @@
+"""Formats of the operations table: how fast they are written and read, and how big they get.
+
+Writes the same realistic rows (a cached random reader beside a build: mixed calls, errors, unknown offsets) as Arrow
+IPC (plain, LZ4, Zstandard) and as Parquet (Snappy, Zstandard), with one thread and with two, and reads back the columns
+the summary needs. Figures are ratios to plain Arrow IPC, and rows per second of this machine.
+
+    python benchmarks/tables.py [--rows 5000000] [--repeat 3] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lo2io.model import (
+    UNKNOWN_I64,
+    UNKNOWN_U32,
+    Batch,
+    CallKind,
+    CallSpec,
+    Columns,
+    Completeness,
+    Returns,
+    SpoolMeta,
+    Totals,
+)
+from lo2io.tables import OPERATIONS, arrow_schema, open_trace
+from lo2io.writers import tables as writer_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 65536
+READ_COLUMNS = ["begin_time_ns", "end_time_ns", "task", "call", "handle", "bytes_result", "error"]
+CALLS = tuple(
+    CallSpec(name, name, "core", True, kind, Returns.BYTES, "none", "file_io", {})
+    for name, kind in [
+        ("read", CallKind.READ),
+        ("pread64", CallKind.READ),
+        ("write", CallKind.WRITE),
+        ("openat", CallKind.OPEN),
+        ("close", CallKind.CLOSE),
+        ("lseek", CallKind.SEEK),
+        ("newfstat", CallKind.META),
+    ]
+)
+META = SpoolMeta(
+    "0", True, "process", ("bench",), (1,), 0, "host", "6.18", "x86_64", (), (), (), "", "perf", (), 0, None, 0, 0,
+    "native", "system", (), (), (),
+)  # fmt: skip
+
+
+def operations(seed: int, first: int) -> Columns:
+    """``CHUNK`` rows as the engine would give them; ``first`` is the ordinal of the first."""
+    random = np.random.default_rng(seed)
+    call = random.choice(len(CALLS), CHUNK, p=[0.25, 0.4, 0.15, 0.06, 0.06, 0.04, 0.04]).astype(np.uint16)
+    moves = call < 3
+    begin = first * 700 + np.cumsum(random.integers(100, 1300, CHUNK))
+    task = random.integers(0, 12, CHUNK).astype(np.uint32)
+    failed = random.random(CHUNK) < 0.02
+    request = np.where(call == 1, 4096, random.choice([512, 832, 4096, 65536, 131072], CHUNK))
+    result = np.where(failed, -11, np.where(moves, request - (random.random(CHUNK) < 0.1) * 311, 3))
+    handle = np.where(call == 1, 3, random.integers(0, 4000, CHUNK) + first // 40)
+    offset = np.where(call == 1, random.integers(0, 2**18, CHUNK) * 4096, random.integers(0, 2**14, CHUNK) * 512)
+    return {
+        "id": np.arange(first, first + CHUNK, dtype=np.uint64),
+        "begin_time_ns": begin.astype(np.int64),
+        "end_time_ns": (begin + random.lognormal(6.5, 0.8, CHUNK)).astype(np.int64),
+        "task": task,
+        "pid": 4000 + task // 4,
+        "tid": 4000 + task,
+        "call": call,
+        "status": np.zeros(CHUNK, np.uint8),
+        "offset_source": np.where(call == 1, 1, 2).astype(np.uint8),
+        "first_use": np.zeros(CHUNK, np.uint8),
+        "closes": (call == 4).astype(np.uint8),
+        "cpu": random.integers(0, 16, CHUNK).astype(np.uint16),
+        "handle": handle.astype(np.uint32),
+        "handle2": np.full(CHUNK, UNKNOWN_U32, np.uint32),
+        "fd": (3 + handle % 5).astype(np.int32),
+        "flags": np.where(call == 3, 0o2000000, 0).astype(np.uint32),
+        "offset_bytes": np.where(moves & (random.random(CHUNK) > 0.1), offset, UNKNOWN_I64),
+        "bytes_request": np.where(moves, request, UNKNOWN_I64).astype(np.int64),
+        "bytes_result": np.where(moves & ~failed, result, UNKNOWN_I64).astype(np.int64),
+        "result": result.astype(np.int64),
+        "error": np.where(failed, 11, 0).astype(np.int16),
+    }
+
+
+def batches(rows: int) -> Iterator[Columns]:
+    """``rows`` rows; eight different chunks, moved on in time and number, so that making them costs next to nothing."""
+    chunks = [operations(seed, seed * CHUNK) for seed in range(8)]
+    for index in range(rows // CHUNK):
+        columns = chunks[index % 8]
+        if index >= 8:
+            for name, step in (("id", 8 * CHUNK), ("begin_time_ns", 8 * 700 * CHUNK), ("end_time_ns", 8 * 700 * CHUNK)):
+                columns[name] += np.array(step, columns[name].dtype)
+        yield columns
+
+
+def write_ipc(path: Path, rows: int, codec: str | None, threads: int) -> float:
+    """Seconds spent in the writer proper."""
+    pa.set_cpu_count(threads)
+    spent = 0.0
+    with writer_module.TableWriter(path, META, CALLS, codec=codec, threads=threads > 1) as writer:
+        empty: dict[str, Any] = {}
+        for columns in batches(rows):
+            batch = Batch(columns, empty, empty, empty, empty, empty, empty, empty, b"", 0)
+            start = time.perf_counter()
+            writer.write(batch)
+            spent += time.perf_counter() - start
+        start = time.perf_counter()
+        writer.close(Totals(), Completeness(0, 0, 0, 0, 0, 0, True), 0, 0)
+        return spent + time.perf_counter() - start
+
+
+def write_parquet(path: Path, rows: int, codec: str) -> float:
+    """Seconds spent in Parquet's writer; it has one thread."""
+    schema = arrow_schema("operations", "perf")
+    spent = 0.0
+    labels = {column.name: pa.array(column.labels) for column in OPERATIONS if isinstance(column.labels, tuple)}
+    labels["call"] = pa.array([call.name for call in CALLS])
+    with pq.ParquetWriter(path, schema, compression=codec) as writer:
+        for columns in batches(rows):
+            start = time.perf_counter()
+            arrays = [
+                pa.DictionaryArray.from_arrays(pa.array(values.view(column.index_dtype)), labels[column.name])
+                if column.labels
+                else pa.array(values != 0)
+                if column.dtype == "bool"
+                else pa.array(values, mask=None if column.null is None else values == column.null)
+                for column, values in ((column, columns[column.name]) for column in OPERATIONS)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema), row_group_size=16 * CHUNK)
+            spent += time.perf_counter() - start
+        start = time.perf_counter()
+    return spent + time.perf_counter() - start
+
+
+def read_ipc(path: Path) -> float:
+    """Seconds to stream the summary's columns."""
+    start = time.perf_counter()
+    for columns in open_trace(path).batches("operations", READ_COLUMNS):
+        assert columns["error"].max() >= 0
+    return time.perf_counter() - start
+
+
+def read_parquet(path: Path) -> float:
+    """Seconds to stream the summary's columns."""
+    start = time.perf_counter()
+    for batch in pq.ParquetFile(path).iter_batches(CHUNK, columns=READ_COLUMNS):
+        assert batch.num_rows
+    return time.perf_counter() - start
+
+
+def measure(directory: Path, rows: int, repeat: int) -> list[tuple[str, int, float, float, float]]:
+    """Name, threads, write and read rows per second (medians), bytes a row."""
+    figures = []
+    for name, codec, threads in [
+        ("ipc plain", None, 1), ("ipc lz4", "lz4", 1), ("ipc lz4", "lz4", 2), ("ipc zstd", "zstd", 1),
+        ("ipc zstd", "zstd", 2), ("parquet snappy", "snappy", 1), ("parquet zstd", "zstd", 1),
+    ]:  # fmt: skip
+        writes, reads, size = [], [], 0
+        for turn in range(repeat):
+            target = directory / f"{name.replace(' ', '-')}-{threads}-{turn}"
+            if name.startswith("ipc"):
+                writes.append(write_ipc(target, rows, codec, threads))
+                reads.append(read_ipc(target))
+                file = target / "lo2io" / "operations.arrow"
+            else:
+                assert codec is not None
+                writes.append(write_parquet(target, rows, codec))
+                reads.append(read_parquet(target))
+                file = target
+            size = file.stat().st_size
+            file.unlink()
+        figures.append((name, threads, rows / statistics.median(writes), rows / statistics.median(reads), size / rows))
+    return figures
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--directory", type=Path, default=None)
+    options = parser.parse_args()
+    rows = options.rows // CHUNK * CHUNK
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        figures = measure(Path(directory), rows, options.repeat)
+    _, _, write, read, size = figures[0]
+    print(f"{rows:,} rows, median of {options.repeat}, {os.cpu_count()} CPUs")
+    print("format          threads   write M/s  ratio   read M/s  ratio   B/row  ratio")
+    for name, threads, a, b, c in figures:
+        print(
+            f"{name:15} {threads:7} {a / 1e6:11.2f} {a / write:6.2f} {b / 1e6:10.2f} {b / read:6.2f}"
+            f" {c:7.1f} {c / size:6.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

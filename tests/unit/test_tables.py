@@ -1,0 +1,268 @@
+"""The tables beside the trace: what goes in comes out, unknown is null, and no half-written file has a name."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tablemaker import CALLS, COMPLETE, META, OPENAT, READ, WRITE, make_batch, meta, repeat_operation, write_trace
+
+from lo2io import tables
+from lo2io._native.columns import column_dtypes
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompleteness, Totals
+from lo2io.writers import tables as writer
+from lo2io.writers.tables import TableWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
+NATIVE |= {"losses": "loss"}
+SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
+SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
+
+
+@pytest.mark.parametrize(("table", "struct"), NATIVE.items())
+def test_each_native_column_has_its_place(table: str, struct: str) -> None:
+    """A column added to lo2io.h must be added to the schema, with the same type."""
+    native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
+    texts = {"path_offset", "path_length", "comm_offset", "comm_length"}
+    numbers = {column.name: column.dtype for column in tables.TABLES[table] if column.kind == "number"}
+    assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
+        name: dtype for name, dtype in native.items() if name not in texts
+    }
+
+
+def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
+    """A row of any values the columns can hold, unknown ones often."""
+    values: dict[str, st.SearchStrategy[Any]] = {}
+    for column in tables.TABLES[table]:
+        if column.kind != "number":
+            continue
+        low, high = SIMPLE[column.dtype]
+        if column.labels is not None:
+            high = len(CALLS if isinstance(column.labels, str) else column.labels) - 1
+        value = st.integers(low, high)
+        values[column.name] = value if column.null is None else st.one_of(st.just(column.null), value)
+    if table in ("files", "threads"):
+        values["path" if table == "files" else "comm"] = st.binary(max_size=12)
+    return st.fixed_dictionaries(values)
+
+
+def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    """What a reader of the table must see of a row."""
+    seen: dict[str, Any] = {}
+    for column in tables.TABLES[table]:
+        if column.kind != "number":
+            raw = row["comm" if column.name == "comm" else "path"]
+            shown = raw.decode(errors="backslashreplace") or None
+            exact = raw if raw.decode(errors="replace").encode() != raw else None
+            seen[column.name] = exact if column.kind == "bytes" else shown
+            continue
+        value = row[column.name]
+        if column.labels is not None:
+            value = CALLS[value].abi_name if isinstance(column.labels, str) else column.labels[value]
+        elif column.dtype == "bool":
+            value = bool(value)
+        seen[column.name] = None if column.null is not None and value == column.null else value
+    return seen
+
+
+@pytest.mark.parametrize("table", NATIVE)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_round_trip(table: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Rows of several batches come back in order, whatever they hold."""
+    parts = data.draw(st.lists(st.lists(row_of(table), max_size=4), max_size=3))
+    source = "tasks" if table == "threads" else table
+    trace = write_trace(tmp_path_factory.mktemp("t"), [make_batch(**{source: part}) for part in parts])
+    rows = [row for part in parts for row in part]
+    assert trace.table(table).to_pylist() == [expected(table, row) for row in rows]
+    assert trace.rows(table) == len(rows)
+    for column in tables.TABLES[table]:
+        if column.kind == "number":
+            assert trace.column(table, column.name).tolist() == [row[column.name] for row in rows]
+
+
+def test_a_batch_may_be_filled_again_after_write(tmp_path: Path) -> None:
+    """The writer keeps nothing of the engine's memory, neither of rows it gathers nor of rows it writes at once."""
+    small = make_batch(operations=[{"id": 1, "fd": 3}])
+    large = repeat_operation({"id": 7, "fd": 3}, writer.CHUNK_ROWS)
+    with TableWriter(tmp_path, META, CALLS) as out:
+        for batch in (large, small):
+            out.write(batch)
+            batch.operations["id"][:] = 99
+        out.close(Totals(), COMPLETE, 0, 1)
+    ids = tables.open_trace(tmp_path).column("operations", "id")
+    assert ids[0] == 7
+    assert ids[-1] == 1
+
+
+def test_chunks_keep_order_and_bound_memory(tmp_path: Path) -> None:
+    """Many batches of odd sizes make few record batches, in order, none much larger than the largest of them."""
+    sizes = [3, writer.CHUNK_ROWS // 2 - 1, writer.CHUNK_ROWS, 1, writer.CHUNK_ROWS - 2, 5]
+    batches = [repeat_operation({}, size) for size in sizes]
+    first = 0
+    for batch, size in zip(batches, sizes, strict=True):
+        batch.operations["id"][:] = np.arange(first, first + size)
+        first += size
+    trace = write_trace(tmp_path, batches)
+    parts = [part["id"] for part in trace.batches("operations", ["id"])]
+    assert np.array_equal(np.concatenate(parts), np.arange(first))
+    assert len(parts) <= 4
+    assert max(map(len, parts)) < 2 * writer.CHUNK_ROWS
+
+
+def test_units_and_clock_stand_in_the_file(tmp_path: Path) -> None:
+    """A stranger with nothing but the Arrow file learns units, meanings, clock and version."""
+    write_trace(tmp_path, [])
+    schema = pa.ipc.open_file(pa.OSFile(str(tmp_path / "lo2io/operations.arrow"))).schema
+    assert schema.metadata[b"clock"] == b"perf"
+    assert schema.metadata[b"schema_version"] == b"1"
+    assert schema.field("begin_time_ns").metadata[b"unit"] == b"ns"
+    assert schema.field("bytes_result").metadata[b"unit"] == b"B"
+    assert not schema.field("begin_time_ns").nullable
+    assert all(field.metadata[b"description"] for field in schema)
+
+
+def test_two_calls_of_one_name_stay_apart(tmp_path: Path) -> None:
+    """A dictionary's entries must differ: calls that share an ABI name go by their tracepoints."""
+    calls = (CALLS[5], meta_call := CALLS[5].__class__(**{**_fields(CALLS[5]), "name": "fstat_old"}))
+    assert writer.call_labels(calls) == ("newfstat", meta_call.name)
+    assert writer.call_labels(CALLS)[5] == "fstat"
+    with TableWriter(tmp_path, META, calls) as out:
+        out.write(make_batch(operations=[{"call": 1}]))
+        out.close(Totals(), COMPLETE, 0, 1)
+    assert tables.open_trace(tmp_path).operations["call"].to_pylist() == ["fstat_old"]
+
+
+def _fields(spec: Any) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+
+
+def test_paths_keep_their_exact_bytes(tmp_path: Path) -> None:
+    """Newlines, UTF-8, other encodings, an escape written out: each path is what it was."""
+    paths = [b"/a\nb", "/\u00fc".encode(), b"/\xfc", rb"/\xfc", b"", b"/" + b"x" * 4000]
+    batch = make_batch(files=[{"file": index, "path": path} for index, path in enumerate(paths)])
+    files = write_trace(tmp_path, [batch]).files.to_pylist()
+    assert [row["path"] for row in files] == ["/a\nb", "/ü", r"/\xfc", r"/\xfc", None, "/" + "x" * 4000]
+    assert [row["path_bytes"] for row in files] == [None, None, b"/\xfc", None, None, None]
+
+
+def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
+    """What the spool and the proof say is in the tables and the metadata, whole."""
+    events = (EventCompleteness("a:b", 1, 10, 2, 7), EventCompleteness("a:c", 0, None, 0, 5))
+    proof = Completeness(3, 1, 4, 5, 6, 12, False, events)
+    odd = meta(command=("cat", "\udcff"), notices=("ring halved",))
+    trace = write_trace(
+        tmp_path, [make_batch(operations=[{}])], spool=odd, totals=Totals(nr_late=4), completeness=proof, span=(5, 9)
+    )
+    assert trace.completeness == proof
+    assert trace.table("completeness")["vanished"].to_pylist() == [1, 0]
+    assert trace.devices.to_pylist()[1] == {
+        "device": 254 << 20, "name": "vda", "scheduler": None, "rotational": None, "size_bytes": None, "model": None,
+    }  # fmt: skip
+    assert trace.devices["rotational"].to_pylist() == [1, None]
+    assert trace.metadata["command"] == ["cat", "\udcff"]
+    assert (trace.metadata["start_ns"], trace.metadata["stop_ns"]) == (5, 9)
+    assert trace.metadata["totals"]["nr_late"] == 4
+    assert trace.metadata["notices"] == ["ring halved"]
+    assert trace.metadata["calls"][READ] == {"name": "read", "tracepoint": "read", "group": "core", "kind": "read"}
+    assert trace.metadata["tables"]["operations"] == {"file": "operations.arrow", "rows": 1}
+    assert "formats" not in trace.metadata
+
+
+def test_projection_gives_only_what_was_asked(tmp_path: Path) -> None:
+    """Columns come by name, in any order, with the engine's values for unknown."""
+    rows = [{"call": WRITE, "handle": 5, "closes": 1}, {"call": OPENAT}]
+    trace = write_trace(tmp_path, [make_batch(operations=rows)])
+    (part,) = trace.batches("operations", ["handle", "call", "closes", "end_time_ns"])
+    assert {name: array.tolist() for name, array in part.items()} == {
+        "handle": [5, UNKNOWN_U32],
+        "call": [WRITE, OPENAT],
+        "closes": [True, False],
+        "end_time_ns": [UNKNOWN_I64, UNKNOWN_I64],
+    }
+
+
+def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
+    """Neither tables nor metadata: a trace is whole or it is none."""
+    out = TableWriter(tmp_path, META, CALLS)
+    out.write(make_batch(operations=[{}]))
+    with pytest.raises(RuntimeError), out:
+        raise RuntimeError
+    assert list((tmp_path / "lo2io").iterdir()) == []
+    with pytest.raises(TraceError):
+        tables.open_trace(tmp_path)
+
+
+def test_no_parts_remain_after_close(tmp_path: Path) -> None:
+    """Every file has its name, and there are no others."""
+    write_trace(tmp_path, [])
+    names = {path.name for path in (tmp_path / "lo2io").iterdir()}
+    assert names == {f"{table}.arrow" for table in tables.TABLES} | {"metadata.json"}
+
+
+def test_full_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    """ENOSPC, as /dev/full gives it, becomes a TraceError that names the directory and what to do."""
+    (tmp_path / "lo2io").mkdir()
+    (tmp_path / "lo2io" / "operations.arrow.part").symlink_to("/dev/full")
+    with TableWriter(tmp_path, META, CALLS) as out, pytest.raises(TraceError) as caught:
+        out.write(repeat_operation({}, writer.CHUNK_ROWS))
+    assert str(tmp_path) in caught.value.tried
+    assert "No space left" in caught.value.answer
+    assert "lo2io convert" in caught.value.remedy
+    assert not (tmp_path / "lo2io/metadata.json").exists()
+
+
+def test_a_place_nobody_can_write_is_a_trace_error(tmp_path: Path) -> None:
+    """A file where the directory should be."""
+    (tmp_path / "lo2io").write_text("in the way")
+    with pytest.raises(TraceError, match=str(tmp_path)):
+        TableWriter(tmp_path, META, CALLS)
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (None, "No such file"),
+        ("{", "Expecting"),
+        ("[]", "not of lo2io"),
+        ('{"format": "other"}', "not of lo2io"),
+        (json.dumps({"format": tables.FORMAT, "schema_version": 99}), "schema version 99"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str | None, answer: str) -> None:
+    """Each with what was found and what to do."""
+    (tmp_path / "lo2io").mkdir()
+    if content is not None:
+        (tmp_path / "lo2io/metadata.json").write_text(content)
+    with pytest.raises(TraceError) as caught:
+        tables.open_trace(tmp_path)
+    assert answer in caught.value.answer
+    assert caught.value.remedy
+    assert caught.value.exit_code == 5
+
+
+def test_the_otf2_file_names_the_trace_too(tmp_path: Path) -> None:
+    """Users give what Vampir takes."""
+    write_trace(tmp_path, [])
+    assert tables.open_trace(tmp_path / "traces.otf2").path == tmp_path
+
+
+def test_a_damaged_or_missing_table_is_a_trace_error(tmp_path: Path) -> None:
+    """Cut off or gone, the error names the file."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}] * 100)])
+    file = tmp_path / "lo2io/operations.arrow"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(TraceError, match=r"operations\.arrow"):
+        trace.table("operations")
+    (tmp_path / "lo2io/files.arrow").unlink()
+    with pytest.raises(TraceError, match=r"files\.arrow"):
+        trace.column("files", "inode")
