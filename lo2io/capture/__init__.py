@@ -1,0 +1,1 @@
+"""Capture: perf rings and /proc in, a spool out."""

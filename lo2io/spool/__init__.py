@@ -1,0 +1,1 @@
+"""The spool: a recording on disk, and its description."""

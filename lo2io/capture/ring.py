@@ -1,0 +1,75 @@
+"""One perf ring buffer, mapped: bytes the kernel wrote in, views of them out.
+
+The protocol (perf_event_open(2), and kernel/events/ring_buffer.c): the kernel moves ``data_head`` after
+the bytes are there, the reader moves ``data_tail`` when it is done with them, and neither passes the other.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from lo2io.capture.abi import HEAD_OFFSET, RECORD_HEADER, SIZE_OFFSET, TAIL_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE_BYTES = mmap.PAGESIZE
+RELEASE_BYTES = 512 << 10
+"""The kernel gets space back in such steps: small enough that it never waits for a whole ring to be written."""
+
+
+class Ring:
+    """A ring of ``size`` bytes (a power of two), mapped through the event ``fd`` that owns it.
+
+    Raises:
+        OSError: EPERM: more locked memory than the user may have; ENOMEM.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._map = mmap.mmap(fd, PAGE_BYTES + size)
+        view = memoryview(self._map)
+        # Loads and stores of one aligned u64; the release of the GIL around writev orders them against the data.
+        self._head = view[HEAD_OFFSET : HEAD_OFFSET + 8].cast("Q")
+        self._tail = view[TAIL_OFFSET : TAIL_OFFSET + 8].cast("Q")
+        with view[SIZE_OFFSET : SIZE_OFFSET + 8].cast("Q") as told:
+            self.size = told[0] or size
+        self._data = view[PAGE_BYTES : PAGE_BYTES + self.size]
+        self._views = (view, self._head, self._tail, self._data)
+
+    @property
+    def fill_bytes(self) -> int:
+        """Bytes written and not yet released."""
+        return int(self._head[0] - self._tail[0])
+
+    def peek(self, limit: int) -> list[memoryview]:
+        """Up to ``limit`` of the oldest bytes, in one piece, or two where the ring wraps; empty if there are none."""
+        tail = self._tail[0]
+        length = min(self._head[0] - tail, limit)
+        start = tail % self.size
+        first = min(length, self.size - start)
+        pieces = [self._data[start : start + first]] if length else []
+        if length > first:
+            pieces.append(self._data[: length - first])
+        return pieces
+
+    def release(self, length: int) -> None:
+        """Give the oldest ``length`` bytes back to the kernel."""
+        self._tail[0] += length
+
+    def iter_records(self) -> Iterator[tuple[int, bytes]]:
+        """Type and whole bytes of each record that waits; nothing is released."""
+        content = b"".join(self.peek(self.size))
+        position = 0
+        while position + RECORD_HEADER.size <= len(content):
+            kind, _, size = RECORD_HEADER.unpack_from(content, position)
+            if size < RECORD_HEADER.size:
+                return
+            yield kind, content[position : position + size]
+            position += size
+
+    def close(self) -> None:
+        """Unmap; a second time does nothing."""
+        for view in self._views:
+            view.release()
+        self._map.close()

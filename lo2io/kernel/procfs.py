@@ -1,0 +1,194 @@
+"""Reads of ``/proc``: tasks, file descriptors, mounts. Processes may die at any moment; then there is just less.
+
+Every function takes the ``root`` under which ``proc`` lies, so that tests can build one. Formats: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.model import Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path("/")
+_GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
+"""A task that died, or that belongs to somebody else."""
+_STAT_PPID = 1
+_STAT_START = 19
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_MOUNT_FIELDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStat:
+    """One line of ``/proc/PID/task/TID/stat``."""
+
+    tid: int
+    comm: bytes
+    state: str
+    """R, S, D, Z, T … of proc(5)."""
+    ppid: int
+    start_ticks: int
+    """Clock ticks after boot; tells a task from a later one of the same number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FdState:
+    """A file descriptor as it was somewhen in [begin_ns, end_ns]."""
+
+    fd: int
+    path: bytes
+    """readlink(2)'s answer, unchanged: a path, ``pipe:[5]``, ``… (deleted)``."""
+    device: int
+    """``st_dev``."""
+    inode: int
+    mode: int
+    position: int | None
+    flags: int | None
+    """``O_*`` as in fdinfo, with ``O_CLOEXEC``."""
+    mount: int | None
+    begin_ns: int
+    end_ns: int
+
+
+def iter_pids(root: Path = ROOT) -> Iterator[int]:
+    """Every process."""
+    return _iter_numbers(root / "proc")
+
+
+def iter_tids(pid: int, root: Path = ROOT) -> Iterator[int]:
+    """Every thread of a process; none if it is gone."""
+    return _iter_numbers(root / f"proc/{pid}/task")
+
+
+def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat | None:
+    """A thread's state (without ``tid``: the process's), or None if it is gone."""
+    name = f"proc/{pid}/stat" if tid is None else f"proc/{pid}/task/{tid}/stat"
+    content = _read(root / name)
+    if content is None:
+        return None
+    # The name may hold spaces and parentheses: it ends at the last one.
+    head, closing, tail = content.rpartition(b")")
+    number, opening, comm = head.partition(b"(")
+    fields = tail.split()
+    if not (closing and opening) or len(fields) <= _STAT_START:
+        return None
+    return TaskStat(
+        int(number), comm, fields[0].decode("ascii", "replace"), int(fields[_STAT_PPID]), int(fields[_STAT_START])
+    )
+
+
+def read_process_of(tid: int, root: Path = ROOT) -> int | None:
+    """The process a thread belongs to, or None if there is no such thread."""
+    for line in (_read(root / f"proc/{tid}/status") or b"").splitlines():
+        key, _, value = line.partition(b":")
+        if key == b"Tgid":
+            return int(value)
+    return None
+
+
+def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
+    """The processes all threads of ``pid`` started and that live, in no order.
+
+    Kernels without CONFIG_PROC_CHILDREN lack the list; then every process's parent is looked up.
+    """
+    found: list[int] = []
+    for tid in iter_tids(pid, root):
+        content = _read(root / f"proc/{pid}/task/{tid}/children")
+        if content is None:
+            if (root / f"proc/{pid}/task/{tid}/stat").exists():
+                return _children_by_parent(pid, root)
+            continue
+        found.extend(int(number) for number in content.split())
+    return tuple(found)
+
+
+def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> Iterator[FdState]:
+    """Every open file descriptor of a process that could be read whole; none if it is gone or somebody else's.
+
+    Args:
+        pid: The process.
+        root: Where ``proc`` lies.
+        clock: Nanoseconds, read before the first look at each descriptor and after the last.
+    """
+    folder = f"{root / 'proc'}/{pid}"
+    for fd in _iter_numbers(Path(f"{folder}/fd")):
+        begin = clock()
+        try:
+            path = os.readlink(b"%b/fd/%d" % (os.fsencode(folder), fd))  # noqa: PTH115 - bytes, and as called above
+            status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
+        except OSError:
+            continue  # closed meanwhile
+        info = _parse_fdinfo(_read(Path(f"{folder}/fdinfo/{fd}")) or b"")
+        yield FdState(
+            fd, path, status.st_dev, status.st_ino, status.st_mode,
+            info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
+        )  # fmt: skip
+
+
+def read_mounts(pid: int | str = "self", root: Path = ROOT) -> tuple[Mount, ...]:
+    """The mounts a process sees, from ``mountinfo``; empty if the process is gone."""
+    content = _read(root / f"proc/{pid}/mountinfo") or b""
+    return tuple(mount for line in content.splitlines() if (mount := _parse_mount(line)) is not None)
+
+
+def _parse_mount(line: bytes) -> Mount | None:
+    """``36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw``; None if it is not so."""
+    before, dash, after = line.partition(b" - ")
+    fields, rest = before.split(), after.split(b" ")
+    if not dash or len(fields) < _MOUNT_FIELDS or len(rest) < 2:  # noqa: PLR2004 - file system type and source
+        return None
+    major, _, minor = fields[2].partition(b":")
+    return Mount(
+        id=int(fields[0]),
+        device=os.makedev(int(major), int(minor)),
+        mount_point=_unescape(fields[4]),
+        fs_type=_unescape(rest[0]),
+        source=_unescape(rest[1]),
+    )
+
+
+def _unescape(text: bytes) -> str:
+    r"""``\040`` for a space: the kernel's mangle() writes blanks, backslash and # so (fs/proc_namespace.c)."""
+    return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), text))
+
+
+def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
+    """The numbers of the first lines; ``flags`` is octal."""
+    values: dict[bytes, int] = {}
+    for line in content.splitlines():
+        key, _, value = line.partition(b":")
+        if key in {b"pos", b"mnt_id"}:
+            values[key] = int(value)
+        elif key == b"flags":
+            values[key] = int(value, 8)
+    return values
+
+
+def _children_by_parent(pid: int, root: Path) -> tuple[int, ...]:
+    parents = ((child, read_stat(child, root=root)) for child in iter_pids(root))
+    return tuple(child for child, stat in parents if stat is not None and stat.ppid == pid)
+
+
+def _iter_numbers(folder: Path) -> Iterator[int]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - called ten times a second for every process: no Path per entry
+    except _GONE:
+        return
+    for name in names:
+        if name.isdecimal():
+            yield int(name)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except _GONE:
+        return None

@@ -1,0 +1,95 @@
+"""Reads of ``/sys``: which CPUs run and where they sit, which disks there are.
+
+Every function takes the ``root`` under which ``sys`` lies. Formats: Documentation/ABI of the kernel's source,
+stable/sysfs-devices-system-cpu and stable/sysfs-block.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lo2io.model import BlockDevice, Cpu
+from lo2io.units import SECTOR_BYTES, kernel_dev
+
+ROOT = Path("/")
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """``0-2,5`` → (0, 1, 2, 5).
+
+    Raises:
+        ValueError: It is no such list.
+    """
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            cpus.extend(range(int(first), int(last or first) + 1))
+    return tuple(cpus)
+
+
+def read_online_cpus(root: Path = ROOT) -> tuple[int, ...]:
+    """The CPUs that run, ascending."""
+    return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text(encoding="ascii"))
+
+
+def read_cpus(root: Path = ROOT) -> tuple[Cpu, ...]:
+    """Where each running CPU sits; a machine that does not say has one package, and a core per CPU."""
+    found = []
+    for cpu in read_online_cpus(root):
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core, package = _read_int(topology / "core_id"), _read_int(topology / "physical_package_id")
+        found.append(Cpu(cpu, cpu if core is None else core, 0 if package is None else package))
+    return tuple(found)
+
+
+def read_devices(root: Path = ROOT) -> tuple[BlockDevice, ...]:
+    """Every disk and partition, by device number; a partition's queue is that of its disk."""
+    folder = root / "sys/class/block"
+    if not folder.is_dir():
+        return ()
+    found = [_read_device(entry) for entry in folder.iterdir()]
+    return tuple(sorted((device for device in found if device is not None), key=lambda device: device.device))
+
+
+def _read_device(entry: Path) -> BlockDevice | None:
+    """None: it vanished (a loop device, a pulled disk)."""
+    major, _, minor = (_read_text(entry / "dev") or "").partition(":")
+    if not minor:
+        return None
+    disk = entry.resolve()
+    if (disk / "partition").exists():
+        disk = disk.parent
+    rotational = _read_int(disk / "queue/rotational")
+    sectors = _read_int(entry / "size")
+    return BlockDevice(
+        device=kernel_dev(int(major), int(minor)),
+        name=entry.name.replace("!", "/"),  # sysfs writes a name's slash so: cciss!c0d0
+        scheduler=_chosen(_read_text(disk / "queue/scheduler")),
+        rotational=None if rotational is None else bool(rotational),
+        size_bytes=None if sectors is None else sectors * SECTOR_BYTES,
+        model=_read_text(disk / "device/model"),
+    )
+
+
+def _chosen(text: str | None) -> str | None:
+    """``none [mq-deadline] kyber`` → mq-deadline; a queue without a choice says just ``none``."""
+    if not text:
+        return None
+    return next((word[1:-1] for word in text.split() if word.startswith("[")), text.split()[0])
+
+
+def _read_text(path: Path) -> str | None:
+    """The stripped text, or None if there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def _read_int(path: Path) -> int | None:
+    text = _read_text(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,87 @@
+"""What ``/proc`` said, as the records of ``lo2io/_native/facts.h``: values in, bytes out.
+
+Times are CLOCK_MONOTONIC nanoseconds. Records are framed as perf's are, little-endian, and 8-byte aligned.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+
+FACT_TASK = 0x4C01
+FACT_FD = 0x4C02
+TASK_SELECT = 1
+"""Record this task and its descendants …"""
+TASK_FROM_EXEC = 2
+"""… from its first exec on."""
+
+COMM_BYTES = 16
+MAX_PATH_BYTES = 0xFF00
+"""A record's size is a u16; the kernel's own paths (PATH_MAX) are far shorter."""
+_HEADER = struct.Struct("<IHH")
+_TASK = struct.Struct("<QQIIII16s")
+_FD = struct.Struct("<QQQQqIiIIII")
+
+
+def pack_task(*, begin_ns: int, end_ns: int, pid: int, tid: int, ppid: int, comm: bytes, flags: int = 0) -> bytes:
+    """A TASK fact: the thread as it was somewhen between the two times.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the look.
+        end_ns: CLOCK_MONOTONIC after it; the record's place in the order.
+        pid: Its process.
+        tid: The thread.
+        ppid: The parent process.
+        comm: Its name, cut to 15 bytes and a zero byte as the kernel does.
+        flags: ``TASK_SELECT``, ``TASK_FROM_EXEC``.
+    """
+    body = _TASK.pack(end_ns, begin_ns, pid, tid, ppid, flags, comm[: COMM_BYTES - 1])
+    return _HEADER.pack(FACT_TASK, 0, _HEADER.size + len(body)) + body
+
+
+def pack_fd(
+    *,
+    begin_ns: int,
+    end_ns: int,
+    pid: int,
+    fd: int,
+    path: bytes,
+    device: int,
+    inode: int,
+    mode: int,
+    position: int | None = None,
+    open_flags: int | None = None,
+    mount: int | None = None,
+) -> bytes:
+    """An FD fact: the descriptor as it was somewhen between the two times.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the first look at it.
+        end_ns: CLOCK_MONOTONIC after the last.
+        pid: Whose table it stands in.
+        fd: Its number.
+        path: What readlink(2) of ``/proc/PID/fd/N`` gave, unchanged.
+        device: ``st_dev``.
+        inode: ``st_ino``.
+        mode: ``st_mode``.
+        position: The file position, if known.
+        open_flags: ``O_*`` as in fdinfo, with ``O_CLOEXEC``, if known.
+        mount: Mount id, if known.
+    """
+    text = path[:MAX_PATH_BYTES]
+    body = _FD.pack(
+        end_ns,
+        begin_ns,
+        device,
+        inode,
+        UNKNOWN_I64 if position is None else position,
+        pid,
+        fd,
+        UNKNOWN_U32 if open_flags is None else open_flags,
+        mode,
+        UNKNOWN_U32 if mount is None else mount,
+        len(text),
+    )
+    padded = text + bytes(-len(text) % 8)
+    return _HEADER.pack(FACT_FD, 0, _HEADER.size + len(body) + len(padded)) + body + padded

@@ -1,0 +1,115 @@
+r"""``spool.json``: magic, version, and :class:`lo2io.model.SpoolMeta` to JSON and back.
+
+The file is ASCII. Bytes of paths that are no UTF-8 live in Python strings as lone surrogates (``surrogateescape``),
+which JSON keeps as ``\udcXX``, so nothing is lost on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from functools import cache
+from typing import Any
+
+from lo2io.errors import SpoolError
+from lo2io.model import SpoolMeta
+
+MAGIC = "lo2io-spool"
+VERSION = 1
+"""Grows when an older reader would misread the spool; further keys alone do not need it."""
+META_NAME = "spool.json"
+FACTS_NAME = "facts.ring"
+MAX_META_BYTES = 256 << 20
+"""No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""
+
+
+def ring_name(cpu: int) -> str:
+    """The file of one CPU's ring: ``cpu-0003.ring``."""
+    return f"cpu-{cpu:04}.ring"
+
+
+def dump_meta(meta: SpoolMeta) -> bytes:
+    """The content of ``spool.json``."""
+    document = {"magic": MAGIC, "version": VERSION, **dataclasses.asdict(meta)}
+    return (json.dumps(document, indent=1) + "\n").encode("ascii")
+
+
+def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
+    """Read ``spool.json``'s content; keys this version does not know are passed over.
+
+    Raises:
+        SpoolError: It is no spool, a newer one, or a value is missing or of the wrong kind.
+    """
+    tried = f"read {name}"
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SpoolError(tried, f"no JSON: {error}", "record again; this spool cannot be read") from error
+    if not isinstance(document, dict) or document.get("magic") != MAGIC:
+        raise SpoolError(tried, f'no "magic": "{MAGIC}"', "name the directory that `lo2io record` wrote")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise SpoolError(tried, f"version {version!r} is none", "record again; this spool cannot be read")
+    if version > VERSION:
+        raise SpoolError(
+            tried,
+            f"version {version}, and this lo2io reads up to {VERSION}",
+            "convert it with the lo2io that recorded it, or a newer one",
+        )
+    try:
+        meta: SpoolMeta = _read(SpoolMeta, document, "")
+    except (ValueError, TypeError, KeyError) as error:
+        raise SpoolError(tried, str(error), "record again; this spool cannot be read") from error
+    return _checked(meta, tried)
+
+
+def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
+    """Lengths that must agree do."""
+    problem = ""
+    if len(meta.formats) != len(meta.events):
+        problem = f"{len(meta.events)} events and {len(meta.formats)} formats"
+    elif len({cpu.cpu for cpu in meta.cpus}) != len(meta.cpus) or any(cpu.cpu < 0 for cpu in meta.cpus):
+        problem = "a CPU stands twice or is negative"
+    elif any(len(row) != len(meta.cpus) for c in meta.counts for row in (c.counts, c.lost) if row is not None):
+        problem = "counts for other than the spool's CPUs"
+    if problem:
+        raise SpoolError(tried, problem, "record again; this spool cannot be read")
+    return meta
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    """``value`` as what the annotation says; no conversions, so that a wrong kind is an error and not a surprise."""
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: no list")
+        return tuple(_read(item, each, f"{where}[{index}]") for index, each in enumerate(value))
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+        return _read(inner, value, where)
+    if dataclasses.is_dataclass(hint):
+        return _read_dataclass(hint, value, where)
+    if type(value) is not hint:
+        raise ValueError(f"{where}: {type(value).__name__} instead of {hint.__name__}")
+    return value
+
+
+def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where or 'the document'}: no object")  # noqa: TRY004 - one kind of error for bad input
+    arguments = {}
+    for field in dataclasses.fields(kind):
+        if field.name in value:
+            arguments[field.name] = _read(_hints(kind)[field.name], value[field.name], f"{where}.{field.name}")
+        elif field.default is dataclasses.MISSING:
+            raise ValueError(f"{where}.{field.name} is missing")
+    return kind(**arguments)

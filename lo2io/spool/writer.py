@@ -1,0 +1,151 @@
+"""A spool on its way to the disk: ring bytes, facts and ``spool.json`` in, a directory out.
+
+Ring files and facts only grow; ``spool.json`` is replaced whole. Space for the last ``spool.json`` is put aside at the
+start, so that a disk the rings filled still takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING, Self
+
+from lo2io.errors import CaptureError, UsageError
+from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from lo2io.model import SpoolMeta
+
+_RESERVE_NAME = ".reserve"
+_RESERVE_EXTRA = 256 << 10
+"""Bytes beyond three times the first ``spool.json``: counts and notices come only at the end."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Answers of write(2) after which no further write will help: disk, quota or file size used up, device broken."""
+
+
+class DiskFullError(Exception):
+    """The spool's disk takes no more; what was written before is whole."""
+
+    def __init__(self, path: Path, answer: str) -> None:
+        super().__init__(f"{path}: {answer}")
+        self.path = path
+        self.answer = answer
+
+
+class AppendFile:
+    """A file that only grows by whole writes: what does not fit entirely is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self.size = 0
+
+    def append(self, views: Sequence[memoryview | bytes]) -> int:
+        """Write all bytes of ``views``; returns how many.
+
+        Raises:
+            DiskFullError: They do not fit. The file then ends where the previous append left it.
+        """
+        total = sum(len(view) for view in views)
+        try:
+            done = os.writev(self.fd, views)
+            while done < total:  # a signal, or the edge of the disk: the next write tells which
+                done += os.writev(self.fd, _rest(views, done))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            os.ftruncate(self.fd, self.size)
+            os.lseek(self.fd, self.size, os.SEEK_SET)
+            raise DiskFullError(self.path, error.strerror or "disk full") from error
+        self.size += total
+        return total
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _rest(views: Iterable[memoryview | bytes], skip: int) -> list[memoryview]:
+    """The views without their first ``skip`` bytes."""
+    rest = []
+    for each in views:
+        view = memoryview(each)
+        rest.append(view[min(skip, len(view)) :])
+        skip -= min(skip, len(view))
+    return [view for view in rest if len(view)]
+
+
+class SpoolWriter:
+    """Creates the directory and its files; ``rings[i]`` takes the bytes of ``cpus[i]``.
+
+    Raises:
+        UsageError: ``path`` exists and is not an empty directory.
+        CaptureError: It cannot be created.
+    """
+
+    def __init__(self, path: Path, cpus: Sequence[int]) -> None:
+        self.path = path
+        tried = f"create the spool {path}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise UsageError(tried, "the directory is not empty", "name another, or remove it")
+            self.rings = tuple(AppendFile(path / ring_name(cpu)) for cpu in cpus)
+            self.facts = AppendFile(path / FACTS_NAME)
+        except FileExistsError as error:
+            raise UsageError(tried, "it exists and is no directory", "name another") from error
+        except OSError as error:
+            raise CaptureError(
+                tried, error.strerror or str(error), "name a directory you may write, on a disk with space"
+            ) from error
+
+    def write_meta(self, meta: SpoolMeta) -> None:
+        """Replace ``spool.json`` atomically; the first time also put space aside for the last.
+
+        Raises:
+            CaptureError: The disk takes not even that.
+        """
+        content = dump_meta(meta)
+        reserve = self.path / _RESERVE_NAME
+        target = self.path / META_NAME
+        fresh = self.path / (META_NAME + ".new")
+        try:
+            if meta.complete:
+                reserve.unlink(missing_ok=True)
+            fresh.write_bytes(content)
+            fresh.replace(target)
+            if not meta.complete:
+                _reserve(reserve, 3 * len(content) + _RESERVE_EXTRA)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise CaptureError(
+                f"write {target}",
+                error.strerror or str(error),
+                f"free {len(content)} bytes on that disk, or use another",
+            ) from error
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in (*self.rings, self.facts):
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reserve(path: Path, size: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    finally:
+        os.close(fd)
