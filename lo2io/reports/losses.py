@@ -1,0 +1,114 @@
+"""The proof of completeness: what the kernel counted against what was read.
+
+In: the counts of the spool, the samples the engine saw, its totals. Out: a :class:`Completeness` and the line every
+command ends with. It does not know how rings are read, nor what the samples mean.
+
+``count - lost = samples`` must hold for every event on every CPU. What is missing without the kernel having said so
+has *vanished*, and counts as lost.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from lo2io.model import Completeness, EventCompleteness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lo2io.model import EventCounts, SpoolMeta, Totals
+
+NAMED_EVENTS = 3
+"""Events named in the line; the table ``completeness`` has them all."""
+
+
+def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals) -> Completeness:
+    """Reconcile counts and samples.
+
+    Args:
+        meta: Its ``counts`` are empty if the recording did not end in good order.
+        seen: Samples of each event, one array of shape (events,) a CPU, in the order of ``meta.cpus``.
+        totals: The engine's, final.
+
+    Returns:
+        ``lost`` holds what the kernel reported, what vanished, and records that are no samples (forks, names) lost
+        beyond that: without them the choice of tasks is not proven either.
+    """
+    counted = {counts.name: counts for counts in meta.counts}
+    events = tuple(
+        _event(meta, counted.get(name), seen, event, index)
+        for event, name in enumerate(meta.events)
+        for index in range(len(meta.cpus))
+    )
+    reported = sum(event.lost for event in events)
+    missing = sum(max(0, event.vanished) for event in events)
+    # Before Linux 6.0 the kernel tells a ring's losses, not an event's: those are no longer unexplained.
+    untold = any(counts.lost is None for counts in meta.counts)
+    explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
+    lost = max(reported + missing, totals.nr_lost)
+    known = meta.complete and all(event.count is not None for event in events)
+    agree = all(event.vanished == 0 for event in events)
+    return Completeness(
+        lost=lost,
+        vanished=missing - explained,
+        late=totals.nr_late,
+        orphan=totals.nr_orphan_exits + totals.nr_orphan_completions,
+        in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests,
+        samples=sum(event.samples for event in events),
+        proven=known and agree and lost == reported and not totals.nr_undecoded and not totals.truncated_bytes,
+        events=events,
+    )
+
+
+def _event(
+    meta: SpoolMeta, counts: EventCounts | None, seen: Sequence[NDArray[np.uint64]], event: int, index: int
+) -> EventCompleteness:
+    return EventCompleteness(
+        event=meta.events[event],
+        cpu=meta.cpus[index].cpu,
+        count=None if counts is None else counts.counts[index],
+        lost=0 if counts is None or counts.lost is None else counts.lost[index],
+        samples=int(seen[index][event]),
+    )
+
+
+def completeness_line(proof: Completeness) -> str:
+    """What was captured, of how much; exactly what is missing; and the other three counters."""
+    others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
+    return f"{_verdict(proof)} · {others}"
+
+
+def _verdict(proof: Completeness) -> str:
+    if not proof.events or any(event.count is None for event in proof.events):
+        lost = f", at least {proof.lost:,} lost" if proof.lost else ""
+        return f"not proven: {proof.samples:,} events captured{lost}; the kernel's counts are not known"
+    counted = sum(event.count or 0 for event in proof.events)
+    captured = f"{proof.samples:,} of {counted:,} counted events captured"
+    if proof.proven and not proof.lost:
+        return f"complete: {captured}"
+    surplus = sum(max(0, -event.vanished) for event in proof.events)
+    parts = [
+        f"{proof.lost:,} lost{_vanished(proof)}{_where(proof.events)}" if proof.lost else "",
+        f"{surplus:,} more than counted" if surplus else "",
+    ]
+    missing = ", ".join(part for part in parts if part)
+    return f"incomplete: {captured}, {missing or 'but the spool is damaged'}"
+
+
+def _vanished(proof: Completeness) -> str:
+    return f" ({proof.vanished:,} of them unreported)" if proof.vanished else ""
+
+
+def _where(events: Iterable[EventCompleteness]) -> str:
+    by_name = groupby(sorted(events, key=lambda event: event.event), key=lambda event: event.event)
+    missing = {name: sum(event.lost + max(0, event.vanished) for event in group) for name, group in by_name}
+    worst = sorted(((lost, name) for name, lost in missing.items() if lost), reverse=True)
+    if not worst:
+        return ": records of forks, exits and names"
+    named = ", ".join(f"{name} {lost:,}" for lost, name in worst[:NAMED_EVENTS])
+    rest = len(worst) - NAMED_EVENTS
+    return f": {named}" + (f" and {rest} more events" if rest > 0 else "")

@@ -1,0 +1,122 @@
+"""The proof of completeness, and the line that says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tablemaker import meta
+
+from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
+from lo2io.reports.losses import completeness, completeness_line
+
+ENTER, EXIT = "syscalls:sys_enter_read", "syscalls:sys_exit_read"
+
+
+def spool(*counts: EventCounts, complete: bool = True) -> SpoolMeta:
+    """Two events on two CPUs."""
+    return meta(counts=counts, complete=complete)
+
+
+def seen(*streams: list[int]) -> list[np.ndarray]:
+    """Samples of (enter, exit), a list a CPU."""
+    return [np.array(stream, np.uint64) for stream in streams]
+
+
+WHOLE = spool(EventCounts(ENTER, (5, 6), (0, 0)), EventCounts(EXIT, (5, 6), (0, 0)))
+
+
+def test_all_there_is_complete() -> None:
+    """Every count is met: proven, nothing lost."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_samples=22))
+    assert proof.proven
+    assert (proof.lost, proof.vanished, proof.samples) == (0, 0, 22)
+    assert [(e.event, e.cpu, e.count, e.samples) for e in proof.events] == [
+        (ENTER, 0, 5, 5), (ENTER, 1, 6, 6), (EXIT, 0, 5, 5), (EXIT, 1, 6, 6),
+    ]  # fmt: skip
+    line = completeness_line(proof)
+    assert line == "complete: 22 of 22 counted events captured · late 0 · orphan 0 · in flight 0"
+
+
+def test_reported_loss_is_exact() -> None:
+    """What the kernel says it lost explains the gap: proven to be incomplete, by event."""
+    meta_lost = spool(EventCounts(ENTER, (1005, 6), (1000, 0)), EventCounts(EXIT, (5, 8), (0, 2)))
+    proof = completeness(meta_lost, seen([5, 5], [6, 6]), Totals(nr_lost=1002))
+    assert proof.proven
+    assert (proof.lost, proof.vanished) == (1002, 0)
+    assert completeness_line(proof).startswith(
+        f"incomplete: 22 of 1,024 counted events captured, 1,002 lost: {ENTER} 1,000, {EXIT} 2 · late 0"
+    )
+
+
+def test_vanished_counts_as_lost() -> None:
+    """Counted, not delivered, not reported: lost, said to be unreported, and not proven."""
+    proof = completeness(
+        spool(EventCounts(ENTER, (9, 6), (1, 0)), EventCounts(EXIT, (5, 6), (0, 0))),
+        seen([5, 5], [6, 6]),
+        Totals(nr_lost=1),
+    )
+    assert not proof.proven
+    assert (proof.lost, proof.vanished) == (4, 3)
+    assert proof.events[0].vanished == 3
+    assert f"4 lost (3 of them unreported): {ENTER} 4 ·" in completeness_line(proof)
+
+
+def test_one_cpu_does_not_make_up_for_another() -> None:
+    """A surplus here and a gap there are two faults, not none."""
+    proof = completeness(WHOLE, seen([6, 5], [5, 6]), Totals())
+    assert not proof.proven
+    assert proof.lost == 1
+    assert "1 lost (1 of them unreported)" in completeness_line(proof)
+    assert "1 more than counted" in completeness_line(proof)
+
+
+def test_kernels_that_tell_no_loss_by_event() -> None:
+    """Before 6.0 the rings' figures explain what is missing, as far as they go."""
+    old = spool(EventCounts(ENTER, (15, 6), None), EventCounts(EXIT, (5, 6), None))
+    proof = completeness(old, seen([5, 5], [6, 6]), Totals(nr_lost=8))
+    assert (proof.lost, proof.vanished, proof.proven) == (10, 2, False)
+
+
+def test_lost_side_records_are_lost_too() -> None:
+    """All samples are there, but the ring lost a fork: the choice of tasks is not proven."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_lost=2))
+    assert (proof.lost, proof.proven) == (2, False)
+    assert "2 lost: records of forks, exits and names" in completeness_line(proof)
+
+
+def test_no_counts_prove_nothing() -> None:
+    """A recording that was cut off never says complete, whatever it holds."""
+    proof = completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals(nr_lost=3))
+    assert not proof.proven
+    assert proof.events[0].count is None
+    assert completeness_line(proof).startswith(
+        "not proven: 22 events captured, at least 3 lost; the kernel's counts are not known"
+    )
+    assert completeness_line(Completeness(0, 0, 0, 0, 0, 0, False)).startswith("not proven: 0 events captured;")
+
+
+@pytest.mark.parametrize("damage", [{"nr_undecoded": 1}, {"truncated_bytes": 8}])
+def test_a_damaged_spool_is_not_complete(damage: dict[str, int]) -> None:
+    """Counts may agree by chance; bytes nobody could read still speak against it."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), replace(Totals(), **damage))
+    assert not proof.proven
+    assert completeness_line(proof).startswith("incomplete: 22 of 22 counted events captured, but the spool is damaged")
+
+
+def test_the_other_counters_are_sums() -> None:
+    """Calls and requests together, each of the four words once."""
+    totals = Totals(
+        nr_late=1234, nr_orphan_exits=2, nr_orphan_completions=3, nr_in_flight_calls=4, nr_in_flight_requests=5
+    )
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), totals)
+    assert completeness_line(proof).endswith("· late 1,234 · orphan 5 · in flight 9")
+
+
+def test_an_empty_recording_is_complete() -> None:
+    """Nothing happened, and that is proven."""
+    proof = completeness(
+        spool(EventCounts(ENTER, (0, 0), (0, 0)), EventCounts(EXIT, (0, 0), (0, 0))), seen([0, 0], [0, 0]), Totals()
+    )
+    assert completeness_line(proof).startswith("complete: 0 of 0 counted events captured")
