@@ -1,0 +1,51 @@
+"""What a trace says about its own completeness: is it proven that nothing was lost?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lo2io.model import Completeness
+from lo2io.verify.library import Library
+from lo2io.verify.trace import find_anchor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROPERTIES = {
+    "lost": "LO2IO::LOST",
+    "vanished": "LO2IO::VANISHED",
+    "late": "LO2IO::LATE",
+    "orphan": "LO2IO::ORPHAN",
+    "in_flight": "LO2IO::IN_FLIGHT",
+    "samples": "LO2IO::SAMPLES",
+    "proven": "LO2IO::PROVEN",
+}
+"""Field of :class:`Completeness` → trace property, for traces that lost the tables beside them."""
+
+
+def read_completeness(trace: Path) -> Completeness | None:
+    """The recording's four counters and their proof, from lo2io's tables or else from the trace's properties.
+
+    Returns:
+        None for traces that say nothing of the kind, as those of other tools.
+
+    Raises:
+        TraceError: not a trace, or lo2io's own tables cannot be read.
+    """
+    anchor = find_anchor(trace)
+    from lo2io.tables import DIRECTORY, METADATA_FILE, open_trace  # noqa: PLC0415 -- pyarrow takes a while
+
+    if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
+        return open_trace(anchor.parent).completeness
+    return _from_properties(anchor)
+
+
+def _from_properties(anchor: Path) -> Completeness | None:
+    library = Library()
+    with library.reader(anchor) as reader:
+        texts = {name: library.property(reader, key) for name, key in PROPERTIES.items()}
+    proven = texts.pop("proven")
+    numbers = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
+    if len(numbers) != len(texts) or proven is None:
+        return None
+    return Completeness(events=(), **numbers, proven=proven.lower() in ("true", "yes", "1"))

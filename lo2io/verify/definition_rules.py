@@ -1,0 +1,171 @@
+"""Rules that definitions and markers keep or break; see :mod:`lo2io.verify.rules` for their sentences."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from lo2io.verify.definitions import (
+    GROUP_REGIONS,
+    HANDLE_PRE_CREATED,
+    LOCATION_CPU_THREAD,
+    LOCATION_GROUP_PROCESS,
+    RECORDS,
+    REFERENCE_TYPES,
+    UNDEFINED_U64,
+    Definitions,
+    Record,
+    member_kind,
+    narrowed,
+    undefined,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lo2io.verify.rules import Verification
+
+_CLASSES = {0: "SERIAL", 1: "PARALLEL"}
+_FLAG_OS = 1
+_KNOWN_PARADIGMS = {"POSIX": (0, _FLAG_OS), "ISOC": (0, None), "MPI-IO": (1, 0), "PnetCDF": (1, 0), "ADIOS": (1, 0)}
+"""Identification → class and flags that the OTF2 manual demands ("Known OTF2 I/O paradigms"); None: any."""
+
+
+def check_definitions(found: Definitions, verdict: Verification) -> None:
+    """Report every rule that the definitions alone break."""
+    _check_clock(found, verdict)
+    _check_counts(found, verdict)
+    for kind, ref in found.duplicates:
+        verdict.report("definition.duplicate", f"{_article(kind)} with id {ref} is defined again")
+    for rule, text in _references(found):
+        verdict.report(rule, text)
+    _check_groups(found, verdict)
+    _check_names(found, verdict)
+    _check_paradigms(found, verdict)
+    _check_handles(found, verdict)
+
+
+def _article(kind: str) -> str:
+    name = kind.replace("-", " ")
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def _check_clock(found: Definitions, verdict: Verification) -> None:
+    if len(found.clocks) != 1:
+        verdict.report("clock.properties", f"the clock is defined {len(found.clocks)} times")
+    for resolution, start, length, realtime in found.clocks[:1]:
+        verdict.resolution, verdict.start, verdict.length = resolution, start, length
+        if not resolution:
+            verdict.report("clock.properties", "the clock has 0 ticks per second")
+        if realtime in (0, UNDEFINED_U64):
+            verdict.report("clock.realtime", "the real time of the first tick is not given")
+
+
+def _check_counts(found: Definitions, verdict: Verification) -> None:
+    locations = len(found.table("location"))
+    if found.anchor_locations != locations:
+        verdict.report(
+            "count.locations", f"the anchor file counts {found.anchor_locations} locations, {locations} are defined"
+        )
+    if found.anchor_number != found.number:
+        verdict.report(
+            "count.definitions", f"the anchor file counts {found.anchor_number} definitions, {found.number} are there"
+        )
+
+
+def is_missing(found: Definitions, kind: str, ref: int) -> bool:
+    """A reference that is neither "undefined" nor defined."""
+    return ref not in found.table(kind) and ref != undefined(kind)
+
+
+def _rule(kind: str) -> str:
+    return "reference.metric" if kind == "metric-member" else f"reference.{kind}"
+
+
+def _references(found: Definitions) -> Iterator[tuple[str, str]]:
+    """Rule and text of every reference of a definition that leads nowhere."""
+    for record in RECORDS.values():
+        owner = record.name
+        if record.kind is None:
+            for values in found.unnamed.get(owner, ()):
+                yield from _record_references(found, record, f"{owner} of {values[0]}", values)
+            continue
+        names = found.record_of[record.kind]
+        for ref, values in found.table(record.kind).items():
+            if names.get(ref, owner) == owner:
+                yield from _record_references(found, record, f"{owner} {ref}", values)
+    for (kind, ref), members in found.members.items():
+        record_name = found.record_of[kind].get(ref, "Group")
+        target = member_kind(record_name, found.table(kind)[ref])
+        for member in members if target else ():
+            if target and member not in found.table(target):
+                yield _rule(target), f"{record_name} {ref}: member {member} is not defined"
+
+
+def _record_references(
+    found: Definitions, record: Record, owner: str, values: tuple[Any, ...]
+) -> Iterator[tuple[str, str]]:
+    for place, field in enumerate(record.fields):
+        kind, value = field.kind, values[place]
+        if kind is None and field.name == "value":
+            kind = REFERENCE_TYPES.get(values[place - 1])
+            value = narrowed(kind, value)
+        if kind is None or value in found.table(kind):
+            continue
+        if field.needed or value != undefined(kind):
+            shown = "undefined" if value == undefined(kind) else f"{value}, which is not defined"
+            yield _rule(kind), f"{owner}: {field.name} is {shown}"
+
+
+def _check_groups(found: Definitions, verdict: Verification) -> None:
+    with_thread = {values[3] for values in found.table("location").values() if values[1] == LOCATION_CPU_THREAD}
+    for ref, values in found.table("location-group").items():
+        if values[1] == LOCATION_GROUP_PROCESS and ref not in with_thread:
+            verdict.report(
+                "group.no-thread", f"process group {ref} ({found.text(values[0])!r}) has no CPU_THREAD location"
+            )
+    groups = found.table("group").values()
+    if found.table("region") and not any(values[1] == GROUP_REGIONS for values in groups):
+        verdict.report("region.group", "no group of regions is defined: viewers colour all regions alike")
+
+
+def _check_names(found: Definitions, verdict: Verification) -> None:
+    owners: dict[str, list[str]] = defaultdict(list)
+    for kind, shown in (("node", "node"), ("location-group", "group"), ("location", "location")):
+        for ref, values in found.table(kind).items():
+            owners[found.text(values[0])].append(f"{shown} {ref}")
+    for name, which in owners.items():
+        if len(which) > 1:
+            rest = f" and {len(which) - 3} more" if len(which) > 3 else ""  # noqa: PLR2004 -- three are examples enough
+            verdict.report("name.shared", f"{name!r} names {', '.join(which[:3])}{rest}")
+
+
+def _check_paradigms(found: Definitions, verdict: Verification) -> None:
+    paradigms = found.table("paradigm")
+    twins = Counter(values[0] for values in paradigms.values())
+    for ref, (identification, name, klass, flags) in paradigms.items():
+        ident = found.text(identification)
+        problems = []
+        if klass not in _CLASSES:
+            problems.append(f"its class is {klass}")
+        if not ident or not found.text(name):
+            problems.append("its name or identification is empty")
+        if twins[identification] > 1:
+            problems.append("another paradigm has the same identification")
+        wanted_class, wanted_flags = _KNOWN_PARADIGMS.get(ident, (klass, None))
+        if klass in _CLASSES and klass != wanted_class:
+            problems.append(f"its class is {_CLASSES[klass]}, OTF2 demands {_CLASSES[wanted_class]}")
+        if wanted_flags not in (None, flags):
+            problems.append(f"its flags are {flags}, OTF2 demands {wanted_flags}")
+        for problem in problems:
+            verdict.report("paradigm.definition", f"I/O paradigm {ref} ({ident!r}): {problem}")
+
+
+def _check_handles(found: Definitions, verdict: Verification) -> None:
+    stated = {values[0] for values in found.unnamed.get("IoPreCreatedHandleState", ())}
+    for ref, values in found.table("handle").items():
+        flagged = bool(values[3] & HANDLE_PRE_CREATED)
+        if flagged and ref not in stated:
+            verdict.report("handle.state", f"handle {ref} is flagged PRE_CREATED and has no state")
+        elif ref in stated and not flagged:
+            verdict.report("handle.state", f"handle {ref} has a pre-created state but not the flag PRE_CREATED")

@@ -1,0 +1,264 @@
+"""Holds every event of a trace, in the order of the global merge, to the rules."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from lo2io.verify.definitions import REFERENCE_TYPES, Definitions, narrowed, undefined
+from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
+from lo2io.verify.operations import IoRules, LocationState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lo2io.verify.rules import Verification
+
+_I64 = ctypes.c_int64
+_KIND = "GlobalEvtReader"
+
+
+class EventRules:
+    """Callbacks for the events of a trace; the state of every location."""
+
+    def __init__(self, library: Library, definitions: Definitions, verdict: Verification) -> None:
+        self.verdict = verdict
+        self.io = IoRules(definitions, verdict)
+        self.locations = {ref: LocationState(ref, values[3]) for ref, values in definitions.table("location").items()}
+        self._definitions = definitions
+        self._regions = definitions.table("region")
+        self._contexts = definitions.table("calling-context")
+        self._attribute_types = {ref: values[2] for ref, values in definitions.table("attribute").items()}
+        self._start = verdict.start or 0
+        self._end = self._start + (verdict.length or 0)
+        self._now = -1
+        self._styles: dict[str, tuple[int, int]] = {}
+        self._arrive = self._arriver(library)
+
+    # ---- what every event is checked for ----
+
+    def _arriver(self, library: Library) -> Callable[[int, int, int | None], LocationState]:
+        """The checks that all events share, as a closure: it runs once per event."""
+        count = library.AttributeList_GetNumberOfElements
+        locations, start, end, io = self.locations, self._start, self._end, self.io
+        check_attributes = self._attribute_checker(library)
+
+        def arrive(location: int, time: int, attributes: int | None) -> LocationState:
+            state = locations[location]
+            if time != self._now:
+                self._now = time
+                if io.held:
+                    io.settle()
+            state.ordinal = state.events
+            state.events += 1
+            if time < state.last:
+                self._report("time.order", state, time, f"tick {time} comes after tick {state.last}")
+            state.last = time
+            if not start <= time <= end:
+                self._report_span(state, time)
+            if attributes and (number := count(attributes)):
+                check_attributes(state, time, attributes, number)
+            return state
+
+        return arrive
+
+    def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
+        self.verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
+
+    def _report_span(self, state: LocationState, time: int) -> None:
+        if time < self._start:
+            self._report("clock.before-start", state, time, f"{self._start - time} ticks before the global offset")
+        else:
+            self._report("clock.after-end", state, time, f"{time - self._end} ticks after the end of the trace")
+
+    def _attribute_checker(self, library: Library) -> Callable[[LocationState, int, int, int], None]:
+        ref, kind, value = U32(), U8(), U64()
+        pointers = ctypes.byref(ref), ctypes.byref(kind), ctypes.byref(value)
+        get, types, definitions = library.AttributeList_GetAttributeByIndex, self._attribute_types, self._definitions
+
+        def check(state: LocationState, time: int, attributes: int, number: int) -> None:
+            for index in range(number):
+                get(attributes, index, *pointers)
+                wanted = types.get(ref.value)
+                if wanted is None:
+                    self._report("reference.attribute", state, time, f"attribute {ref.value} is not defined")
+                elif wanted != kind.value:
+                    text = f"attribute {ref.value} has type {kind.value}, its definition says {wanted}"
+                    self._report("attribute.type", state, time, text)
+                elif kind.value in REFERENCE_TYPES:
+                    target = REFERENCE_TYPES[kind.value]
+                    pointed = narrowed(target, value.value)
+                    if pointed not in definitions.table(target) and pointed != undefined(target):
+                        text = f"attribute {ref.value} refers to {target} {pointed}, which is not defined"
+                        self._report(f"reference.{target}", state, time, text)
+
+        return check
+
+    # ---- regions ----
+
+    def _enter(self, location: int, time: int, _user: int, attributes: int | None, region: int) -> int:
+        state = self._arrive(location, time, attributes)
+        if region not in self._regions:
+            self._report("reference.region", state, time, f"region {region} is not defined")
+        state.stack.append((region, time))
+        if "Enter" not in self._styles:
+            self._styles["Enter"] = location, time
+        return CONTINUE
+
+    def _leave(self, location: int, time: int, _user: int, attributes: int | None, region: int) -> int:
+        state = self._arrive(location, time, attributes)
+        stack = state.stack
+        if stack and stack[-1][0] == region:
+            stack.pop()
+        else:
+            self._misnested(state, time, region)
+        if "Enter" not in self._styles:
+            self._styles["Enter"] = location, time
+        return CONTINUE
+
+    def _misnested(self, state: LocationState, time: int, region: int) -> None:
+        if region not in self._regions:
+            self._report("reference.region", state, time, f"region {region} is not defined")
+        name = self._definitions.name("region", region)
+        if not any(entered == region for entered, _ in state.stack):
+            self._report("region.not-entered", state, time, f"region {region} ({name!r}) is left without being entered")
+            return
+        inner = state.stack[-1][0]
+        text = f"region {region} ({name!r}) is left inside region {inner} ({self._definitions.name('region', inner)!r})"
+        self._report("region.order", state, time, text)
+        while state.stack.pop()[0] != region:
+            pass
+
+    def _region_of(self, state: LocationState, time: int, context: int) -> int:
+        """Region of a calling context; nesting is by region, as the line within it changes."""
+        values = self._contexts.get(context)
+        if values is None:
+            self._report("reference.calling-context", state, time, f"calling context {context} is not defined")
+            return -1
+        region: int = values[0]
+        return region
+
+    def _context_enter(
+        self, location: int, time: int, _user: int, attributes: int | None, context: int, _unwind: int
+    ) -> int:
+        state = self._arrive(location, time, attributes)
+        state.stack.append((self._region_of(state, time, context), time))
+        self._styles.setdefault("CallingContextEnter", (location, time))
+        return CONTINUE
+
+    def _context_leave(self, location: int, time: int, _user: int, attributes: int | None, context: int) -> int:
+        state = self._arrive(location, time, attributes)
+        region = self._region_of(state, time, context)
+        if state.stack and state.stack[-1][0] == region:
+            state.stack.pop()
+        else:
+            self._misnested(state, time, region)
+        self._styles.setdefault("CallingContextLeave", (location, time))
+        return CONTINUE
+
+    def _sample(
+        self, location: int, time: int, _user: int, attributes: int | None, context: int, _unwind: int, generator: int
+    ) -> int:
+        state = self._arrive(location, time, attributes)
+        self._region_of(state, time, context)
+        if generator not in self._definitions.table("interrupt-generator"):
+            text = f"interrupt generator {generator} is not defined"
+            self._report("reference.interrupt-generator", state, time, text)
+        self._styles.setdefault("CallingContextSample", (location, time))
+        return CONTINUE
+
+    # ---- the others ----
+
+    def _metric(self, location: int, time: int, _user: int, attributes: int | None, metric: int) -> int:
+        state = self._arrive(location, time, attributes)
+        if metric not in self._definitions.table("metric"):
+            self._report("reference.metric", state, time, f"metric {metric} is not defined")
+        return CONTINUE
+
+    def _parameter(self, location: int, time: int, _user: int, attributes: int | None, parameter: int) -> int:
+        state = self._arrive(location, time, attributes)
+        if parameter not in self._definitions.table("parameter"):
+            self._report("reference.parameter", state, time, f"parameter {parameter} is not defined")
+        return CONTINUE
+
+    def _unknown(self, location: int, time: int, _user: int, attributes: int | None) -> int:
+        state = self._arrive(location, time, attributes)
+        self._report("event.unknown", state, time, "an event of a kind this OTF2 library does not know")
+        return CONTINUE
+
+    def _other(self, location: int, time: int, _user: int, attributes: int | None) -> int:
+        self._arrive(location, time, attributes)
+        return CONTINUE
+
+    def _io(self, apply: Callable[..., bool]) -> Callable[..., int]:
+        """A callback that arrives, then applies an I/O rule, unless a tie holds events back."""
+        arrive, io = self._arrive, self.io
+
+        def callback(location: int, time: int, _user: int, attributes: int | None, *arguments: int) -> int:
+            state = arrive(location, time, attributes)
+            if io.held or not apply(state, time, False, *arguments):
+                io.submit(state, time, apply, arguments)
+            return CONTINUE
+
+        return callback
+
+    def _callbacks(self) -> Iterator[tuple[str, Any, Callable[..., int]]]:
+        """Event, C type and function of every event that is looked into."""
+        io = self.io
+        yield "Unknown", event_type(), self._unknown
+        yield "Enter", event_type(U32), self._enter
+        yield "Leave", event_type(U32), self._leave
+        yield "CallingContextEnter", event_type(U32, U32), self._context_enter
+        yield "CallingContextLeave", event_type(U32), self._context_leave
+        yield "CallingContextSample", event_type(U32, U32, U32), self._sample
+        yield "Metric", event_type(U32), self._metric
+        for parameter in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
+            yield parameter, event_type(U32), self._parameter
+        for event, apply, arguments in (
+            ("IoCreateHandle", io.create, (U32, U8, U32, U32)),
+            ("IoDestroyHandle", io.destroy, (U32,)),
+            ("IoDuplicateHandle", io.duplicate, (U32, U32, U32)),
+            ("IoSeek", io.use, (U32, _I64, U8, U64)),
+            ("IoChangeStatusFlags", io.use, (U32, U32)),
+            ("IoDeleteFile", io.delete_file, (U8, U32)),
+            ("IoOperationBegin", io.begin, (U32, U8, U32, U64, U64)),
+            ("IoOperationTest", io.test, (U32, U64)),
+            ("IoOperationIssued", io.issued, (U32, U64)),
+            ("IoOperationComplete", io.complete, (U32, U64, U64)),
+            ("IoOperationCancelled", io.cancelled, (U32, U64)),
+            ("IoAcquireLock", io.use, (U32, U8)),
+            ("IoReleaseLock", io.use, (U32, U8)),
+            ("IoTryLock", io.use, (U32, U8)),
+        ):
+            yield event, event_type(*arguments), self._io(apply)
+
+    def register(self, library: Library, callbacks: int) -> list[Any]:
+        """Register for every event there is; the list keeps the C functions alive while events are read.
+
+        Events without rules of their own are taken with their header only: the C ABIs allow a callee that takes fewer
+        arguments than the caller passes.
+        """
+        own = {event: ctype(function) for event, ctype, function in self._callbacks()}
+        other = event_type()(self._other)
+        for event in library.setters(_KIND):
+            library.set_callback(_KIND, callbacks, event, own.get(event, other))
+        return [*own.values(), other]
+
+    def finish(self) -> None:
+        """The last event was read."""
+        self.io.finish()
+        locations = self._definitions.table("location")
+        for ref, state in self.locations.items():
+            defined = locations[ref][2]
+            if state.events != defined:
+                text = f"the location's definition counts {defined} events, {state.events} are there"
+                self.verdict.report("count.events", text, location=ref)
+            for region, time in state.stack:
+                text = f"region {region} ({self._definitions.name('region', region)!r}) is never left"
+                self.verdict.report("region.left-open", text, location=ref, time=time)
+        plain = self._styles.pop("Enter", None)
+        if plain and self._styles:
+            event, (location, time) = min(self._styles.items(), key=lambda item: item[1][1])
+            text = f"{event} here, Enter or Leave on location {plain[0]} at tick {plain[1]}"
+            self.verdict.report("region.mixed-styles", text, location=location, time=time)
+        self.verdict.counts.events = sum(state.events for state in self.locations.values())

@@ -1,0 +1,213 @@
+"""The OTF2 library behind the ``otf2`` wheel, at its lowest level: plain ctypes, nothing interpreted.
+
+The wheel's own reader resolves references while it reads and so trips over the wrong ones that verifying is to find;
+some of its functions (reading markers) cannot be called at all in version 3.2. A handle of our own on the same
+library also keeps our argument types apart from the wheel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from ctypes import CFUNCTYPE, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from lo2io.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SUCCESS = 0
+INTERRUPTED_BY_CALLBACK = 92
+CONTINUE, STOP = 0, 1
+"""What a callback returns."""
+_MESSAGE_BYTES = 512
+
+_ERROR_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_char_p, c_int, c_char_p, c_void_p)
+_HANDLE = c_void_p
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "Error_GetName": (c_char_p, (c_int,)),
+    "Error_RegisterCallback": (c_void_p, (c_void_p, c_void_p)),
+    "Reader_Open": (_HANDLE, (c_char_p,)),
+    "Reader_Close": (c_int, (_HANDLE,)),
+    "Reader_SetSerialCollectiveCallbacks": (c_int, (_HANDLE,)),
+    "Reader_GetNumberOfLocations": (c_int, (_HANDLE, c_void_p)),
+    "Reader_GetNumberOfGlobalDefinitions": (c_int, (_HANDLE, c_void_p)),
+    "Reader_GetGlobalDefReader": (_HANDLE, (_HANDLE,)),
+    "Reader_RegisterGlobalDefCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
+    "Reader_ReadAllGlobalDefinitions": (c_int, (_HANDLE, _HANDLE, c_void_p)),
+    "Reader_CloseGlobalDefReader": (c_int, (_HANDLE, _HANDLE)),
+    "Reader_SelectLocation": (c_int, (_HANDLE, c_uint64)),
+    "Reader_OpenDefFiles": (c_int, (_HANDLE,)),
+    "Reader_CloseDefFiles": (c_int, (_HANDLE,)),
+    "Reader_GetDefReader": (_HANDLE, (_HANDLE, c_uint64)),
+    "Reader_ReadAllLocalDefinitions": (c_int, (_HANDLE, _HANDLE, c_void_p)),
+    "Reader_CloseDefReader": (c_int, (_HANDLE, _HANDLE)),
+    "Reader_OpenEvtFiles": (c_int, (_HANDLE,)),
+    "Reader_CloseEvtFiles": (c_int, (_HANDLE,)),
+    "Reader_GetEvtReader": (_HANDLE, (_HANDLE, c_uint64)),
+    "Reader_GetGlobalEvtReader": (_HANDLE, (_HANDLE,)),
+    "Reader_RegisterGlobalEvtCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
+    "Reader_ReadGlobalEvents": (c_int, (_HANDLE, _HANDLE, c_uint64, c_void_p)),
+    "Reader_CloseGlobalEvtReader": (c_int, (_HANDLE, _HANDLE)),
+    "Reader_GetMarkerReader": (_HANDLE, (_HANDLE,)),
+    "Reader_RegisterMarkerCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
+    "Reader_ReadAllMarkers": (c_int, (_HANDLE, _HANDLE, c_void_p)),
+    "Reader_CloseMarkerReader": (c_int, (_HANDLE, _HANDLE)),
+    "Reader_GetPropertyNames": (c_int, (_HANDLE, c_void_p, c_void_p)),
+    "Reader_GetProperty": (c_int, (_HANDLE, c_char_p, c_void_p)),
+    "AttributeList_GetNumberOfElements": (c_uint32, (c_void_p,)),
+    "AttributeList_GetAttributeByIndex": (c_int, (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
+    **{
+        f"{kind}Callbacks_{what}": signature
+        for kind in ("GlobalDefReader", "GlobalEvtReader", "MarkerReader")
+        for what, signature in {"New": (_HANDLE, ()), "Delete": (None, (_HANDLE,))}.items()
+    },
+}
+"""Name without ``OTF2_`` → result and arguments (OTF2 3.x headers)."""
+
+
+class Library:
+    """``OTF2_*`` functions as attributes without their prefix, with their C types set."""
+
+    def __init__(self) -> None:
+        from _otf2.Config import conf  # noqa: PLC0415 -- 6 MB of library: only who reads traces pays
+
+        self._lib = ctypes.CDLL(conf.lib._name)  # noqa: SLF001 -- the path ctypes loaded it from
+        self._libc = ctypes.CDLL(None)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._lib, f"OTF2_{name}")
+            function.restype, function.argtypes = result, arguments
+        self.messages: list[str] = []
+        self._error_callback = _ERROR_CALLBACK(self._on_error)
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._lib, f"OTF2_{name}")
+        setattr(self, name, function)
+        return function
+
+    def has(self, name: str) -> bool:
+        """Whether this release of OTF2 exports the function."""
+        return hasattr(self._lib, f"OTF2_{name}")
+
+    def setters(self, kind: str) -> tuple[str, ...]:
+        """Record types that ``kind`` (GlobalEvtReader) has a callback for: every one the wheel knows of."""
+        import _otf2  # noqa: PLC0415
+
+        prefix, suffix = f"{kind}Callbacks_Set", "Callback"
+        names = (n for n in dir(_otf2) if n.startswith(prefix) and n.endswith(suffix))
+        return tuple(n[len(prefix) : -len(suffix)] for n in names)
+
+    def set_callback(self, kind: str, callbacks: int, record: str, function: Any) -> None:
+        """Register one callback."""
+        setter = getattr(self._lib, f"OTF2_{kind}Callbacks_Set{record}Callback")
+        setter.argtypes, setter.restype = (c_void_p, c_void_p), c_int
+        self.check(setter(callbacks, ctypes.cast(function, c_void_p)), f"registering for {record}")
+
+    def check(self, code: int, tried: str) -> None:
+        """Raise what the library said unless it was content."""
+        if code != SUCCESS:
+            raise TraceError(tried, self.answer(code), "the trace is damaged: record or convert it again")
+
+    def answer(self, code: int | None = None) -> str:
+        """The library's first message since the last call, else the name of its error code."""
+        message = self.messages[0] if self.messages else ""
+        self.messages.clear()
+        name = "" if code is None else self.Error_GetName(code).decode()
+        return f"{name} ({message})" if name and message else name or message or "no reason given"
+
+    def _on_error(
+        self, _user: int, _file: bytes, _line: int, _function: bytes, code: int, template: bytes, arguments: int
+    ) -> int:
+        """Keep a message of the library instead of having it on stderr.
+
+        A ``va_list`` reaches a function as a pointer on x86-64 and aarch64 alike, so vsnprintf takes it as one.
+        """
+        text = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        if template:
+            self._libc.vsnprintf(text, c_uint64(_MESSAGE_BYTES), c_char_p(template), c_void_p(arguments))
+        if text.value:
+            self.messages.append(text.value.decode(errors="replace"))
+        return code
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Catch the library's messages, which go to stderr otherwise."""
+        previous = self.Error_RegisterCallback(ctypes.cast(self._error_callback, c_void_p), None)
+        try:
+            yield
+        finally:
+            self.Error_RegisterCallback(previous, None)
+
+    @contextlib.contextmanager
+    def reader(self, anchor: Path) -> Iterator[int]:
+        """An open OTF2 reader.
+
+        Raises:
+            TraceError: there is no such trace, or its anchor file cannot be read.
+        """
+        with self.quiet():
+            handle = self.Reader_Open(str(anchor).encode())
+            if not handle:
+                raise TraceError(
+                    f"opening the trace {anchor}", self.answer(), "give the directory or .otf2 file of an OTF2 trace"
+                )
+            try:
+                self.check(self.Reader_SetSerialCollectiveCallbacks(handle), "preparing the OTF2 reader")
+                yield handle
+            finally:
+                self.Reader_Close(handle)
+
+    @contextlib.contextmanager
+    def callbacks(self, kind: str) -> Iterator[int]:
+        """A callback table of ``kind`` (GlobalDefReader, GlobalEvtReader, MarkerReader)."""
+        table = getattr(self, f"{kind}Callbacks_New")()
+        try:
+            yield table
+        finally:
+            getattr(self, f"{kind}Callbacks_Delete")(table)
+
+    def number(self, function: str, *arguments: Any, tried: str) -> int:
+        """Call a function whose last argument is a ``uint64_t *`` and return what it stored.
+
+        Exceptions in callbacks, Ctrl-C included, cannot cross the C frames: they are caught where Python reports them
+        as unraisable, and raised again here.
+        """
+        value = c_uint64()
+        raised: list[BaseException] = []
+        previous = sys.unraisablehook
+        sys.unraisablehook = lambda hint: raised.append(hint.exc_value or hint.exc_type())
+        try:
+            code = getattr(self, function)(*arguments, ctypes.byref(value))
+        finally:
+            sys.unraisablehook = previous
+        if raised:
+            raise raised[0]
+        self.check(code, tried)
+        return value.value
+
+    def property(self, reader: int, name: str) -> str | None:
+        """A trace property, or None if the trace has none of that name."""
+        value = c_char_p()
+        code = self.Reader_GetProperty(reader, name.encode(), ctypes.byref(value))
+        self.messages.clear()
+        if code != SUCCESS or value.value is None:
+            return None
+        text = value.value.decode(errors="replace")
+        self._libc.free(value)
+        return text
+
+
+def event_type(*arguments: Any) -> Callable[..., Any]:
+    """C type of a global event callback: location, time, user data, attributes, then ``arguments``."""
+    return CFUNCTYPE(c_int, c_uint64, c_uint64, c_void_p, c_void_p, *arguments)
+
+
+def definition_type(*arguments: Any) -> Callable[..., Any]:
+    """C type of a definition or marker callback: user data, then ``arguments``."""
+    return CFUNCTYPE(c_int, c_void_p, *arguments)
+
+
+U8, U32, U64, TEXT, POINTER = c_uint8, c_uint32, c_uint64, c_char_p, c_void_p

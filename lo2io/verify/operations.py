@@ -1,0 +1,374 @@
+"""Rules of handles and operations, which hold across the locations of a trace.
+
+Events of one location are in order; events of different locations at the same tick are not, whichever comes out of the
+merge first. So an event that would break a rule is *held* while the tick lasts, with all that follows on its location:
+if events of other locations make it right, nothing was wrong. What is still held when time moves on is reported.
+In the other direction, a use of a handle that another location destroyed at the same tick is right as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lo2io.verify.definitions import HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, UNDEFINED_U32, UNDEFINED_U64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.verify.definitions import Definitions
+    from lo2io.verify.rules import Verification
+
+_NON_BLOCKING = 1
+_FLUSH = 2
+_MODES = 3
+_PAGE_BITS = 9
+_MOST_HELD = 10_000
+"""Held events after which no more is waited for: traces whose clock stands still."""
+
+
+class LocationState:
+    """What is known of a location while its events go by."""
+
+    __slots__ = ("events", "group", "id", "last", "ordinal", "stack")
+
+    def __init__(self, ref: int, group: int) -> None:
+        self.id = ref
+        self.group = group
+        self.events = 0
+        self.ordinal = 0
+        self.last = 0
+        self.stack: list[tuple[int, int]] = []
+
+
+class Handle:
+    """One handle: for handles with a communicator, one per location group."""
+
+    __slots__ = ("active", "anyone", "changed", "changed_by", "group", "per_group", "ref")
+
+    def __init__(self, ref: int, *, active: bool, anyone: bool) -> None:
+        self.ref = ref
+        self.active = active
+        self.anyone = anyone
+        self.group: int | None = None
+        self.changed: int | None = None
+        self.changed_by: LocationState | None = None
+        self.per_group: dict[int, Handle] | None = None
+
+
+class _Operation(NamedTuple):
+    begun_by: LocationState
+    time: int
+    non_blocking: bool
+    bytes: int
+
+
+class _Held(NamedTuple):
+    state: LocationState
+    ordinal: int
+    time: int
+    apply: Callable[..., bool]
+    arguments: tuple[Any, ...]
+
+
+class _Ids:
+    """A set of integers that takes few bytes where they are dense, as those of a counter are."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+
+    def is_new(self, number: int) -> bool:
+        """Add it; False if it was there."""
+        page, bit = number >> _PAGE_BITS, 1 << (number & (1 << _PAGE_BITS) - 1)
+        bits = self._pages.get(page, 0)
+        self._pages[page] = bits | bit
+        return not bits & bit
+
+
+class IoRules:
+    """Follows every handle and operation.
+
+    The methods named after events return False, having done nothing, if the event would break a rule that events of
+    other locations could still put right, unless ``forced``: then they report it and go on as best they can.
+    """
+
+    def __init__(self, definitions: Definitions, verdict: Verification) -> None:
+        self.verdict = verdict
+        self.held: list[_Held] = []
+        self._deleted = False
+        self._ids: _Ids | None = _Ids()
+        self._open: dict[tuple[Handle, int], _Operation] = {}
+        self._issued: set[tuple[Handle, int]] = set()
+        self._ended: dict[tuple[Handle, int], LocationState] = {}
+        self._ended_at = -1
+        self._paradigms = definitions.table("paradigm")
+        self._files = definitions.table("file")
+        self._handles: dict[int, Handle] = {}
+        for ref, values in definitions.table("handle").items():
+            flags, communicator = values[3], values[4]
+            handle = Handle(ref, active=bool(flags & HANDLE_PRE_CREATED), anyone=bool(flags & HANDLE_ALL_PROXY))
+            if communicator != UNDEFINED_U32:
+                handle.per_group = {}
+            self._handles[ref] = handle
+
+    # ---- holding back what a tie may put right ----
+
+    def submit(self, state: LocationState, time: int, apply: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
+        """Take the next event, which the fast path could not simply apply."""
+        waits = any(held.state is state for held in self.held)
+        if waits or not apply(state, time, False, *arguments):
+            self.held.append(_Held(state, state.ordinal, time, apply, arguments))
+            if len(self.held) > _MOST_HELD:
+                self.settle()
+        elif self.held:
+            self._retry()
+
+    def settle(self) -> None:
+        """Time moves on: report what is still wrong."""
+        while self.held:
+            self._apply(self.held.pop(0), forced=True)
+            self._retry()
+
+    def _retry(self) -> None:
+        progress = True
+        while progress and self.held:
+            progress = False
+            waiting: set[LocationState] = set()
+            rest = []
+            for held in self.held:
+                if held.state in waiting or not self._apply(held, forced=False):
+                    waiting.add(held.state)
+                    rest.append(held)
+                else:
+                    progress = True
+            self.held = rest
+
+    @staticmethod
+    def _apply(held: _Held, *, forced: bool) -> bool:
+        state = held.state
+        now, state.ordinal = state.ordinal, held.ordinal
+        done = held.apply(state, held.time, forced, *held.arguments)
+        state.ordinal = now
+        return done
+
+    def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
+        self.verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
+
+    # ---- handles ----
+
+    def _handle(self, state: LocationState, time: int, ref: int) -> Handle | None:
+        """The handle behind a reference, None (and reported) if it is not defined."""
+        handle = self._handles.get(ref)
+        if handle is None:
+            self._report("reference.handle", state, time, f"I/O handle {ref} is not defined")
+            return None
+        if handle.per_group is not None:
+            shared = handle
+            handle = shared.per_group.get(state.group) if shared.per_group is not None else None
+            if handle is None:
+                handle = Handle(ref, active=shared.active, anyone=shared.anyone)
+                shared.per_group[state.group] = handle  # type: ignore[index]
+        return handle
+
+    def _claim(self, handle: Handle, state: LocationState, time: int) -> None:
+        """Hold a handle to the group that used it first."""
+        if handle.group is None:
+            handle.group = state.group
+        elif handle.group != state.group and not handle.anyone:
+            self._report(
+                "handle.foreign-group",
+                state,
+                time,
+                f"handle {handle.ref} of location group {handle.group} is used in group {state.group}",
+            )
+
+    def _usable(self, handle: Handle, state: LocationState, time: int, forced: bool) -> bool | None:
+        """True: go on. None: hold the event back."""
+        if handle.active or (handle.changed == time and handle.changed_by is not state):
+            if handle.group != state.group:
+                self._claim(handle, state, time)
+            return True
+        if not forced:
+            return None
+        why = "was never created" if handle.changed is None else f"was destroyed at tick {handle.changed}"
+        self._report("handle.inactive", state, time, f"handle {handle.ref} {why}")
+        return True
+
+    def use(self, state: LocationState, time: int, forced: bool, ref: int, *_: Any) -> bool:
+        """IoSeek, IoChangeStatusFlags, locks: whatever only needs the handle."""
+        handle = self._handle(state, time, ref)
+        return handle is None or self._usable(handle, state, time, forced) is not None
+
+    def create(self, state: LocationState, time: int, forced: bool, ref: int, *_: Any) -> bool:
+        """IoCreateHandle."""
+        handle = self._handle(state, time, ref)
+        if handle is None:
+            return True
+        if handle.active:
+            if not forced:
+                return False
+            self._report("handle.created-twice", state, time, f"handle {ref} is active already")
+        self._claim(handle, state, time)
+        handle.active, handle.changed, handle.changed_by = True, time, state
+        return True
+
+    def destroy(self, state: LocationState, time: int, forced: bool, ref: int) -> bool:
+        """IoDestroyHandle."""
+        handle = self._handle(state, time, ref)
+        if handle is None:
+            return True
+        if not handle.active:
+            if not forced:
+                return False
+            before = "never" if handle.changed is None else f"not since tick {handle.changed}"
+            self._report("handle.destroyed-twice", state, time, f"handle {ref} is destroyed, but was {before} active")
+            return True
+        self._claim(handle, state, time)
+        handle.active, handle.changed, handle.changed_by = False, time, state
+        return True
+
+    def duplicate(self, state: LocationState, time: int, forced: bool, old: int, new: int, *_: Any) -> bool:
+        """IoDuplicateHandle."""
+        target = self._handles.get(new)
+        if not forced and target is not None and target.active:
+            return False
+        if not self.use(state, time, forced, old):
+            return False
+        return self.create(state, time, forced, new)
+
+    def delete_file(self, state: LocationState, time: int, _forced: bool, paradigm: int, file: int) -> bool:
+        """IoDeleteFile."""
+        self._deleted = True
+        if paradigm not in self._paradigms:
+            self._report("reference.paradigm", state, time, f"I/O paradigm {paradigm} is not defined")
+        if file not in self._files:
+            self._report("reference.file", state, time, f"I/O file {file} is not defined")
+        return True
+
+    # ---- operations ----
+
+    def begin(  # noqa: PLR0917 -- as the event has them
+        self, state: LocationState, time: int, forced: bool, ref: int, mode: int, flags: int, size: int, ident: int
+    ) -> bool:
+        """IoOperationBegin."""
+        handle = self._handle(state, time, ref)
+        if handle is None:
+            return True
+        key = handle, ident
+        busy = key in self._open
+        if (busy and not forced) or self._usable(handle, state, time, forced) is None:
+            return False
+        if busy:
+            text = f"matching id {ident} is still in use on handle {ref}, since tick {self._open[key].time}"
+            self._report("operation.id-in-use", state, time, text)
+        if mode >= _FLUSH:
+            self._check_mode(state, time, ref, mode, size)
+        if self._ids is not None and not busy and not self._ids.is_new(ident):
+            self._report("operation.id-again", state, time, f"matching id {ident} served before; first case only")
+            self._ids = None
+        self._open[key] = _Operation(state, time, bool(flags & _NON_BLOCKING), size)
+        self._issued.discard(key)
+        self.verdict.counts.operations += 1
+        return True
+
+    def _check_mode(self, state: LocationState, time: int, ref: int, mode: int, size: int) -> None:
+        if mode >= _MODES:
+            self._report("operation.mode", state, time, f"the operation on handle {ref} has mode {mode}")
+        elif size != UNDEFINED_U64:
+            self._report("operation.flush-bytes", state, time, f"a flush of handle {ref} asks for {size} bytes")
+
+    def _followed(  # noqa: PLR0917 -- what all four events have
+        self, state: LocationState, time: int, forced: bool, ref: int, ident: int, event: str
+    ) -> tuple[Handle, int] | bool:
+        """The key of the open operation that an event may follow; else whether the event is dealt with."""
+        handle = self._handle(state, time, ref)
+        if handle is None:
+            return True
+        key = handle, ident
+        operation = self._open.get(key)
+        if operation is None:
+            if event == "Test" and self._ended_at == time and self._ended.get(key, state) is not state:
+                return True
+            if forced:
+                self._report("operation.not-begun", state, time, f"{event} of id {ident} on handle {ref}: no Begin")
+            return forced
+        problem = self._order_problem(key, operation, event)
+        if not forced and (problem or self._usable(handle, state, time, False) is None):
+            return False
+        if problem:
+            self._report("operation.order", state, time, f"{event} of id {ident} on handle {ref}: {problem}")
+        elif forced:
+            self._usable(handle, state, time, True)
+        if operation.begun_by is not state:
+            self._report(
+                "operation.elsewhere",
+                state,
+                time,
+                f"{event} of id {ident} on handle {ref}: begun on location {operation.begun_by.id}",
+            )
+        return key
+
+    def _order_problem(self, key: tuple[Handle, int], operation: _Operation, event: str) -> str:
+        if not operation.non_blocking:
+            return "" if event == "Complete" else "the operation is blocking"
+        if event == "Issued":
+            return "it was issued before" if key in self._issued else ""
+        return "" if key in self._issued else "it was not issued"
+
+    def test(self, state: LocationState, time: int, forced: bool, ref: int, ident: int) -> bool:
+        """IoOperationTest."""
+        return self._followed(state, time, forced, ref, ident, "Test") is not False
+
+    def issued(self, state: LocationState, time: int, forced: bool, ref: int, ident: int) -> bool:
+        """IoOperationIssued."""
+        key = self._followed(state, time, forced, ref, ident, "Issued")
+        if isinstance(key, tuple):
+            self._issued.add(key)
+        return key is not False
+
+    def complete(  # noqa: PLR0917 -- as the event has them
+        self, state: LocationState, time: int, forced: bool, ref: int, size: int, ident: int
+    ) -> bool:
+        """IoOperationComplete."""
+        key = self._followed(state, time, forced, ref, ident, "Complete")
+        if not isinstance(key, tuple):
+            return key
+        asked = self._end(key, state, time).bytes
+        self.verdict.counts.completed += 1
+        if asked < size < UNDEFINED_U64:
+            self._report(
+                "operation.bytes", state, time, f"handle {ref}, id {ident}: {asked} bytes asked for, {size} transferred"
+            )
+        return True
+
+    def cancelled(self, state: LocationState, time: int, forced: bool, ref: int, ident: int) -> bool:
+        """IoOperationCancelled."""
+        key = self._followed(state, time, forced, ref, ident, "Cancelled")
+        if not isinstance(key, tuple):
+            return key
+        self._end(key, state, time)
+        self.verdict.counts.cancelled += 1
+        return True
+
+    def _end(self, key: tuple[Handle, int], state: LocationState, time: int) -> _Operation:
+        operation = self._open.pop(key)
+        if operation.non_blocking:
+            self._issued.discard(key)
+            if self._ended_at != time:
+                self._ended.clear()
+                self._ended_at = time
+            self._ended[key] = state
+        return operation
+
+    def finish(self) -> None:
+        """The trace is over."""
+        self.settle()
+        if not (self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
+            self.verdict.report("trace.no-io", "no event of the trace concerns a handle, an operation or a file")
+        self.verdict.counts.in_flight = len(self._open)
+        for (handle, ident), operation in self._open.items():
+            self.verdict.report(
+                "operation.in-flight",
+                f"the operation with id {ident} on handle {handle.ref} has not ended",
+                location=operation.begun_by.id,
+                time=operation.time,
+            )

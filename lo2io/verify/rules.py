@@ -1,0 +1,192 @@
+"""The rules a trace is held to, and what verifying found.
+
+Every rule has a stable id, a severity and one sentence; ``docs/reference/verify.md`` lists them all (a test compares).
+Sources: the OTF2 3.x manual ("Event order for I/O operation records", "Known I/O paradigms", the records' own
+descriptions) and what otf-profiler, ViTE and Vampir were seen to do with traces that break them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_FINDINGS = 20
+"""Findings kept per rule; all are counted."""
+
+
+class Severity(enum.StrEnum):
+    """How bad it is; only an error makes a trace not ok."""
+
+    ERROR = "error"
+    """Breaks OTF2, or a reader crashes or shows wrong figures."""
+    WARNING = "warning"
+    """Allowed, but a known reader stumbles or guesses."""
+    INFO = "info"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: a stable id and the sentence that states it."""
+
+    id: str
+    severity: Severity
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where a rule is broken.
+
+    ``location`` is the id of an OTF2 location, ``time`` ticks of the trace's clock, ``event`` the ordinal of the event
+    in its location, from 0; each None where it makes no sense.
+    """
+
+    rule: str
+    severity: Severity
+    text: str
+    location: int | None = None
+    time: int | None = None
+    event: int | None = None
+
+
+_E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+_REFERENCED = {
+    "string": "string",
+    "attribute": "attribute",
+    "location": "location",
+    "location-group": "location group",
+    "node": "system tree node",
+    "region": "region",
+    "paradigm": "I/O paradigm",
+    "file": "I/O file",
+    "handle": "I/O handle",
+    "metric": "metric or metric member",
+    "calling-context": "calling context",
+    "interrupt-generator": "interrupt generator",
+    "group": "group",
+    "communicator": "communicator",
+    "marker": "marker group",
+    "source-code-location": "source code location",
+    "parameter": "parameter",
+}
+"""Kinds of definitions whose references are followed → what a reader of the documentation calls them."""
+
+_RULES = (
+    Rule("clock.properties", _E, "The clock is defined, and its resolution is not zero."),
+    Rule("clock.realtime", _I, "The clock says which moment of the calendar its first tick is."),
+    Rule("clock.before-start", _E, "No event lies before the global offset."),
+    Rule("clock.after-end", _E, "No event lies after the global offset plus the trace length."),
+    Rule("time.order", _E, "Times never decrease within a location."),
+    Rule("count.events", _E, "Each location holds exactly as many events as its definition says."),
+    Rule("count.locations", _E, "The anchor file counts the locations that are defined."),
+    Rule("count.definitions", _E, "The anchor file counts the global definitions that exist."),
+    Rule("definition.duplicate", _E, "No id is defined twice."),
+    *(
+        Rule(f"reference.{kind}", _E, f"Every {name} that is referred to is defined.")
+        for kind, name in _REFERENCED.items()
+    ),
+    Rule("attribute.type", _E, "An attribute's value has the type of the attribute's definition."),
+    Rule("event.unknown", _W, "Every event is of a kind this OTF2 library knows."),
+    Rule("group.no-thread", _E, "A location group of type PROCESS holds at least one CPU_THREAD location."),
+    Rule("name.shared", _W, "Names of system tree nodes, location groups and locations all differ (ViTE aborts)."),
+    Rule("region.group", _I, "A group of regions exists, by which viewers colour them."),
+    Rule("region.order", _E, "A leave is of the region that was entered last on its location."),
+    Rule("region.not-entered", _E, "Nothing is left that was not entered."),
+    Rule("region.left-open", _E, "Every region that is entered is left before the trace ends."),
+    Rule("region.mixed-styles", _E, "Enter and Leave are not mixed with calling context events."),
+    Rule("paradigm.definition", _E, "A paradigm has a name, an identification of its own and the class OTF2 demands."),
+    Rule("handle.state", _E, "A handle has a pre-created state if, and only if, it is flagged PRE_CREATED."),
+    Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
+    Rule("handle.created-twice", _E, "A handle that is active is not created again."),
+    Rule("handle.destroyed-twice", _E, "A handle that is not active is not destroyed."),
+    Rule("handle.foreign-group", _E, "A handle is used by the locations of one location group only."),
+    Rule("operation.not-begun", _E, "Nothing is issued, tested, completed or cancelled that has not begun."),
+    Rule("operation.id-in-use", _E, "A matching id is not begun again on its handle while its operation is open."),
+    Rule("operation.order", _E, "Begin, Complete; or non-blocking Begin, Issued, Tests, Complete or Cancelled."),
+    Rule("operation.mode", _E, "An operation reads, writes or flushes."),
+    Rule("operation.id-again", _W, "A matching id serves once in the whole trace (otf-profiler knows no handles)."),
+    Rule("operation.elsewhere", _W, "An operation ends on the location that began it (otf-profiler loses others)."),
+    Rule("operation.bytes", _W, "No operation transfers more bytes than it asked for."),
+    Rule("operation.flush-bytes", _I, "A flush asks for an undefined number of bytes: it has no size."),
+    Rule("operation.in-flight", _I, "Every operation that begins also ends."),
+    Rule("marker.scope", _E, "What a marker marks is defined."),
+    Rule("marker.time", _W, "A marker lies within the span of the trace."),
+    Rule("trace.no-io", _W, "The trace holds I/O events."),
+)
+
+RULES: dict[str, Rule] = {rule.id: rule for rule in _RULES}
+"""All rules by id, in the order of the documentation."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the trace holds."""
+
+    events: int = 0
+    operations: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    in_flight: int = 0
+    handles: int = 0
+    files: int = 0
+    regions: int = 0
+    locations: int = 0
+    location_groups: int = 0
+    markers: int = 0
+
+
+@dataclass(slots=True)
+class Verification:
+    """The verdict on one trace. ``broken`` counts every finding per rule, ``findings`` keeps the first ones."""
+
+    trace: str
+    counts: Counts = field(default_factory=Counts)
+    broken: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    resolution: int | None = None
+    """Ticks per second."""
+    start: int | None = None
+    """The clock's global offset."""
+    length: int | None = None
+    """Trace length in ticks."""
+    locations: dict[int, str] = field(default_factory=dict)
+    """Names of the locations that findings mention."""
+
+    @property
+    def ok(self) -> bool:
+        """No rule of severity error is broken."""
+        return not any(RULES[rule].severity is Severity.ERROR for rule in self.broken)
+
+    def report(
+        self, rule: str, text: str, *, location: int | None = None, time: int | None = None, event: int | None = None
+    ) -> None:
+        """Count a finding, and keep it if it is among the first of its rule."""
+        self.broken[rule] += 1
+        if self.broken[rule] <= MAX_FINDINGS:
+            self.findings.append(Finding(rule, RULES[rule].severity, text, location, time, event))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "trace": self.trace,
+            "ok": self.ok,
+            "clock": {"ticks_per_second": self.resolution, "start": self.start, "length": self.length},
+            "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
+            "broken": dict(self.broken),
+            "findings": [
+                {
+                    "rule": f.rule,
+                    "severity": str(f.severity),
+                    "location": f.location,
+                    "location_name": None if f.location is None else self.locations.get(f.location),
+                    "time": f.time,
+                    "event": f.event,
+                    "text": f.text,
+                }
+                for f in self.findings
+            ],
+        }

@@ -1,0 +1,182 @@
+"""Reads a trace from end to end and holds it to the rules."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import TYPE_CHECKING
+
+from lo2io.errors import TraceError
+from lo2io.verify.definition_rules import check_definitions
+from lo2io.verify.definitions import Definitions, read_definitions
+from lo2io.verify.events import EventRules
+from lo2io.verify.library import SUCCESS, Library
+from lo2io.verify.markers import check_markers
+from lo2io.verify.rules import Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ANCHOR = "traces.otf2"
+_EVENTS_AT_A_TIME = 100_000
+_SPARE_FILES = 64
+
+
+def find_anchor(trace: Path) -> Path:
+    """The ``.otf2`` file of a trace given as that file or as its directory.
+
+    Raises:
+        TraceError: there is none, or the directory holds several.
+    """
+    tried = f"opening the trace {trace}"
+    remedy = "give the directory or the .otf2 file of an OTF2 trace"
+    if not trace.exists():
+        raise TraceError(tried, "no such file or directory", remedy)
+    if trace.is_file():
+        if trace.suffix != ".otf2":
+            raise TraceError(tried, "its name does not end in .otf2", remedy)
+        return trace
+    if (trace / ANCHOR).is_file():
+        return trace / ANCHOR
+    anchors = sorted(trace.glob("*.otf2"))
+    if len(anchors) != 1:
+        raise TraceError(tried, f"the directory holds {len(anchors) or 'no'} .otf2 files", remedy)
+    return anchors[0]
+
+
+def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verification:
+    """Hold an OTF2 trace, whoever wrote it, to every rule of :data:`lo2io.verify.rules.RULES`.
+
+    Args:
+        trace: the trace's directory or its ``.otf2`` file.
+        progress: called now and then with the number of events read so far.
+
+    Returns:
+        The verdict. Memory grows with the number of definitions and with the matching ids (about a bit each where
+        they are dense), not with the number of events.
+
+    Raises:
+        TraceError: not a trace, or files of it are missing, truncated or unreadable.
+    """
+    anchor = find_anchor(trace)
+    verdict = Verification(str(trace))
+    library = Library()
+    with library.reader(anchor) as reader:
+        definitions = read_definitions(library, reader)
+        check_definitions(definitions, verdict)
+        readable = _check_files(anchor, definitions, verdict)
+        check_markers(library, reader, definitions, verdict)
+        rules = EventRules(library, definitions, verdict)
+        _read_events(library, reader, readable, rules, progress)
+        rules.finish()
+    _count(definitions, verdict)
+    return verdict
+
+
+def _count(definitions: Definitions, verdict: Verification) -> None:
+    counts = verdict.counts
+    counts.handles = len(definitions.table("handle"))
+    counts.files = len(definitions.table("file"))
+    counts.regions = len(definitions.table("region"))
+    counts.locations = len(definitions.table("location"))
+    counts.location_groups = len(definitions.table("location-group"))
+    named = {finding.location for finding in verdict.findings if finding.location is not None}
+    verdict.locations = {ref: definitions.name("location", ref) for ref in sorted(named)}
+
+
+def _check_files(anchor: Path, definitions: Definitions, verdict: Verification) -> list[int]:
+    """The locations that have events to read.
+
+    A location without events needs no file. Traces in one SION file have none at all: the library knows.
+    """
+    directory = anchor.with_suffix("")
+    files = {int(path.stem) for path in directory.glob("*.evt") if path.stem.isdecimal()}
+    locations = definitions.table("location")
+    for ref in sorted(files - locations.keys()):
+        verdict.report("reference.location", f"{directory.name}/{ref}.evt: location {ref} is not defined", location=ref)
+    counted = {ref for ref, values in locations.items() if values[2]}
+    if (directory / "evt.sion").exists():
+        return sorted(counted)
+    missing = sorted(counted - files)
+    if missing:
+        raise TraceError(
+            f"reading the events of location {missing[0]}",
+            f"{directory / f'{missing[0]}.evt'} does not exist ({len(missing)} of {len(locations)} files are missing)",
+            "copy the whole trace: the .otf2 and .def files and the directory beside them",
+        )
+    return sorted(files & locations.keys())
+
+
+@contextlib.contextmanager
+def _many_files(number: int) -> Iterator[None]:
+    """Allow that many more open files, as far as the hard limit goes: OTF2 keeps one open for each location."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number + _SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        yield
+        return
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _read_events(
+    library: Library,
+    reader: int,
+    locations: list[int],
+    rules: EventRules,
+    progress: Callable[[int], None] | None,
+) -> None:
+    if not locations:
+        return
+    with _many_files(2 * len(locations)):
+        for ref in locations:
+            library.check(library.Reader_SelectLocation(reader, ref), f"selecting location {ref}")
+        _read_local_definitions(library, reader, locations)
+        library.check(library.Reader_OpenEvtFiles(reader), "opening the event files")
+        for ref in locations:
+            if not library.Reader_GetEvtReader(reader, ref):
+                raise TraceError(
+                    f"reading the events of location {ref}", library.answer(), "the trace is damaged: convert it again"
+                )
+        _merge(library, reader, rules, progress)
+        library.Reader_CloseEvtFiles(reader)
+
+
+def _read_local_definitions(library: Library, reader: int, locations: list[int]) -> None:
+    """Mapping tables and clock offsets: the library applies them to the events. Not every trace has any."""
+    if library.Reader_OpenDefFiles(reader) == SUCCESS:
+        for ref in locations:
+            local = library.Reader_GetDefReader(reader, ref)
+            if local:
+                library.number(
+                    "Reader_ReadAllLocalDefinitions", reader, local, tried=f"reading definitions of location {ref}"
+                )
+                library.Reader_CloseDefReader(reader, local)
+        library.Reader_CloseDefFiles(reader)
+    library.messages.clear()
+
+
+def _merge(library: Library, reader: int, rules: EventRules, progress: Callable[[int], None] | None) -> None:
+    merged = library.Reader_GetGlobalEvtReader(reader)
+    if not merged:
+        library.check(1, "merging the event files")
+    with library.callbacks("GlobalEvtReader") as callbacks:
+        functions = rules.register(library, callbacks)
+        code = library.Reader_RegisterGlobalEvtCallbacks(reader, merged, callbacks, None)
+        library.check(code, "registering for events")
+    done = 0
+    while True:
+        tried = f"reading events after the first {done}"
+        read = library.number("Reader_ReadGlobalEvents", reader, merged, _EVENTS_AT_A_TIME, tried=tried)
+        done += read
+        if progress is not None and read:
+            progress(done)
+        if read < _EVENTS_AT_A_TIME:
+            break
+    del functions
+    library.Reader_CloseGlobalEvtReader(reader, merged)
