@@ -1,62 +1,108 @@
 #!/bin/sh
-# Sets up all that `make demo` and `make test` need; says what it does, does only what is missing.
+# Sets up what `make demo` or `make test` needs: system packages, .venv, the native part. Says what it does and does
+# only what is missing; a second run takes a fraction of a second.
 # usage: setup.sh demo|test
 set -eu
 cd "$(dirname "$0")/.."
-purpose=${1:?demo or test}
-say() { printf '» %s\n' "$*"; }
+purpose=${1:-}
+case $purpose in
+    demo) purposes=demo ;;
+    test) purposes='demo|test' ;;
+    *) echo "usage: $0 demo|test" >&2; exit 2 ;;
+esac
 
-wanted() {
-    sed -n 's/ *#.*//; /./p' scripts/packages.apt
-    [ "$purpose" = test ] || true
+say() { printf '» %s\n' "$*"; }
+fail() { printf '%s: %s\n' "$0" "$*" >&2; exit 1; }
+
+wanted=$(sed -nE "s/^($purposes) +([^ #]+).*/\2/p" scripts/packages.apt)
+
+# Of each entry a|b|c one must be installed; prints the entries of which none is.
+missing_packages() {
+    # shellcheck disable=SC2046 # one word per package is meant
+    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $(echo "$wanted" | tr '|' ' ') 2>/dev/null |
+        sed -n 's/ installed$//p' | tr '\n' ' ')
+    for entry in $wanted; do
+        for package in $(echo "$entry" | tr '|' ' '); do
+            case " $installed" in *" $package "*) continue 2 ;; esac
+        done
+        echo "$entry"
+    done
 }
 
-installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
-
-missing=
-for entry in $(wanted); do
-    found=
-    for package in $(echo "$entry" | tr '|' ' '); do
-        if installed "$package"; then found=1; break; fi
+# The first package of a|b|c that the package sources hold.
+available() {
+    for package in $(echo "$1" | tr '|' ' '); do
+        if apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then echo "$package"; return; fi
     done
-    [ -n "$found" ] || missing="$missing $entry"
-done
-if [ -n "$missing" ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        echo "missing packages:$missing (install them, or run this as root on Debian or Ubuntu)" >&2
-        exit 1
+    fail "no package of $1 in the package sources (see /etc/apt/sources.list.d)"
+}
+
+install_packages() {
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || fail "packages are missing ($(echo $missing)): install them, or run this as root"
+        as_root=sudo
     fi
     say "apt-get update"
-    apt-get update -qq
-    for entry in $missing; do
-        for package in $(echo "$entry" | tr '|' ' '); do
-            if apt-cache show "$package" >/dev/null 2>&1; then
-                say "apt-get install $package"
-                DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
-                break
-            fi
-        done
-    done
+    $as_root apt-get update -qq
+    packages=
+    for entry in $missing; do packages="$packages $(available "$entry")"; done
+    say "apt-get install$packages"
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $packages >/dev/null
+}
+
+if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+    missing=$(missing_packages)
+    [ -z "$missing" ] || install_packages
+elif [ ! -e .venv/.stamp-demo ]; then
+    say "no apt here; these Debian packages, or what corresponds to them, are expected: $(echo $wanted)"
 fi
 
-# The perf binding is built for the distribution's Python, so the environment is that Python's.
-python=/usr/bin/python3
-if [ ! -x .venv/bin/python ]; then
+# The perf binding is built for the distribution's own Python, so the environment is that Python's where it will do.
+find_python() {
+    for python in /usr/bin/python3 /usr/bin/python3.1[1-9] python3; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    fail "no Python 3.11 or newer: install one"
+}
+
+# What .venv depends on: where it lies (its scripts know), the interpreter, what the project asks for.
+state() { pwd; .venv/bin/python -V; cksum pyproject.toml setup.py scripts/setup.sh; }
+is_current() { [ -e ".venv/.stamp-$1" ] && state | cmp -s - ".venv/.stamp-$1"; }
+
+if [ -e .venv/.path ] && [ "$(cat .venv/.path)" != "$(pwd)" ]; then
+    say "rm -r .venv (made for $(cat .venv/.path))"
+    rm -r .venv
+fi
+if ! .venv/bin/python -c '' 2>/dev/null; then
+    python=$(find_python)
     say "$python -m venv .venv"
-    "$python" -m venv .venv
-    .venv/bin/python -m pip install -q --upgrade pip 'setuptools>=77' 'cffi>=1.16'
+    "$python" -m venv --clear .venv
 fi
-stamp=.venv/.installed-$purpose
-if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
-    say "pip install lo2io and what it needs ($purpose)"
-    groups="--group lint --group test"
-    [ "$purpose" = test ] || groups=
-    # shellcheck disable=SC2086
-    .venv/bin/python -m pip install -q $groups -e . --no-build-isolation
-    touch "$stamp" .venv/.built
-fi
-if [ -n "$(find lo2io/_native -name '*.[ch]' -newer .venv/.built -o -path 'lo2io/_native/build.py' -newer .venv/.built)" ]; then
-    say "compiling lo2io/_native"
-    .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+pip() { .venv/bin/python -m pip --disable-pip-version-check install -q "$@"; }
+if ! is_current test && ! is_current "$purpose"; then
+    pwd >.venv/.path
+    say "pip install into .venv: what building needs"
+    pip --upgrade 'pip>=25.1' 'setuptools>=77' 'cffi>=1.16'
+    if [ "$purpose" = test ]; then
+        say "pip install into .venv: lo2io (compiling it), what it, its tests and lint need"
+        pip --no-build-isolation --group lint --group test -e .
+    else
+        say "pip install into .venv: lo2io (compiling it) and what it needs"
+        pip --no-build-isolation -e .
+    fi
     touch .venv/.built
+    state >".venv/.stamp-$purpose"
+fi
+if [ ! -e lo2io/_native/_lib.abi3.so ] || [ -n "$(find lo2io/_native \
+    \( -name '*.[ch]' ! -name _lib.c -o -name build.py \) -newer .venv/.built)" ]; then
+    say "compiling lo2io/_native"
+    touch .venv/.building
+    pip --no-deps --no-build-isolation -e .
+    mv .venv/.building .venv/.built
 fi

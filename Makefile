@@ -1,0 +1,40 @@
+# `make` alone lists what there is.
+python := .venv/bin/python
+
+help:  ## this list
+	@sed -nE 's/^([a-z]+):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+demo:  ## set up, record a real workload into demo-trace/, report it (needs root, or what lo2io doctor says)
+	@scripts/setup.sh demo
+	@scripts/demo.sh
+
+test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for want of rights into failures
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory run-lint
+	$(python) -m pytest
+
+lint:  ## ruff, mypy, import layers, spelling
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory run-lint
+
+run-lint:
+	$(python) -m ruff check --quiet
+	$(python) -m ruff format --check --quiet
+	$(python) -m mypy --no-error-summary
+	.venv/bin/lint-imports
+	.venv/bin/codespell
+
+bench:  ## the measurements of benchmarks/README.md; takes minutes and a quiet machine
+	@scripts/setup.sh test
+	$(python) benchmarks/run.py
+
+docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
+	@scripts/setup.sh demo
+	$(python) scripts/reference.py
+
+clean:  ## remove what was built, .venv included
+	rm -rf .venv build demo-trace .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf *.egg-info lo2io/_native/_lib.c lo2io/_native/_lib.abi3.so
+	find . -name __pycache__ -type d -prune -exec rm -r {} +
+
+.PHONY: help demo test lint run-lint bench docs clean
