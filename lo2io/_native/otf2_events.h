@@ -1,1 +1,119 @@
-/* The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi. */
+/*
+ * The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi.
+ *
+ * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the
+ * otf2 Python package at run time (lo2io/writers/otf2_library.py). What an operation becomes: docs/explanation/design.md
+ * and the module comment of otf2_events.c.
+ */
+
+/* Addresses in libotf2; the C prototypes they are called with stand in otf2_events.c. */
+typedef struct {
+    void *get_evt_writer, *close_evt_writer, *get_number_of_events;
+    void *enter, *leave;
+    void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;
+    void *operation_begin, *operation_issued, *operation_complete, *operation_cancelled;
+    void *list_new, *list_delete, *list_add_uint8, *list_add_uint32, *list_add_uint64, *list_add_string;
+} lo2_otf2_functions;
+
+typedef struct {
+    uint8_t mode_read, mode_write, mode_flush;
+    uint8_t access_read_only, access_write_only, access_read_write;
+    uint8_t whence[5];            /* by SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE */
+    uint8_t flush;                /* OTF2_FLUSH, what the pre-flush callback answers */
+    uint32_t blocking, non_blocking; /* operation flags */
+    uint32_t close_on_exec;       /* status flag */
+} lo2_otf2_values;
+
+/* One open(2) flag: set when (flags & mask) == value. */
+typedef struct { uint32_t mask, value, creation, status; } lo2_otf2_flag;
+
+typedef struct {
+    uint8_t kind;                 /* enum lo2_call_kind */
+    uint8_t has_flags;            /* kind OPEN: the row's flags are open(2) flags; else fixed_flags are */
+    int32_t fixed_flags;          /* -1: not known (openat2) */
+} lo2_otf2_call;
+
+/* References of the attribute definitions. */
+typedef struct {
+    uint32_t offset, process_id, thread_id, error, sector, operation, in_flight, access_unknown;
+} lo2_otf2_attributes;
+
+typedef struct {
+    void *archive;                /* OTF2_Archive */
+    lo2_otf2_functions functions;
+    lo2_otf2_values values;
+    lo2_otf2_attributes attributes;
+    const lo2_otf2_flag *flags;   /* read while the writer lives */
+    uint32_t nr_flags;
+    const lo2_otf2_call *calls;   /* read while the writer lives */
+    uint32_t nr_calls;
+    uint32_t first_string;        /* strings from here on name the operations of block requests */
+    uint32_t close_on_exec;       /* O_CLOEXEC of the recorded machine */
+    uint8_t block_records;
+} lo2_otf2_config;
+
+enum lo2_otf2_location_kind { LO2_OTF2_TASK = 0, LO2_OTF2_DEVICE = 1 };
+enum lo2_otf2_handle_state {
+    LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
+    LO2_OTF2_DESTROYED = 2,
+    LO2_OTF2_STATUS_KNOWN = 4
+};
+
+typedef struct {                  /* its index is the OTF2 location id */
+    void *writer;                 /* OTF2_EvtWriter */
+    uint8_t kind;                 /* enum lo2_otf2_location_kind */
+    uint32_t key;                 /* row of the tasks table, or the device's kernel dev_t */
+    uint32_t pid, tid;            /* of the first operation; UINT32_MAX none */
+    uint32_t open_region;         /* of a call in flight, else UINT32_MAX */
+    uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
+    uint32_t waiting, waiting_last; /* handle events that wait for their time */
+    uint64_t last_time;
+    uint64_t nr_events;           /* valid after lo2_otf2_finish */
+} lo2_otf2_location;
+
+typedef struct {                  /* of one engine handle */
+    uint32_t ref;                 /* OTF2's, in the order of first use; UINT32_MAX: no event names it */
+    uint32_t status;              /* OTF2 status flags, if STATUS_KNOWN */
+    uint8_t state;                /* enum lo2_otf2_handle_state bits */
+} lo2_otf2_handle;
+
+typedef struct {
+    const lo2_otf2_location *locations;
+    uint64_t nr_locations;
+    const lo2_otf2_handle *handles; /* by the engine's number */
+    uint32_t nr_handles;
+    uint32_t nr_handle_refs;      /* given out, those of devices and sync(2) included */
+    const uint32_t *regions;      /* by call: OTF2 region, UINT32_MAX unused */
+    uint32_t nr_regions;
+    const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
+    uint32_t nr_strings;
+    int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
+    uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
+    int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */
+    const char *failed;           /* that call's name */
+} lo2_otf2_view;
+
+typedef struct lo2_otf2_writer lo2_otf2_writer;
+
+/* NULL: out of memory. */
+lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
+/* 0, or -1: see the view's error_code and failed; the writer can then only be freed. */
+int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
+/* Closes what is open on a location: at end_ns, or later if its last event is. */
+int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns);
+/* Counts the events and closes the event writers, last one first. */
+int lo2_otf2_finish(lo2_otf2_writer *writer);
+const lo2_otf2_view *lo2_otf2_state(lo2_otf2_writer *writer);
+/* The handle reference of one more handle that no engine handle stands for. */
+uint32_t lo2_otf2_new_handle(lo2_otf2_writer *writer);
+/* What open(2) flags mean in OTF2. */
+void lo2_otf2_open_flags(const lo2_otf2_writer *writer, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status);
+void lo2_otf2_free(lo2_otf2_writer *writer);
+
+/* Callbacks for OTF2_Archive_SetMemoryCallbacks, SetFlushCallbacks and OTF2_Error_RegisterCallback. */
+void *lo2_otf2_allocate_callback(void);
+void *lo2_otf2_free_all_callback(void);
+void *lo2_otf2_pre_flush_callback(uint8_t flush);
+void *lo2_otf2_error_callback(void);
+/* What libotf2 said about the last error, then forgotten. */
+const char *lo2_otf2_last_message(void);
