@@ -130,6 +130,9 @@ class CallSpec:
     """Role (fd, fd2, count, offset, flags, path) → field name in the entry's format."""
     vectored: bool = False
     fixed_flags: int | None = None
+    """open(2) flags that kind OPEN sets by itself; they come on top of the flags field, if there is one."""
+    positionless: bool = False
+    """Opens what has no file position (socket, eventfd …), or is a transfer that never uses one (sendto)."""
     summary: str = ""
 
     @property
@@ -339,3 +342,17 @@ class Completeness:
     proven: bool
     """Every event on every CPU was counted, and the counts agree."""
     events: tuple[EventCompleteness, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEnd:
+    """What is known of a run only when its last batch was written."""
+
+    start_ns: int
+    """The trace covers all from here …"""
+    stop_ns: int
+    """… to here, on the spool's clock."""
+    completeness: Completeness
+    totals: Totals
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """More to say about the trace as a whole: name (letters, digits, ``_``) → text."""
