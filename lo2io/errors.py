@@ -8,7 +8,8 @@
     ├── CommandError             126 not executable, 127 not found
     ├── SpoolError               4   not a spool, or one that cannot be read
     ├── TraceError               5   not a trace, or one that breaks the rules
-    └── CaptureError             6   recording had to stop (disk full, rings refused)
+    ├── CaptureError             6   recording had to stop (disk full, rings refused)
+    └── CatalogError             1   a file of tracepoints/ breaks its rules
 
 The text of an error is three facts: what was tried, what the kernel (or library) answered, the least that helps.
 """
@@ -66,3 +67,7 @@ class CaptureError(Lo2ioError):
     """Recording had to stop; what was recorded is kept."""
 
     exit_code = 6
+
+
+class CatalogError(Lo2ioError):
+    """A file of ``tracepoints/`` is not what docs/reference/tracepoint-files.md says."""

@@ -1,0 +1,188 @@
+"""What tracepoints mean: all files of ``tracepoints/`` together, and the choice ``--events`` makes among them.
+
+Knows names, roles and units; what a kernel's ``format`` says about the fields is lo2io/kernel/tracefs.py's to know.
+The keys of the files are explained in docs/reference/tracepoint-files.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lo2io.catalog_files import OperationSpec, read_file
+from lo2io.errors import CatalogError, UsageError
+from lo2io.model import CallSpec, TracepointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from importlib.resources.abc import Traversable
+
+DEFAULT = "default"
+SYSCALLS = "syscalls"
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What ``--events`` chose, in the catalog's order."""
+
+    events: tuple[str, ...]
+    """Full names; a call is its entry and its exit unless only one half was asked for."""
+    optional: frozenset[str]
+    """Events a kernel may lack: they came with a group. What was asked for by its own name is not optional."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every call and tracepoint that lo2io knows the meaning of, in the order of the files."""
+
+    calls: tuple[CallSpec, ...]
+    tracepoints: tuple[TracepointSpec, ...]
+    operations: tuple[OperationSpec, ...] = ()
+
+    @cached_property
+    def by_event(self) -> Mapping[str, CallSpec | TracepointSpec]:
+        """Full tracepoint name → the call it belongs to, or what it is."""
+        events: dict[str, CallSpec | TracepointSpec] = {}
+        for call in self.calls:
+            events[call.enter_event] = events[call.exit_event] = call
+        events.update((spec.event, spec) for spec in self.tracepoints)
+        return MappingProxyType(events)
+
+    @cached_property
+    def _calls_by_name(self) -> Mapping[str, CallSpec]:
+        names = {call.abi_name: call for call in self.calls} | {call.name: call for call in self.calls}
+        return names | {f"sys_{name}": call for name, call in names.items()}
+
+    @cached_property
+    def _groups(self) -> Mapping[str, tuple[str, ...]]:
+        specs: tuple[CallSpec | TracepointSpec, ...] = (*self.calls, *self.tracepoints)
+        named = dict.fromkeys(
+            name for spec in specs for name in (spec.group.partition("-")[0], spec.group) if name not in (DEFAULT, ALL)
+        )
+        groups = {
+            DEFAULT: _events(spec for spec in specs if spec.core),
+            SYSCALLS: _events(call for call in self.calls if call.core),
+        }
+        for name in named:
+            groups[name] = _events(spec for spec in specs if spec.group == name or spec.group.startswith(f"{name}-"))
+        return MappingProxyType(groups | {ALL: tuple(self.by_event)})
+
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Every group name ``--events`` takes → its events.
+
+        ``default`` is the core calls and the core tracepoints, ``syscalls`` the core calls alone, ``all`` everything;
+        the others are the groups of the files, and what their names have in common: ``metadata`` holds
+        ``metadata-stat``, ``metadata-name`` and so on.
+        """
+        return self._groups
+
+    def find(self, name: str) -> tuple[CallSpec | TracepointSpec, ...]:
+        """What a group, call or tracepoint name means.
+
+        Raises:
+            UsageError: Nothing bears that name.
+        """
+        return tuple(dict.fromkeys(self.by_event[event] for event in self._resolve(name)[0]))
+
+    def select(self, tokens: Sequence[str]) -> Selection:
+        """Choose events.
+
+        Args:
+            tokens: Names of groups, calls (``read`` of the group before the call: ``sys_read`` is the call alone) and
+                single tracepoints (``subsystem:event``), each possibly several with commas. ``+name`` adds,
+                ``-name`` takes away; without a plain name before, they change the default. None: the default.
+
+        Raises:
+            UsageError: Nobody knows a name, or nothing is left.
+        """
+        names = [name for token in tokens for name in (part.strip() for part in token.split(",")) if name]
+        plain = any(name[0] not in "+-" for name in names)
+        chosen: dict[str, bool] = {} if plain else dict.fromkeys(self._groups[DEFAULT], False)
+        for name in names:
+            events, required = self._resolve(name.removeprefix("+") if name[0] == "+" else name.removeprefix("-"))
+            for event in events:
+                if name[0] == "-":
+                    chosen.pop(event, None)
+                else:
+                    chosen[event] = chosen.get(event, False) or required
+        if not chosen:
+            raise UsageError(
+                f"choose events by {','.join(names)!r}", "nothing is left", "add a group: `lo2io tracepoints list`"
+            )
+        return Selection(
+            tuple(event for event in self.by_event if event in chosen),
+            frozenset(event for event, required in chosen.items() if not required and self._may_lack(event)),
+        )
+
+    def _may_lack(self, event: str) -> bool:
+        spec = self.by_event[event]
+        return spec.optional if isinstance(spec, TracepointSpec) else True
+
+    def _resolve(self, name: str) -> tuple[tuple[str, ...], bool]:
+        """The events a name means, and whether it asks for exactly these."""
+        if name in self._groups:
+            return self._groups[name], False
+        if name in self._calls_by_name:
+            return _events((self._calls_by_name[name],)), True
+        if name in self.by_event:
+            return (name,), True
+        known = (*self._groups, *self._calls_by_name, *self.by_event)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+        remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
+        raise UsageError(f"find {name!r} among groups, calls and tracepoints", "nothing bears that name", remedy)
+
+
+def _events(specs: Iterable[CallSpec | TracepointSpec]) -> tuple[str, ...]:
+    return tuple(
+        event
+        for spec in specs
+        for event in ((spec.enter_event, spec.exit_event) if isinstance(spec, CallSpec) else (spec.event,))
+    )
+
+
+def load_catalog(directory: Traversable | None = None) -> Catalog:
+    """Read every TOML file of a directory, by default those that come with lo2io.
+
+    Raises:
+        CatalogError: A file is no TOML, or breaks a rule; the message names file, entry and key.
+    """
+    return _load_own() if directory is None else _load(directory)
+
+
+@cache
+def _load_own() -> Catalog:
+    return _load(importlib.resources.files("lo2io.tracepoints"))
+
+
+def _load(directory: Traversable) -> Catalog:
+    files = sorted((file for file in directory.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    contents = [read_file(file) for file in files]
+    catalog = Catalog(
+        tuple(call for content in contents for call in content.calls),
+        tuple(spec for content in contents for spec in content.tracepoints),
+        tuple(spec for content in contents for spec in content.operations),
+    )
+    _check_unique(catalog)
+    return catalog
+
+
+def _check_unique(catalog: Catalog) -> None:
+    """No two entries may answer to one name."""
+    taken: dict[str, str] = {}
+    for call in catalog.calls:
+        for name in (call.name, call.abi_name):
+            if taken.setdefault(name, call.name) != call.name:
+                raise CatalogError(f"call {call.name}", f"{name!r} is also a name of {taken[name]}", "keep one entry")
+    specs: tuple[CallSpec | TracepointSpec, ...] = (*catalog.calls, *catalog.tracepoints)
+    for spec in specs:
+        if spec.group in (DEFAULT, SYSCALLS, ALL):
+            raise CatalogError(f"group {spec.group}", "is made of other groups", "give the entry another group")
+    events = [*(call.name for call in catalog.calls), *(spec.event for spec in catalog.tracepoints)]
+    twice = {event for event in events if events.count(event) > 1}
+    if twice:
+        raise CatalogError("tracepoints/*.toml", f"{', '.join(sorted(twice))} described twice", "keep one entry")

@@ -1,0 +1,212 @@
+"""tracefs: where it is mounted, and what the ``format`` file of a tracepoint says.
+
+Facts: Documentation/trace/events.rst (the format file), ``trace_seq`` output of ``f_show`` in
+kernel/trace/trace_events.c, Linux 5.5 to 6.18.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+from pathlib import Path
+
+from lo2io.errors import AccessError, SpoolError, UsageError
+from lo2io.model import EventFormat, FieldLayout
+
+MOUNT_POINT = Path("/sys/kernel/tracing")
+MAX_FORMAT_CHARS = 1 << 20
+"""Far above the longest of Linux 6.18 (5.5 kB, most of it print format)."""
+MAX_FIELDS = 4096
+MAX_RAW_BYTES = 1 << 16
+"""``common_type`` and the record's size are 16 bits wide; so are the places in its data."""
+
+_FIELD = re.compile(
+    r"\s*field:(?P<declaration>[^;]{1,512});\s*offset:(?P<offset>\d{1,9});\s*size:(?P<size>\d{1,9});\s*signed:(?P<signed>[01]);\s*",
+    re.ASCII,
+)
+_FUNCTION_POINTER = re.compile(r"(?P<type>.*)\(\s*\*\s*(?P<name>[A-Za-z_]\w*)\s*\)\s*\(.*\)", re.ASCII)
+_DECLARATION = re.compile(r"(?P<type>.*?)\b(?P<name>[A-Za-z_]\w*)\s*(?P<array>(?:\[[^\]]*\])*)", re.ASCII)
+_EVENT = re.compile(r"[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+", re.ASCII)
+_DYNAMIC = ("__data_loc", "__rel_loc")
+
+
+class FormatError(SpoolError, ValueError):
+    """A format text that cannot be read, be it the kernel's or a spool's."""
+
+
+def find_tracefs(root: Path = Path("/")) -> Path:
+    """Where tracefs is mounted; mounts it where it belongs if it is nowhere.
+
+    Args:
+        root: Whose ``proc/self/mounts`` counts; mounting is tried for the real ``/`` only.
+
+    Raises:
+        AccessError: It is nowhere and cannot be mounted.
+    """
+    found = _mounted(root)
+    if found is None and root == Path("/"):
+        _mount()
+        found = _mounted(root)
+    if found is None:
+        raise AccessError(
+            f"find tracefs in {root / 'proc/self/mounts'}",
+            "it is not mounted",
+            f"sudo mount -t tracefs nodev {MOUNT_POINT}",
+        )
+    return found
+
+
+def _mounted(root: Path) -> Path | None:
+    """The first tracefs of the mount table, or debugfs's own ``tracing``."""
+    try:
+        table = (root / "proc/self/mounts").read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    found: dict[str, Path] = {}
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2:  # noqa: PLR2004  # source, mount point, type
+            point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
+            found.setdefault(fields[2], root / point.lstrip("/"))
+    if "tracefs" in found:
+        return found["tracefs"]
+    tracing = found["debugfs"] / "tracing" if "debugfs" in found else None
+    return tracing if tracing and tracing.is_dir() else None
+
+
+def _mount() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"nodev", bytes(MOUNT_POINT), b"tracefs", 0, None):
+        number = ctypes.get_errno()
+        remedy = f"sudo mount -t tracefs nodev {MOUNT_POINT}"
+        if number in (errno.ENODEV, errno.ENOENT):
+            remedy = "a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING"
+        raise AccessError(f"mount tracefs at {MOUNT_POINT}", os.strerror(number), remedy)
+
+
+def event_exists(tracefs: Path, event: str) -> bool:
+    """Whether this kernel has the tracepoint ``subsystem:event``.
+
+    Raises:
+        AccessError: tracefs may not be looked into.
+    """
+    path = _format_path(tracefs, event)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _refused(path, error) from error
+    return True
+
+
+def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:
+    """A tracepoint's fields as this kernel lays them out, and the text that says so, byte for byte.
+
+    Args:
+        tracefs: As :func:`find_tracefs` found it.
+        event: Full name, ``subsystem:event``.
+
+    Raises:
+        AccessError: The file may not be read.
+        UsageError: This kernel has no such tracepoint.
+        FormatError: The file says what no known kernel says.
+    """
+    path = _format_path(tracefs, event)
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        tried = f"read {path}"
+        raise UsageError(
+            tried, "this kernel has no such tracepoint", "`lo2io tracepoints check` lists what it has"
+        ) from error
+    except OSError as error:
+        raise _refused(path, error) from error
+    return parse_format(text, event), text
+
+
+def _format_path(tracefs: Path, event: str) -> Path:
+    if not _EVENT.fullmatch(event) or {".", ".."} & set(event.split(":")):
+        raise UsageError(f"find the tracepoint {event!r}", "it is not named subsystem:event")
+    subsystem, _, name = event.partition(":")
+    return tracefs / "events" / subsystem / name / "format"
+
+
+def _refused(path: Path, error: OSError) -> AccessError:
+    return AccessError(
+        f"read {path}",
+        error.strerror or str(error),
+        "run as root, or let your group read tracefs: sudo mount -o remount,mode=0750,gid=$(id -g) " + str(MOUNT_POINT),
+    )
+
+
+def parse_format(text: str, event: str | None = None) -> EventFormat:
+    """Read the text of a ``format`` file.
+
+    ``char rwbs[10]`` is an array; ``__data_loc char[] cmd`` is marked as such. Data that ``__rel_loc`` points to lies
+    relative to the end of its field, so it is no ``is_data_loc``: its ctype says what it is.
+
+    Args:
+        text: The whole file.
+        event: ``subsystem:event``, for the file itself only knows the event's last name.
+
+    Returns:
+        The format; its name is ``event``, or what the file says when that is None.
+
+    Raises:
+        FormatError: The text is no format file, or tells of fields that cannot be.
+    """
+    label = event or "a tracepoint"
+    if len(text) > MAX_FORMAT_CHARS:
+        raise FormatError(f"read the format of {label}", f"{len(text)} characters are too many")
+    name: str | None = None
+    number: int | None = None
+    fields: list[FieldLayout] = []
+    for line in text.split("\n"):
+        key, _, value = line.strip().partition(":")
+        if key == "name" and name is None:
+            name = value.strip()
+        elif key == "ID" and number is None:
+            number = _event_id(value.strip(), label)
+        elif key == "field":
+            fields.append(_field(line, label))
+        elif key == "print fmt":
+            break
+    if not name or number is None or not fields or len(fields) > MAX_FIELDS:
+        raise FormatError(f"read the format of {label}", "it lacks a name, an ID or fields, or has too many of them")
+    if event is not None and event.rpartition(":")[2] != name:
+        raise FormatError(f"read the format of {label}", f"it is that of {name!r}")
+    return EventFormat(event or name, number, tuple(fields))
+
+
+def _event_id(text: str, label: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < MAX_RAW_BYTES:
+        raise FormatError(f"read the format of {label}", f"ID {text[:40]!r} is none")
+    return int(text)
+
+
+def _field(line: str, label: str) -> FieldLayout:
+    tried = f"read the format of {label}"
+    match = _FIELD.fullmatch(line)
+    if not match:
+        raise FormatError(tried, f"no field as the kernel writes them: {line[:200]!r}")
+    offset, size = int(match["offset"]), int(match["size"])
+    if offset + size > MAX_RAW_BYTES:
+        raise FormatError(tried, f"no record is as long as this field needs: {line[:200]!r}")
+    declaration = match["declaration"].strip()
+    parts = _FUNCTION_POINTER.fullmatch(declaration) or _DECLARATION.fullmatch(declaration)
+    if not parts or not parts["type"].strip():
+        raise FormatError(tried, f"no type and name in {declaration[:200]!r}")
+    array = parts.groupdict().get("array") or ""
+    ctype = parts["type"].strip()
+    return FieldLayout(
+        name=parts["name"],
+        ctype=ctype + array,
+        offset=offset,
+        size=size,
+        signed=match["signed"] == "1",
+        is_array=bool(array) and not ctype.startswith(_DYNAMIC),
+        is_data_loc=ctype.startswith("__data_loc"),
+    )
