@@ -119,8 +119,13 @@ def _fields(
 
 
 def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
-    required = tuple(role for role in call.fields if role != "path")
-    return _fields(event_format, call.fields, CALL_FIELDS, required)
+    """The arguments; of a path the string, which kernels from 6.19 on add as ``__filename_val`` to ``filename``."""
+    numbers = {role: name for role, name in call.fields.items() if role != "path"}
+    fields = list(_fields(event_format, numbers, CALL_FIELDS, tuple(numbers)))
+    text = event_format.field(f"__{call.fields['path']}_val") if "path" in call.fields else None
+    if text is not None and text.is_data_loc:
+        fields[CALL_FIELDS["path"]] = text
+    return tuple(fields)
 
 
 def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:

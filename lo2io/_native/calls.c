@@ -49,7 +49,24 @@ static void stop_moving(description *d, int64_t time)
     d->last_moved = time;
 }
 
-void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint16_t cpu, int64_t time)
+/* The kernel's copy of a path: a dynamic string, cut off at the end of what there was room for. */
+static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint32_t raw_size)
+{
+    t->path_length = 0;
+    if (field->size != 4)
+        return;
+    uint32_t where = (uint32_t)load_unsigned(raw, *field), offset = where & 0xffff, size = where >> 16;
+    if (offset + size > raw_size || size == 0)
+        return;
+    uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
+    if (length < sizeof t->path - 1) { /* longer ones may have been cut: no name is better than half of one */
+        memcpy(t->path, raw + offset, length);
+        t->path_length = length;
+    }
+}
+
+void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, uint16_t cpu,
+              int64_t time)
 {
     const lo2_call *call = &e->calls[event->call];
     pending_call *p = &t->pending;
@@ -66,6 +83,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
         p->offset = offset == -1 && call->kind != LO2_CALL_SEEK ? UNKNOWN : offset;
     }
     uint8_t second_use = 0;
+    if (f[LO2_FIELD_PATH].size)
+        keep_path(t, &f[LO2_FIELD_PATH], raw, raw_size);
     if (f[LO2_FIELD_FD].size) {
         p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
         p->handle = resolve(e, t, p->fd, &p->unseen, &p->first_use);

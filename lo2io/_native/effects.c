@@ -31,6 +31,8 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
     } else {
         e->descriptions.at[d].append = 1; /* nobody knows */
     }
+    name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);
+    t->path_length = 0;
     e->batch->operations.handle[row] = h->number;
     e->batch->operations.fd[row] = fd;
     handle_install(e, t, fd, index, flags != NONE && (flags & O_CLOEXEC), time);

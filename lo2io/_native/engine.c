@@ -100,7 +100,7 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
             return;
         e->totals.nr_selected += e->processes.at[t->process].recorded;
         if (event->role == LO2_ROLE_ENTER)
-            on_enter(e, t, event, raw, (uint16_t)s->cpu, time);
+            on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
             on_exit_call(e, t, event, raw, time);
     } else {

@@ -103,6 +103,8 @@ typedef struct {
     uint32_t number, process, tid;
     int64_t start;
     char comm[16];
+    char path[64];                /* of the pending open, where the kernel gives the string */
+    uint32_t path_length;
     bool alive;
     pending_call pending;
 } task;
@@ -219,10 +221,14 @@ void handle_release(engine *e, uint32_t handle_index);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
 uint32_t description_new(engine *e);
 void description_release(engine *e, uint32_t index);
+
+/* names.c */
 void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin);
+void name_from_call(engine *e, description *d, const char *path, uint32_t length);
 
 /* calls.c */
-void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint16_t cpu, int64_t time);
+void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,
+              uint16_t cpu, int64_t time);
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time);
 void call_abandon(engine *e, task *t, int64_t end_time);
 

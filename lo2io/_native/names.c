@@ -4,7 +4,7 @@
 
 #include "engine.h"
 
-enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, NAME_PROC = 1 };
+enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, NAME_PROC = 1, NAME_CALL = 2 };
 
 static uint64_t hash_file(const lo2_fact_fd *fact, const char *path)
 {
@@ -114,11 +114,22 @@ void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
     description *d = &e->descriptions.at[e->handles.at[s->handle].description];
     compare_position(d, fact, begin, fresh);
     e->totals.nr_names_verified++;
-    if (d->file != NONE)
+    if (d->file != NONE && d->name_source == NAME_PROC)
         return;
     uint32_t file = file_of(e, fact, (const char *)(fact + 1));
     if (file != NONE) {
         d->file = file;
         d->name_source = NAME_PROC;
+    }
+}
+
+/* The path as the program gave it: relative to what it was relative to, and of a file that stat(2) did not see. */
+void name_from_call(engine *e, description *d, const char *path, uint32_t length)
+{
+    const lo2_fact_fd as_given = {.mount = NONE, .path_length = length};
+    uint32_t file = length ? file_of(e, &as_given, path) : NONE;
+    if (file != NONE) {
+        d->file = file;
+        d->name_source = NAME_CALL;
     }
 }
