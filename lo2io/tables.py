@@ -23,7 +23,7 @@ from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Columns, Completeness, EventCompleteness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -254,6 +254,18 @@ class Trace:
         """One number column whole, values of ``lo2io.h`` for unknown."""
         parts = [batch[column] for batch in self.batches(name, [column])]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def texts(self, name: str, key: str, column: str, wanted: Collection[int]) -> dict[int, str | None]:
+        """A text column's values for the few rows whose ``key`` column is wanted, in constant memory."""
+        found: dict[int, str | None] = {}
+        keys = np.fromiter(wanted, np.int64, len(wanted))
+        with self._open(name, [key, column]) as reader:
+            for index in range(reader.num_record_batches if len(keys) else 0):
+                batch = reader.get_batch(index)
+                numbers, values = _as_numpy(batch.column(key)), batch.column(column)
+                for row in np.flatnonzero(np.isin(numbers, keys)).tolist():
+                    found[int(numbers[row])] = values[row].as_py()
+        return found
 
     def rows(self, name: str) -> int:
         """How many rows the table has, as the metadata says."""

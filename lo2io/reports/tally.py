@@ -1,0 +1,202 @@
+"""One pass over the tables: sums by call, by process and by file; requests by device.
+
+In: a trace, streamed. Out: arrays indexed by call, process and file group. It does not know names: those are looked up
+for the few rows that are shown. Memory: some bytes a handle and a file, nothing for an operation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.reports.histogram import LatencyHistograms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.tables import Trace
+
+NR_ERRNOS: Final = 4096
+"""MAX_ERRNO + 1 (include/linux/err.h)."""
+NR_REQUEST_OPS: Final = 8
+SLICE_ROWS: Final = 4096
+"""Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
+_COMPLETED, _IN_FLIGHT, _MERGED = range(3)
+_MOVES_IN: Final = frozenset({"read", "copy"})
+_MOVES_OUT: Final = frozenset({"write", "copy"})
+_OPERATION_COLUMNS: Final = (
+    "begin_time_ns", "end_time_ns", "task", "call", "status", "handle", "bytes_result", "error",
+)  # fmt: skip
+_REQUEST_COLUMNS: Final = (
+    "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "bytes_result", "error",
+    "nr_requeues",
+)  # fmt: skip
+
+
+class Sums:
+    """Sums by a key (call, process, file group): arrays of shape (keys,), int64."""
+
+    def __init__(self, keys: int) -> None:
+        self.calls = np.zeros(keys, np.int64)
+        self.errors = np.zeros(keys, np.int64)
+        self.reads = np.zeros(keys, np.int64)
+        self.writes = np.zeros(keys, np.int64)
+        self.bytes_read = np.zeros(keys, np.int64)
+        self.bytes_written = np.zeros(keys, np.int64)
+        self.time_ns = np.zeros(keys, np.int64)
+
+    def add(self, keys: NDArray[Any], facts: dict[str, NDArray[np.int64]]) -> None:
+        """Add operations; ``facts`` holds what each adds to each sum."""
+        np.add.at(self.calls, keys, 1)
+        for name, values in facts.items():
+            np.add.at(getattr(self, name), keys, values)
+
+
+class Owners:
+    """Who and what an operation belongs to.
+
+    Processes are numbered 0 … ``nr_processes - 1`` with one more for unknown. File groups: the named files by their
+    number, then per process its unnamed handles, then calls without a handle.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        task, process = trace.column("threads", "task"), trace.column("threads", "process")
+        self.process_ids, rows = np.unique(process, return_inverse=True)
+        self.nr_processes = len(self.process_ids)
+        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.intp)
+        self._process_of_task[task] = rows
+        files = trace.column("files", "file")
+        self.nr_files = int(files.max()) + 1 if len(files) else 0
+        self.nr_groups = self.nr_files + self.nr_processes + 2
+        self.no_handle = self.nr_groups - 1
+        self._group_of_handle = self._groups(trace)
+
+    def _groups(self, trace: Trace) -> NDArray[np.int32]:
+        groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
+        for batch in trace.batches("handles", ["handle", "process", "file"]):
+            handle, file = batch["handle"], batch["file"]
+            short = int(handle.max(initial=0)) + 2 - len(groups)
+            if short > 0:
+                groups = np.append(groups, np.full(short, self.no_handle, np.int32))
+            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self._process(batch["process"]), file)
+        return groups
+
+    def _process(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
+        if not self.nr_processes:
+            return np.zeros(len(process), np.intp)
+        index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
+        return np.where(self.process_ids[index] == process, index, self.nr_processes)
+
+    def processes(self, task: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """Process of each task."""
+        return _look_up(self._process_of_task, task)
+
+    def groups(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """File group of each handle."""
+        return _look_up(self._group_of_handle, handle)
+
+
+def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
+    """``table[index]``; the table's last entry stands for whatever lies outside (unknown is UINT32_MAX)."""
+    return table[np.minimum(index, len(table) - 1)]
+
+
+class OperationTally:
+    """All there is to say about the operations."""
+
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        kinds = [call["kind"] for call in trace.metadata["calls"]]
+        self._is_read = np.array([kind in _MOVES_IN for kind in kinds], np.int64)
+        self._is_write = np.array([kind in _MOVES_OUT for kind in kinds], np.int64)
+        self._copies = np.array([kind == "copy" for kind in kinds], np.bool_)
+        self._owners = owners
+        self.by_call = Sums(len(kinds))
+        self.by_process = Sums(owners.nr_processes + 1)
+        self.by_group = Sums(owners.nr_groups)
+        self.in_flight = np.zeros(len(kinds), np.int64)
+        self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
+        self.latency = LatencyHistograms(len(kinds))
+        columns = [*_OPERATION_COLUMNS, *(["handle2"] if self._copies.any() else [])]
+        for batch in trace.batches("operations", columns):
+            for start in range(0, len(batch["call"]), SLICE_ROWS):
+                self._add({name: values[start : start + SLICE_ROWS] for name, values in batch.items()})
+
+    def _add(self, rows: Columns) -> None:
+        call = rows["call"].astype(np.intp)
+        ended = rows["end_time_ns"] != UNKNOWN_I64
+        duration = (rows["end_time_ns"] - rows["begin_time_ns"]) * ended
+        moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
+        is_read, is_write = self._is_read[call], self._is_write[call]
+        facts = {
+            "errors": (rows["error"] != 0).astype(np.int64),
+            "reads": is_read,
+            "writes": is_write,
+            "bytes_read": moved * is_read,
+            "bytes_written": moved * is_write,
+            "time_ns": np.maximum(duration, 0),
+        }
+        self.by_call.add(call, facts)
+        self.by_process.add(self._owners.processes(rows["task"]), facts)
+        if self._copies.any():
+            self._add_copies(rows, call, facts)
+        self.by_group.add(self._owners.groups(rows["handle"]), facts)
+        if ended.all():
+            self.latency.add(call, duration)
+        else:
+            self.latency.add(call[ended], duration[ended])
+            np.add.at(self.in_flight, call[~ended], 1)
+        failed = np.flatnonzero(rows["error"])
+        np.add.at(self.errnos, (call[failed], np.abs(rows["error"][failed].astype(np.intp)).clip(0, NR_ERRNOS - 1)), 1)
+
+    def _add_copies(self, rows: Columns, call: NDArray[np.intp], facts: dict[str, NDArray[np.int64]]) -> None:
+        """What a copy wrote belongs to the written file; the call and its time stay with the one it read."""
+        copies = np.flatnonzero(self._copies[call])
+        written = self._owners.groups(rows["handle2"][copies])
+        np.add.at(self.by_group.writes, written, 1)
+        np.add.at(self.by_group.bytes_written, written, facts["bytes_written"][copies])
+        for name in ("writes", "bytes_written"):
+            facts[name] = facts[name].copy()
+            facts[name][copies] = 0
+
+
+class RequestTally:
+    """Block requests by device and operation: row ``index of device * 8 + operation``."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.devices = np.zeros(0, np.uint32)
+        for batch in trace.batches("requests", ["device"]):
+            self.devices = np.union1d(self.devices, batch["device"])
+        rows = len(self.devices) * NR_REQUEST_OPS
+        self.requests = np.zeros(rows, np.int64)
+        self.merged = np.zeros(rows, np.int64)
+        self.in_flight = np.zeros(rows, np.int64)
+        self.errors = np.zeros(rows, np.int64)
+        self.requeues = np.zeros(rows, np.int64)
+        self.bytes = np.zeros(rows, np.int64)
+        self.queue = LatencyHistograms(rows)
+        self.device = LatencyHistograms(rows)
+        for batch in trace.batches("requests", _REQUEST_COLUMNS):
+            self._add(batch)
+
+    def _add(self, rows: Columns) -> None:
+        key = np.searchsorted(self.devices, rows["device"]) * NR_REQUEST_OPS + rows["operation"]
+        status = rows["status"]
+        alive = status != _MERGED
+        for counts, which in (
+            (self.requests, alive),
+            (self.merged, ~alive),
+            (self.in_flight, status == _IN_FLIGHT),
+            (self.errors, rows["error"] != 0),
+        ):
+            np.add.at(counts, key[which], 1)
+        np.add.at(self.requeues, key, rows["nr_requeues"].astype(np.int64))
+        moved = rows["bytes_result"]
+        np.add.at(self.bytes, key, moved * ((moved != UNKNOWN_I64) & alive))
+        insert, issue, complete = (rows[f"{name}_time_ns"] for name in ("insert", "issue", "complete"))
+        queued = (insert != UNKNOWN_I64) & (issue != UNKNOWN_I64) & alive
+        self.queue.add(key[queued], issue[queued] - insert[queued])
+        served = (issue != UNKNOWN_I64) & (complete != UNKNOWN_I64) & (status == _COMPLETED)
+        self.device.add(key[served], complete[served] - issue[served])
