@@ -136,6 +136,16 @@ class SpoolWriter:
         for file in (*self.rings, self.facts):
             file.close()
 
+    def discard(self) -> None:
+        """Remove every file and the directory."""
+        self.close()
+        for file in (*self.rings, self.facts):
+            file.path.unlink(missing_ok=True)
+        for name in (META_NAME, _RESERVE_NAME):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's file appeared in it
+            self.path.rmdir()
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,0 +1,190 @@
+"""The command to record: started stopped, let go when everything is open, waited for.
+
+It is the user's: it keeps stdin, stdout, stderr, environment, working directory, signal dispositions and mask, and gets
+none of lo2io's rights: under sudo it runs as the user who called sudo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import signal
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from lo2io.errors import AccessError, CommandError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores them; a command expects them to kill it."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom the command runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> tuple[User | None, str]:
+    """Whom the command shall run as (None: nobody else), and a notice if the user did not ask for it.
+
+    Args:
+        name: ``--user``; None means sudo's own user, if there is one.
+        environ: Holds ``SUDO_UID`` under sudo.
+
+    Raises:
+        UsageError: There is no such user.
+        AccessError: Only root can start a command as somebody else.
+    """
+    uid = environ.get("SUDO_UID", "")
+    if name is None and (os.geteuid() != 0 or not uid.isdecimal() or uid == "0"):
+        return None, ""
+    try:
+        entry = pwd.getpwuid(int(uid)) if name is None else pwd.getpwnam(name)
+    except KeyError as error:
+        shown = name or f"uid {uid}"
+        raise UsageError(f"run the command as {shown}", "no such user", "name one with --user NAME") from error
+    user = User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    if name is None:
+        return user, f"the command runs as {user.name}, who called sudo (--user root keeps it root's)"
+    if user.uid == os.geteuid():
+        return None, ""
+    if os.geteuid() != 0:
+        raise AccessError(f"run the command as {name}", "only root may", "run lo2io with sudo")
+    return user, ""
+
+
+def find_program(name: str, path: Iterable[str] | None = None) -> Path:
+    """Where the shell would find a command.
+
+    Args:
+        name: A name, or a path if it holds a slash.
+        path: The folders to look in; by default ``PATH``.
+
+    Raises:
+        CommandError: There is none (127), or it is no executable file (126).
+    """
+    folders = os.get_exec_path() if path is None else path
+    candidates = [Path(name)] if "/" in name else [Path(folder or ".", name) for folder in folders] if name else []
+    answer, code = "no such file" if "/" in name else "not found in PATH", NOT_FOUND
+    for candidate in candidates:
+        try:
+            mode = candidate.stat().st_mode
+        except OSError as error:
+            if error.errno == errno.EACCES:
+                answer, code = "permission denied", NOT_EXECUTABLE
+            continue
+        if stat.S_ISREG(mode) and os.access(candidate, os.X_OK):
+            return candidate
+        if stat.S_ISREG(mode) or "/" in name:
+            answer = "is a directory" if stat.S_ISDIR(mode) else "not executable"
+            code = NOT_EXECUTABLE
+    raise CommandError(f"start {name!r}", answer, "name a program that exists and may be executed", exit_code=code)
+
+
+class StoppedCommand:
+    """A child that waits to become the command. Start it before any thread, fd or event it must not have.
+
+    Args:
+        command: Program and arguments.
+        user: Whom it shall run as; None: whoever lo2io runs as.
+        mask: The signal mask it shall have.
+        ignored: Signals it shall ignore.
+
+    Attributes:
+        pid: The child's.
+    """
+
+    def __init__(
+        self, command: Sequence[str], user: User | None, mask: Iterable[int] = (), ignored: Iterable[int] = ()
+    ) -> None:
+        self._command = tuple(command)
+        wait_end, self._go = os.pipe()
+        self._answer, status_end = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            os.close(self._answer)
+            _restore_signals(ignored)
+            _become(self._command, user, frozenset(mask), wait_end, status_end)
+        os.close(wait_end)
+        os.close(status_end)
+
+    def release(self) -> None:
+        """Let it become the command; returns when it has.
+
+        Raises:
+            CommandError: It could not.
+        """
+        with contextlib.suppress(BrokenPipeError):  # it failed before: its answer says how
+            os.write(self._go, b"!")
+        os.close(self._go)
+        self._go = -1
+        with os.fdopen(self._answer, "rb") as answer:
+            content = answer.read()
+        if not content:
+            return
+        os.waitpid(self.pid, 0)
+        number, _, step = content.decode().partition(" ")
+        code = NOT_FOUND if int(number) in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
+        raise CommandError(
+            f"{step} {self._command[0]!r}",
+            os.strerror(int(number)),
+            "see that the program, and the interpreter its first line names, exist and may be executed",
+            exit_code=code,
+        )
+
+    def abandon(self) -> None:
+        """It never becomes the command; does nothing once it is released."""
+        if self._go >= 0:
+            os.close(self._go)
+            os.close(self._answer)
+            self._go = -1
+            os.waitpid(self.pid, 0)
+
+
+def _restore_signals(ignored: Iterable[int]) -> None:
+    """In the child: what Python and lo2io changed is again as it was."""
+    for number in _PYTHONS_OWN:
+        signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for each in ignored:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], wait: int, status: int) -> NoReturn:
+    """In the child: wait for the word, then exec. Never returns into lo2io's code."""
+    step = "prepare to start"
+    try:
+        if os.read(wait, 1) != b"!":
+            os._exit(NOT_FOUND)  # lo2io gave up, or died
+        if user is not None:
+            step = f"become {user.name} for"
+            os.initgroups(user.name, user.gid)
+            os.setgid(user.gid)
+            os.setuid(user.uid)
+        step = "start"
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script without a first line that names its interpreter: the shell's, as execvp(3) has it.
+            os.execv("/bin/sh", ["sh", str(find_program(command[0])), *command[1:]])  # noqa: S606
+    except OSError as error:
+        os.write(status, f"{error.errno} {step}".encode())
+    finally:
+        os._exit(NOT_FOUND)

@@ -1,0 +1,215 @@
+"""A recording under way: open events in, their rings' bytes to the spool, and at the end what the kernel counted.
+
+One thread drains all rings. It sleeps until a ring is half full (or a second has passed), writes the bytes as they are,
+and gives the space back in steps. Where the user may, it runs under SCHED_FIFO, so that a busy machine cannot keep it
+from its rings. If the disk fills up, recording ends there and then: what is on disk stays whole, the rest is counted
+by the kernel and therefore known to be missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.capture import abi
+from lo2io.capture.clock import read_sync
+from lo2io.capture.ring import RELEASE_BYTES
+from lo2io.errors import CaptureError
+from lo2io.model import ClockSync, EventCounts
+from lo2io.spool.writer import DiskFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.capture.source import OpenEvents
+    from lo2io.spool.writer import SpoolWriter
+
+MAX_WAIT_S = 1.0
+"""So long at most bytes stay in memory only, should lo2io be killed."""
+_FIFO_PRIORITY = 1
+_NICEST = -20
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What is known only at the end."""
+
+    stop_ns: int
+    """Tracepoints were enabled up to here, on the spool's clock."""
+    syncs: tuple[ClockSync, ...]
+    counts: tuple[EventCounts, ...]
+
+
+class Session:
+    """Enable, drain, disable, count. ``begin`` → ``enable`` → ``stop``, each once.
+
+    Args:
+        opened: Events of either opener, disabled.
+        writer: Where the rings go; ``writer.rings[i]`` takes ``opened.rings[i]``.
+        tell: Called with each notice for the user, from whatever thread.
+    """
+
+    def __init__(self, opened: OpenEvents, writer: SpoolWriter, tell: Callable[[str], None]) -> None:
+        self.opened = opened
+        self.start_ns = 0
+        self._writer = writer
+        self._tell = tell
+        self._syncs: list[ClockSync] = []
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
+        self._failure: OSError | None = None
+        self._ended_ns: int | None = None
+        self._real_time = False
+
+    @property
+    def syncs(self) -> tuple[ClockSync, ...]:
+        """The clocks' comparisons so far."""
+        return tuple(self._syncs)
+
+    def begin(self) -> None:
+        """From here on tasks are followed, and rings are drained; nothing is sampled yet.
+
+        Raises:
+            CaptureError: The clocks could not be compared.
+        """
+        self.opened.switch_leaders(on=True)
+        sync = read_sync(self.opened)
+        if sync is None:
+            raise CaptureError(
+                "compare the clocks of samples and facts", "the kernel delivered no COMM record", "use --opener native"
+            )
+        self._syncs.append(sync)
+        self._thread.start()
+
+    def enable(self) -> None:
+        """Sampling begins."""
+        self.start_ns = self._to_spool_clock(time.monotonic_ns())
+        self.opened.switch_tracepoints(on=True)
+
+    def stop(self) -> Stopped:
+        """Sampling ends, every ring is empty, and the counts are read.
+
+        Raises:
+            CaptureError: The spool could not be written, for another reason than a full disk.
+        """
+        self.opened.switch_tracepoints(on=False)
+        ended_ns = self._ended_ns or time.monotonic_ns()
+        self._end_thread()
+        self._drain_rest()
+        self.opened.switch_leaders(on=True)  # a full disk has switched them off
+        sync = read_sync(self.opened)
+        self.opened.switch_leaders(on=False)
+        if sync is not None:
+            self._syncs.append(sync)
+        self._drain_rest()
+        if self._failure is not None:
+            answer = self._failure.strerror or str(self._failure)
+            raise CaptureError(f"write the rings to {self._writer.path}", answer, "record to another disk")
+        counts = self._read_counts()
+        self._note_losses(counts)
+        return Stopped(self._to_spool_clock(ended_ns), tuple(self._syncs), counts)
+
+    def abandon(self) -> None:
+        """Stop without a result, after an error; does nothing after :meth:`stop`."""
+        if self._wake >= 0:
+            self.opened.switch_tracepoints(on=False)
+            self.opened.switch_leaders(on=False)
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        os.eventfd_write(self._wake, 1)
+        if self._thread.ident is not None:
+            self._thread.join()
+        os.close(self._wake)
+        self._wake = -1
+
+    def _to_spool_clock(self, monotonic_ns: int) -> int:
+        """By the reading next in time: clocks drift apart by less than 0.1 µs/s, so the offset is enough."""
+        sync = min(self._syncs, key=lambda each: abs(each.monotonic_ns - monotonic_ns))
+        return sync.time_ns + monotonic_ns - sync.monotonic_ns
+
+    def _drain_until_woken(self) -> None:
+        """The thread: until ``stop`` wakes it, or the disk is full."""
+        self._real_time = _raise_priority()
+        cpu_of = {fd: index for index, fds in enumerate(self.opened.leaders) for fd in fds}
+        with select.epoll(flags=select.EPOLL_CLOEXEC) as epoll:
+            epoll.register(self._wake, select.EPOLLIN)
+            for fd in cpu_of:
+                epoll.register(fd, select.EPOLLIN)
+            while self._ended_ns is None and self._failure is None:
+                ready = epoll.poll(MAX_WAIT_S)
+                if any(fd == self._wake for fd, _ in ready):
+                    return
+                for fd, events in ready:
+                    if events & (select.EPOLLHUP | select.EPOLLERR):
+                        epoll.unregister(fd)  # its task is gone; it would be ready for ever
+                self._drain({cpu_of[fd] for fd, _ in ready} or range(len(self.opened.rings)))
+
+    def _drain(self, indices: set[int] | range) -> None:
+        """Write what these rings hold now; a full disk ends the recording."""
+        try:
+            for index in indices:
+                ring, file = self.opened.rings[index], self._writer.rings[index]
+                left = ring.fill_bytes
+                while left > 0:
+                    done = file.append(ring.peek(min(left, RELEASE_BYTES)))
+                    ring.release(done)
+                    left -= done
+        except DiskFullError as error:
+            self._end_early(str(error))
+        except OSError as error:
+            self._failure = error
+            self._end_early(str(error))
+
+    def _end_early(self, why: str) -> None:
+        self.opened.switch_tracepoints(on=False)
+        self._ended_ns = time.monotonic_ns()
+        self.opened.switch_leaders(on=False)
+        self._tell(f"recording ended early: {why}; what was recorded before is kept, the command goes on")
+
+    def _drain_rest(self) -> None:
+        """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""
+        if self._ended_ns is None:
+            self._drain(range(len(self.opened.rings)))
+        if self._ended_ns is not None:
+            for ring in self.opened.rings:
+                ring.release(ring.fill_bytes)
+
+    def _read_counts(self) -> tuple[EventCounts, ...]:
+        has_lost = self.opened.has_lost
+        counts = []
+        for name, per_cpu in zip(self.opened.names, self.opened.tracepoints, strict=True):
+            sums = [_sum_counts(fds, has_lost=has_lost) for fds in per_cpu]
+            lost = tuple(lost for _, lost in sums) if has_lost else None
+            counts.append(EventCounts(name, tuple(count for count, _ in sums), lost))
+        return tuple(counts)
+
+    def _note_losses(self, counts: tuple[EventCounts, ...]) -> None:
+        lost = sum(sum(each.lost or ()) for each in counts)
+        if lost and not self._real_time:
+            self._tell("the drain thread ran without real-time priority, for want of CAP_SYS_NICE: it lost samples")
+        if self.opened.has_lost:
+            lost_tasks = sum(_sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
+            if lost_tasks:
+                self._tell(f"{lost_tasks} records of tasks (FORK, COMM, EXIT) were lost: descendants may be missing")
+
+
+def _sum_counts(fds: list[int], *, has_lost: bool) -> tuple[int, int]:
+    """Count and lost of an event's instances on one CPU."""
+    pairs = [abi.read_count(fd, has_lost=has_lost) for fd in fds]
+    return sum(count for count, _ in pairs), sum(lost for _, lost in pairs)
+
+
+def _raise_priority() -> bool:
+    """Let the calling thread run before all others; returns whether it is a real-time one now."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
+        return True
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICEST)
+    return False

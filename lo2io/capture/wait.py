@@ -1,0 +1,148 @@
+"""Waiting for the end of a recording: the command's, the attached processes', a time, or the user's.
+
+All signals that mean something are blocked and fetched one at a time by the main thread, so there is no handler that
+could run amid anything. What a terminal sends goes to its whole foreground group, the command included; what a process
+sends to lo2io is passed on to the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from lo2io.errors import UsageError
+from lo2io.kernel.procfs import read_process_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORWARDED = frozenset(
+    {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
+)
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+"""What ends a recording that has no command."""
+SI_KERNEL = 0x80
+"""``si_code`` of a signal that a terminal sent (include/uapi/asm-generic/siginfo.h)."""
+
+
+class BlockedSignals:
+    """A context in which this module's signals wait to be fetched; afterwards those left take their usual effect.
+
+    Attributes:
+        before: The mask outside; the command gets it.
+        ignored: What was ignored outside and is not in here; the command ignores it, too.
+    """
+
+    def __init__(self) -> None:
+        self.before: frozenset[int] = frozenset()
+        self.ignored: frozenset[int] = frozenset()
+        self._chld: object = signal.SIG_DFL
+
+    def __enter__(self) -> Self:
+        # Ignored, children would vanish unseen.
+        self._chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if self._chld == signal.SIG_IGN:
+            self.ignored = frozenset({signal.SIGCHLD})
+        self.before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._chld is not None:
+            signal.signal(signal.SIGCHLD, self._chld)  # type: ignore[arg-type] # what signal() returned it takes
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+
+def wait_for_command(pid: int) -> int:
+    """Wait for a child to end, passing signals on to it.
+
+    Returns:
+        Its exit code, 128 + n if signal n killed it.
+    """
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        info = _next_signal(None)
+        if info is not None and info.si_signo in FORWARDED and info.si_code != SI_KERNEL:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, info.si_signo)
+
+
+def wait_for_processes(pids: Sequence[int], duration_s: float | None = None) -> None:
+    """Wait until none of the processes lives, the time is over, or a signal says to stop; they are left alone.
+
+    Raises:
+        UsageError: One of them is no process.
+    """
+    deadline = None if duration_s is None else time.monotonic() + duration_s
+    with _Watch(pids, threading.main_thread().ident or 0) as watch:
+        while not watch.is_over:
+            info = _next_signal(deadline)
+            if info is None or info.si_signo in ENDING:
+                return
+
+
+def check_processes(pids: Sequence[int]) -> None:
+    """See that each is a process.
+
+    Raises:
+        UsageError: One is not, or is a thread.
+    """
+    for pid in pids:
+        process = read_process_of(pid)
+        if process is None:
+            raise UsageError(f"record process {pid}", "there is no such process", "name one that runs")
+        if process != pid:
+            raise UsageError(f"record process {pid}", f"it is a thread of process {process}", f"name {process}")
+
+
+def _next_signal(deadline: float | None) -> signal.struct_siginfo | None:
+    """The next signal, or None when the time is over."""
+    waited = FORWARDED | {signal.SIGCHLD}
+    if deadline is None:
+        return signal.sigwaitinfo(waited)
+    return signal.sigtimedwait(waited, max(0.0, deadline - time.monotonic()))
+
+
+class _Watch:
+    """A thread that waits for processes to end and then wakes the one that waits for signals."""
+
+    def __init__(self, pids: Sequence[int], waiter: int) -> None:
+        self.is_over = False
+        self._waiter = waiter
+        self._fds = []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # gone already
+                self._fds.append(os.pidfd_open(pid))
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="lo2io-watch", daemon=True)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for fd in (*self._fds, self._stop):
+            poll.register(fd, select.POLLIN)
+        alive = set(self._fds)
+        while alive:
+            for fd, _ in poll.poll():
+                if fd == self._stop:
+                    return
+                poll.unregister(fd)
+                alive.discard(fd)
+        self.is_over = True
+        signal.pthread_kill(self._waiter, signal.SIGCHLD)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.eventfd_write(self._stop, 1)
+        self._thread.join()
+        for fd in (*self._fds, self._stop):
+            os.close(fd)
