@@ -1,0 +1,220 @@
+"""Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
+
+Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
+operation inside; every block device a location with its requests (``docs/explanation/design.md``). A gap the kernel
+reported is a marker of severity HIGH. Threads have no CPU of their own, so its scope is the host's node of the system
+tree, and the text names the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from lo2io._native._lib import ffi, lib
+from lo2io._version import __version__
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, SpoolMeta, TraceEnd
+from lo2io.writers import otf2_definitions as definitions
+from lo2io.writers.otf2_library import O_CLOEXEC, Archive, native_values, open_flags, value
+from lo2io.writers.otf2_rows import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+_LOST, _VANISHED = 0, 1
+"""The two kinds of markers."""
+
+
+class Otf2Writer:
+    """Writes ``traces.otf2``, ``traces.def`` and ``traces/`` into a directory that exists.
+
+    The anchor is written by ``close`` alone; left without it, by an error or otherwise, everything written is removed.
+
+    Args:
+        directory: Holds no OTF2 archive yet; what else lies there stays untouched.
+        meta: What was recorded.
+        calls: By the codes of ``operations.call``.
+        block_records: Write block requests as operations on one location per device.
+
+    Raises:
+        TraceError: libotf2 refuses; holds its own description. By every method.
+    """
+
+    def __init__(
+        self, directory: Path, meta: SpoolMeta, calls: Sequence[CallSpec], *, block_records: bool = True
+    ) -> None:
+        self._meta = meta
+        self._calls = tuple(calls)
+        self._rows = Rows()
+        self._native: Any = None
+        self._archive = Archive(directory)
+        try:
+            self._keep_alive, config = self._config(block_records=block_records)
+            self._native = self._new_native(config)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._abandon()
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch's events. The native part runs without the GIL; one batch at a time."""
+        self._check(lib.lo2_otf2_write(self._open_native(), batch.native))
+        self._rows.add(batch)
+
+    def close(self, end: TraceEnd) -> None:
+        """Close open regions, write definitions, markers and properties, and last the anchor."""
+        native = self._open_native()
+        try:
+            self._end_locations(end)
+            self._check(lib.lo2_otf2_finish(native))
+            view = lib.lo2_otf2_state(native)
+            start_ns, stop_ns = self._span(end, view)
+            self._archive.call("CloseEvtFiles")
+            self._archive.write_local_definitions(view.nr_locations)
+            trace = definitions.Trace(self._meta, self._calls, self._rows, native, start_ns, stop_ns)
+            with self._archive.definitions() as out:
+                definitions.Writer(out, trace).write_all()
+            self._markers(end, start_ns, stop_ns)
+            self._properties(end, view.nr_clamped)
+            self._archive.close()
+        except BaseException:
+            self._abandon()
+            raise
+        self._free_native()
+
+    # ---- native state ----
+
+    def _config(self, *, block_records: bool) -> tuple[list[Any], Any]:
+        """The native loop's configuration, and what it points to."""
+        flags = ffi.new("lo2_otf2_flag[]", open_flags(self._meta.machine))
+        calls = ffi.new(
+            "lo2_otf2_call[]",
+            [
+                (
+                    int(spec.kind),
+                    spec.kind == CallKind.OPEN and "flags" in spec.fields,
+                    -1 if spec.fixed_flags is None else spec.fixed_flags,
+                )
+                for spec in self._calls
+            ],
+        )
+        config = ffi.new("lo2_otf2_config *")
+        config.archive = ffi.cast("void *", self._archive.pointer)
+        for member, address in self._archive.addresses().items():
+            setattr(config.functions, member, address)
+        config.values = native_values()[0]
+        for ref, member in enumerate(definitions.ATTRIBUTES):
+            setattr(config.attributes, member, ref)
+        config.flags, config.nr_flags = flags, len(flags)
+        config.calls, config.nr_calls = calls, len(calls)
+        config.first_string = 1  # 0 is the empty string
+        config.close_on_exec = O_CLOEXEC
+        config.block_records = block_records
+        return [flags, calls], config
+
+    def _new_native(self, config: Any) -> Any:
+        native = lib.lo2_otf2_new(config)
+        if native == ffi.NULL:
+            raise self._archive.error("lo2_otf2_new: out of memory")
+        return native
+
+    def _open_native(self) -> Any:
+        if self._native is None:
+            raise TraceError("write to the trace", "it is closed", "open another writer")
+        return self._native
+
+    def _check(self, code: int) -> None:
+        if code:
+            view = lib.lo2_otf2_state(self._native)
+            raise self._archive.error(ffi.string(view.failed).decode(), view.error_code)
+
+    def _free_native(self) -> None:
+        native, self._native = self._native, None
+        if native is not None:
+            lib.lo2_otf2_free(native)
+
+    def _abandon(self) -> None:
+        """Without effect after ``close``."""
+        if self._archive.pointer is not None:
+            self._archive.abort()
+        self._free_native()
+
+    def _end_locations(self, end: TraceEnd) -> None:
+        """Calls in flight end for their regions with their thread, or with the trace."""
+        view = lib.lo2_otf2_state(self._native)
+        for location in range(view.nr_locations):
+            row = self._rows.tasks.get(view.locations[location].key)
+            exit_time = row.exit_time_ns if row is not None else UNKNOWN_I64
+            end_ns = end.stop_ns if exit_time == UNKNOWN_I64 else min(exit_time, end.stop_ns)
+            self._check(lib.lo2_otf2_end_location(self._native, location, end_ns))
+
+    @staticmethod
+    def _span(end: TraceEnd, view: Any) -> tuple[int, int]:
+        """No event lies outside the clock's range, whatever the events say."""
+        start = max(min(end.start_ns, view.first_time_ns), 0)
+        return start, max(end.stop_ns, view.last_time_ns, start)
+
+    # ---- what is said about the trace ----
+
+    def _markers(self, end: TraceEnd, start_ns: int, stop_ns: int) -> None:
+        vanished = end.completeness.vanished
+        if not self._rows.losses and not vanished:
+            return
+        node, whole = value("MARKER_SCOPE_SYSTEM_TREE_NODE"), value("MARKER_SCOPE_GLOBAL")
+        with self._archive.markers() as out:
+            out.define(_LOST, "lo2io", "lost records", value("SEVERITY_HIGH"))
+            out.define(_VANISHED, "lo2io", "vanished samples", value("SEVERITY_HIGH"))
+            if vanished:
+                text = f"{vanished} samples were counted by the kernel, but neither delivered nor reported as lost"
+                out.mark(_VANISHED, text, time=start_ns, duration=stop_ns - start_ns, scope=whole, scope_ref=0)
+            for cpu, begin, until, lost in self._rows.losses:
+                first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
+                last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
+                text = f"CPU {cpu}: the kernel dropped {lost} records"
+                out.mark(_LOST, text, time=first, duration=last - first, scope=node, scope_ref=definitions.HOST_NODE)
+
+    def _properties(self, end: TraceEnd, clamped: int) -> None:
+        meta, proof = self._meta, end.completeness
+        command = " ".join(meta.command)
+        self._archive.call("SetMachineName", _line(meta.hostname))
+        self._archive.call("SetDescription", _line(f"lo2io {meta.mode}: {command}"))
+        self._archive.call("SetCreator", _line(f"lo2io {__version__}"))
+        facts: Mapping[str, object] = {
+            "VERSION": __version__,
+            "RECORDED_BY": meta.lo2io_version,
+            "MODE": meta.mode,
+            "COMMAND": command,
+            "KERNEL": meta.kernel,
+            "MACHINE": meta.machine,
+            "CLOCK": meta.clock,
+            "LOST": proof.lost,
+            "VANISHED": proof.vanished,
+            "LATE": proof.late,
+            "ORPHAN": proof.orphan,
+            "IN_FLIGHT": proof.in_flight,
+            "SAMPLES": proof.samples,
+            "COMPLETENESS": "proven" if proof.proven else "not proven",
+            "THROTTLED": end.totals.nr_throttled,
+            "MOVED_EVENTS": clamped,
+            **end.properties,
+        }
+        for name, fact in facts.items():
+            text = _line(str(fact))
+            if text:  # an empty value means: remove the property
+                key = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.upper())
+                self._archive.call("SetProperty", f"LO2IO::{key}".encode(), text, True)
+
+
+def _line(text: str) -> bytes:
+    """The anchor file holds one property a line."""
+    printable = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return printable.encode(errors="backslashreplace")

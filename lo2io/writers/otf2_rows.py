@@ -1,0 +1,112 @@
+"""What an OTF2 trace's definitions are made of: the rows of handles, files, threads and losses, kept until the end.
+
+Memory grows with their number, not with that of the operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_U32, Batch, Columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRow:
+    """One row of the handles table."""
+
+    handle: int
+    fd: int
+    parent: int
+    file: int
+    open_flags: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    r"""One row of the files table; ``path`` with bytes that are no UTF-8 escaped (``\\\\xff``)."""
+
+    mode: int
+    device: int
+    inode: int
+    mount: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One row of the tasks table."""
+
+    task: int
+    process: int
+    pid: int
+    tid: int
+    parent_process: int
+    exit_time_ns: int
+    comm: str
+
+
+_HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
+
+
+def text_at(text: bytes, offset: int, length: int) -> str:
+    """A piece of a batch's text. Paths are bytes to the kernel; readers of OTF2 expect UTF-8."""
+    return text[offset : offset + length].decode("utf-8", errors="backslashreplace")
+
+
+class Rows:
+    """Collects; everything is copied out of the batch."""
+
+    def __init__(self) -> None:
+        self._handles: list[Columns] = []
+        self.files: dict[int, FileRow] = {}
+        self.tasks: dict[int, TaskRow] = {}
+        self.losses: list[tuple[int, int, int, int]] = []
+        """CPU, begin and end in ns, number of records."""
+
+    def add(self, batch: Batch) -> None:
+        """Take what the definitions will need from a batch."""
+        if len(batch.handles["handle"]):
+            self._handles.append({name: batch.handles[name].copy() for name in _HANDLE_COLUMNS})
+        self._add_files(batch)
+        self._add_tasks(batch)
+        losses = batch.losses
+        columns = (losses["cpu"], losses["begin_time_ns"], losses["end_time_ns"], losses["lost"])
+        self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _add_files(self, batch: Batch) -> None:
+        names = ("file", "mode", "device", "inode", "mount", "path_offset", "path_length")
+        rows = zip(*(batch.files[name].tolist() for name in names), strict=True)
+        for file, mode, device, inode, mount, offset, length in rows:
+            self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length))
+
+    def _add_tasks(self, batch: Batch) -> None:
+        names = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "comm_offset", "comm_length")
+        rows = zip(*(batch.tasks[name].tolist() for name in names), strict=True)
+        for task, process, pid, tid, parent, exit_time, offset, length in rows:
+            comm = text_at(batch.text, offset, length)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm)
+
+    def handles(self) -> Iterator[HandleRow]:
+        """Every handle's row, parents before children (a parent's number is the lower one)."""
+        if not self._handles:
+            return
+        merged = {name: np.concatenate([rows[name] for rows in self._handles]) for name in _HANDLE_COLUMNS}
+        order = np.argsort(merged["handle"], kind="stable")
+        for row in zip(*(merged[name][order].tolist() for name in _HANDLE_COLUMNS), strict=True):
+            handle, fd, parent, file, open_flags, used = row
+            yield HandleRow(handle, fd, parent, file, open_flags, bool(used))
+
+
+def known(reference: int) -> bool:
+    """Whether a uint32 reference points to something."""
+    return reference != UNKNOWN_U32
+
+
+__all__ = ["FileRow", "HandleRow", "Rows", "TaskRow", "known", "text_at"]
