@@ -84,7 +84,8 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     say "$python -m venv .venv"
     "$python" -m venv --clear .venv
 fi
-pip() { .venv/bin/python -m pip --disable-pip-version-check install -q "$@"; }
+# setuptools explains at length what an editable installation is.
+pip() { PYTHONWARNINGS=ignore .venv/bin/python -m pip --disable-pip-version-check install -q "$@"; }
 if ! is_current test && ! is_current "$purpose"; then
     pwd >.venv/.path
     say "pip install into .venv: what building needs"

@@ -1,0 +1,187 @@
+"""What this process may do: capabilities, limits, and events opened for a try.
+
+The kernel is asked, never its version. Only the tries tell whether recording works; the settings explain why not.
+
+Facts: capabilities(7), perf_event_open(2), Documentation/admin-guide/sysctl/kernel.rst, ``perf_mmap`` and
+``perf_event_open`` in kernel/events/core.c, ``perf_trace_event_perm`` in kernel/trace/trace_event_perf.c, Linux 6.18.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+CAPABILITIES = {
+    "CAP_DAC_READ_SEARCH": 2,
+    "CAP_IPC_LOCK": 14,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_SYS_NICE": 23,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+"""Name → bit, of those that matter here (include/uapi/linux/capability.h)."""
+
+_TYPE_SOFTWARE = 1
+_TYPE_TRACEPOINT = 2
+_DUMMY = 9
+_SAMPLE_TIME_RAW = 1 << 2 | 1 << 10
+_FORMAT_LOST = 1 << 4
+_DISABLED = 1 << 0
+_EXCLUDE_KERNEL = 1 << 5
+_EXCLUDE_HV = 1 << 6
+_USE_CLOCKID = 1 << 25
+_FD_CLOEXEC = 1 << 3
+_ATTR = struct.Struct("<IIQQQQQII4QIiQIHH")
+_PERF_EVENT_OPEN = {"x86_64": 298, "ppc64": 319, "ppc64le": 319, "s390x": 331}
+_PERF_EVENT_OPEN_GENERIC = 241
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An event that was opened and closed again, or the kernel's refusal."""
+
+    error: int
+    """errno; 0: it worked."""
+
+    @property
+    def ok(self) -> bool:
+        """The kernel opened it."""
+        return self.error == 0
+
+    def __str__(self) -> str:
+        return "works" if self.ok else f"{errno.errorcode.get(self.error, self.error)}: {os.strerror(self.error)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What perf_event_open(2) answered."""
+
+    any_task: Attempt
+    """A software event of every task on a CPU: what recording per CPU needs."""
+    own_task: Attempt
+    """A software event of this task, user mode only: what ``--scope inherit`` needs."""
+    tracepoint: Attempt | None
+    """A tracepoint with its raw data, of every task; None: its id could not be read."""
+    own_tracepoint: Attempt | None
+    """A system call's tracepoint of this task; None as above."""
+    clockid: Attempt
+    """A clock of one's choice (CLOCK_MONOTONIC)."""
+    lost: Attempt
+    """Counts of lost samples per event (``PERF_FORMAT_LOST``, Linux 6.0)."""
+
+
+def read_capabilities(root: Path = ROOT) -> frozenset[str]:
+    """The effective ones among :data:`CAPABILITIES`.
+
+    Raises:
+        OSError: There is no ``proc/self/status``.
+    """
+    for line in (root / "proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == "CapEff":
+            bits = int(value, 16)
+            return frozenset(name for name, bit in CAPABILITIES.items() if bits >> bit & 1)
+    return frozenset()
+
+
+def read_paranoid(root: Path = ROOT) -> int | None:
+    """``perf_event_paranoid``; None: this kernel has no perf events."""
+    return _read_int(root / "proc/sys/kernel/perf_event_paranoid")
+
+
+def read_perf_mlock_bytes(root: Path = ROOT) -> int | None:
+    """What each user may lock for rings per CPU, besides RLIMIT_MEMLOCK; None: this kernel has no perf events."""
+    kib = _read_int(root / "proc/sys/kernel/perf_event_mlock_kb")
+    return None if kib is None else kib << 10
+
+
+def read_limit(number: int) -> tuple[int | None, int | None]:
+    """Soft and hard limit by its ``RLIMIT_`` number; None is unlimited."""
+    soft, hard = resource.getrlimit(number)
+    return _limit(soft), _limit(hard)
+
+
+def largest_ring_bytes(cpus: int, mlock_bytes: int, memlock_bytes: int | None, page_bytes: int) -> int | None:
+    """The largest ring every CPU can have under the limits, for those the limits bind.
+
+    Args:
+        cpus: How many CPUs get a ring.
+        mlock_bytes: As :func:`read_perf_mlock_bytes` says, per CPU.
+        memlock_bytes: RLIMIT_MEMLOCK, None for unlimited.
+        page_bytes: Of memory; each ring takes one page more than its size.
+
+    Returns:
+        Bytes, a power of two of at least a page; 0: not even that; None: unlimited.
+    """
+    if memlock_bytes is None:
+        return None
+    per_cpu = mlock_bytes + memlock_bytes // cpus - page_bytes
+    return 0 if per_cpu < page_bytes else 1 << (per_cpu.bit_length() - 1)
+
+
+def read_event_id(tracefs: Path, event: str) -> int | None:
+    """The id of ``subsystem:name``; None: it does not exist or may not be read."""
+    return _read_int(tracefs / "events" / event.replace(":", "/") / "id")
+
+
+def try_events(cpu: int, tracepoint_id: int | None) -> Attempts:
+    """Open each kind of event that recording needs, disabled, and close it at once.
+
+    Args:
+        cpu: One that is online.
+        tracepoint_id: Of a system call's tracepoint; None if it could not be read.
+    """
+    user = _EXCLUDE_KERNEL | _EXCLUDE_HV
+    # What is asked about clock and counts is asked of this task's own event: anybody may open that.
+    return Attempts(
+        any_task=_try(_TYPE_SOFTWARE, _DUMMY, -1, cpu),
+        own_task=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user),
+        tracepoint=None if tracepoint_id is None else _try(_TYPE_TRACEPOINT, tracepoint_id, -1, cpu),
+        own_tracepoint=None if tracepoint_id is None else _try(_TYPE_TRACEPOINT, tracepoint_id, 0, -1, flags=user),
+        clockid=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user | _USE_CLOCKID),
+        lost=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user, read_format=_FORMAT_LOST),
+    )
+
+
+def _try(kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_format: int = 0) -> Attempt:
+    """perf_event_open(2) and close(2)."""
+    attr = _ATTR.pack(
+        *(kind, _ATTR.size, config, 1, _SAMPLE_TIME_RAW, read_format, flags | _DISABLED),
+        *(0,) * 7,
+        time.CLOCK_MONOTONIC if flags & _USE_CLOCKID else 0,
+        *(0,) * 4,
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _PERF_EVENT_OPEN.get(platform.machine(), _PERF_EVENT_OPEN_GENERIC)
+    fd = libc.syscall(
+        ctypes.c_long(number),
+        ctypes.create_string_buffer(attr, len(attr)),
+        ctypes.c_int(pid),
+        ctypes.c_int(cpu),
+        ctypes.c_int(-1),
+        ctypes.c_ulong(_FD_CLOEXEC),
+    )
+    if fd < 0:
+        return Attempt(ctypes.get_errno())
+    os.close(fd)
+    return Attempt(0)
+
+
+def _limit(value: int) -> int | None:
+    return None if value == resource.RLIM_INFINITY else value
+
+
+def _read_int(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,134 @@
+"""What the doctor asks of the kernel and of this Python.
+
+In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing changed but that tracefs is mounted if
+it is nowhere and the user may.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import resource
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.errors import AccessError
+from lo2io.kernel import access, binding
+from lo2io.kernel.sysfs import read_online_cpus
+from lo2io.kernel.tracefs import event_exists, find_tracefs
+
+if TYPE_CHECKING:
+    from lo2io.catalog import Catalog
+
+PROBE_EVENT = "syscalls:sys_enter_read"
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found, or else the error and its remedy."""
+
+    found: str = ""
+    error: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What :func:`gather` found out."""
+
+    kernel: str
+    root: bool
+    """The user is root."""
+    capabilities: frozenset[str]
+    paranoid: int | None
+    perf_mlock_bytes: int | None
+    memlock_bytes: int | None
+    page_bytes: int
+    cpus: int
+    open_files: int | None
+    """Hard limit: lo2io raises the soft one itself; None is unlimited."""
+    tracefs: Answer
+    readable: bool
+    """Ids of events can be read."""
+    attempts: access.Attempts
+    events: tuple[str, ...]
+    """Of the default set."""
+    missing: tuple[str, ...]
+    """Of them, those this kernel lacks though recording wants them."""
+    optional: tuple[str, ...]
+    """Of them, those this kernel lacks and recording does without."""
+    binding: Answer
+    otf2: Answer
+    otf2_print: str | None
+    io_uring: str
+    bpf: str
+
+
+def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
+    """Ask the kernel and this Python.
+
+    Args:
+        catalog: Says which events the default set holds.
+        root: Where ``proc`` and ``sys`` lie; the tries are made on the running kernel whatever this is.
+    """
+    try:
+        tracefs = find_tracefs(root)
+        mounted = Answer(str(tracefs))
+    except AccessError as error:
+        tracefs, mounted = root / "sys/kernel/tracing", Answer(error=str(error), remedy=error.remedy)
+    number = access.read_event_id(tracefs, PROBE_EVENT)
+    selection = catalog.select(())
+    lacking = [event for event in selection.events if number is not None and not event_exists(tracefs, event)]
+    cpus = read_online_cpus(root)
+    uname = os.uname()
+    return Facts(
+        kernel=f"Linux {uname.release} {uname.machine}",
+        root=os.geteuid() == 0,
+        capabilities=access.read_capabilities(root),
+        paranoid=access.read_paranoid(root),
+        perf_mlock_bytes=access.read_perf_mlock_bytes(root),
+        memlock_bytes=access.read_limit(resource.RLIMIT_MEMLOCK)[0],
+        page_bytes=resource.getpagesize(),
+        cpus=len(cpus),
+        open_files=access.read_limit(resource.RLIMIT_NOFILE)[1],
+        tracefs=mounted,
+        readable=number is not None,
+        attempts=access.try_events(cpus[0], number),
+        events=selection.events,
+        missing=tuple(event for event in lacking if event not in selection.optional),
+        optional=tuple(event for event in lacking if event in selection.optional),
+        binding=_ask_binding(),
+        otf2=_ask_otf2(),
+        otf2_print=shutil.which("otf2-print"),
+        io_uring=_ask_io_uring(root),
+        bpf="with type information (BTF)" if (root / "sys/kernel/btf/vmlinux").exists() else "without type information",
+    )
+
+
+def _ask_binding() -> Answer:
+    try:
+        return Answer(str(binding.find_binding().path))
+    except AccessError as error:
+        return Answer(error=str(error), remedy=error.remedy)
+
+
+def _ask_otf2() -> Answer:
+    remedy = f"{sys.executable} -m pip install otf2"
+    try:
+        module = importlib.import_module("otf2")
+    except Exception as error:  # noqa: BLE001 - a broken library fails in as many ways as there are
+        return Answer(error=f"{type(error).__name__}: {error}", remedy=remedy)
+    return Answer(f"{importlib.metadata.version('otf2')} in {Path(str(module.__file__)).parent}")
+
+
+def _ask_io_uring(root: Path) -> str:
+    try:
+        value = (root / "proc/sys/kernel/io_uring_disabled").read_text(encoding="ascii").strip()
+    except OSError:
+        return "there if this kernel was built with it"
+    return {"0": "on", "1": "for privileged users only", "2": "off"}.get(value, value)
