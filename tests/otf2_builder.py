@@ -45,6 +45,8 @@ class Trace:
     markers: list[tuple[Any, ...]] = field(default_factory=list)
     """Arguments of ``MarkerWriter_WriteMarker``; group 0 is defined."""
     properties: dict[str, str] = field(default_factory=dict)
+    clock_offsets: dict[int, int] = field(default_factory=dict)
+    """Location → ticks that its local definitions add to its clock."""
 
     def write(self, path: Path) -> Path:
         """Write the archive into ``path`` and return it."""
@@ -67,6 +69,8 @@ class Trace:
         for location, events in self.events.items():
             self._write_events(archive, location, events)
         _otf2.Archive_CloseEvtFiles(archive)
+        if self.clock_offsets:
+            self._write_local_definitions(archive)
         self._write_definitions(archive)
         _otf2.Archive_Close(archive)
         if self.markers:
@@ -86,6 +90,15 @@ class Trace:
                     _otf2.AttributeList_AddAttribute(attributes, ref, kind, union)
             getattr(_otf2, f"EvtWriter_{event}")(writer, attributes, time, *arguments)
         _otf2.Archive_CloseEvtWriter(archive, writer)
+
+    def _write_local_definitions(self, archive: Any) -> None:
+        _otf2.Archive_OpenDefFiles(archive)
+        for location, offset in self.clock_offsets.items():
+            writer = _otf2.Archive_GetDefWriter(archive, location)
+            for time in (START, START + LENGTH):
+                _otf2.DefWriter_WriteClockOffset(writer, time, offset, 0.0)
+            _otf2.Archive_CloseDefWriter(archive, writer)
+        _otf2.Archive_CloseDefFiles(archive)
 
     def _write_definitions(self, archive: Any) -> None:
         writer = _otf2.Archive_GetGlobalDefWriter(archive)

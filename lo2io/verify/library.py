@@ -24,6 +24,8 @@ INTERRUPTED_BY_CALLBACK = 92
 CONTINUE, STOP = 0, 1
 """What a callback returns."""
 _MESSAGE_BYTES = 512
+DAMAGED = "the trace is damaged: copy it again, or convert the spool again if there is one"
+"""Remedy for files that the library cannot read."""
 
 _ERROR_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_char_p, c_int, c_char_p, c_void_p)
 _HANDLE = c_void_p
@@ -109,7 +111,7 @@ class Library:
     def check(self, code: int, tried: str) -> None:
         """Raise what the library said unless it was content."""
         if code != SUCCESS:
-            raise TraceError(tried, self.answer(code), "the trace is damaged: record or convert it again")
+            raise TraceError(tried, self.answer(code), DAMAGED)
 
     def answer(self, code: int | None = None) -> str:
         """The library's first message since the last call, else the name of its error code."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.verify.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
+from lo2io.errors import TraceError
+from lo2io.verify.library import CONTINUE, DAMAGED, TEXT, U8, U32, U64, Library, definition_type
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lo2io.verify.definitions import Definitions
     from lo2io.verify.rules import Verification
 
@@ -15,12 +18,18 @@ _SCOPES = {1: "location", 2: "location-group", 3: "node", 4: "group", 5: "commun
 _KIND = "MarkerReader"
 
 
-def check_markers(library: Library, reader: int, definitions: Definitions, verdict: Verification) -> None:
-    """Read the trace's markers, if it has any, and report those that mark nothing."""
+def check_markers(library: Library, reader: int, anchor: Path, definitions: Definitions, verdict: Verification) -> None:
+    """Read the trace's markers, if it has any, and report those that mark nothing.
+
+    Raises:
+        TraceError: the ``.marker`` file cannot be read.
+    """
+    file = anchor.with_suffix(".marker")
+    if not file.exists():
+        return
     handle = library.Reader_GetMarkerReader(reader)
     if not handle:
-        library.messages.clear()
-        return
+        raise TraceError(f"reading the markers in {file}", library.answer(), DAMAGED)
     defined: set[int] = set()
     markers: list[tuple[int, int, int, int, int]] = []
 
@@ -41,7 +50,7 @@ def check_markers(library: Library, reader: int, definitions: Definitions, verdi
             library.set_callback(_KIND, callbacks, record, function)
         code = library.Reader_RegisterMarkerCallbacks(reader, handle, callbacks, None)
         library.check(code, "registering for markers")
-    library.number("Reader_ReadAllMarkers", reader, handle, tried="reading the markers (.marker)")
+    library.number("Reader_ReadAllMarkers", reader, handle, tried=f"reading the markers in {file}")
     library.Reader_CloseMarkerReader(reader, handle)
     verdict.counts.markers = len(markers)
     for marker in markers:

@@ -22,7 +22,7 @@ _NON_BLOCKING = 1
 _FLUSH = 2
 _MODES = 3
 _PAGE_BITS = 9
-_MOST_HELD = 10_000
+_MOST_HELD = 1_000
 """Held events after which no more is waited for: traces whose clock stands still."""
 
 

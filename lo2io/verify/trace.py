@@ -10,7 +10,7 @@ from lo2io.errors import TraceError
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.definitions import Definitions, read_definitions
 from lo2io.verify.events import EventRules
-from lo2io.verify.library import SUCCESS, Library
+from lo2io.verify.library import DAMAGED, SUCCESS, Library
 from lo2io.verify.markers import check_markers
 from lo2io.verify.rules import Verification
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ANCHOR = "traces.otf2"
 _EVENTS_AT_A_TIME = 100_000
 _SPARE_FILES = 64
+_SION = "evt.sion"
+"""One file for the events of all locations, where the trace was written so."""
 
 
 def find_anchor(trace: Path) -> Path:
@@ -66,9 +68,9 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         definitions = read_definitions(library, reader)
         check_definitions(definitions, verdict)
         readable = _check_files(anchor, definitions, verdict)
-        check_markers(library, reader, definitions, verdict)
+        check_markers(library, reader, anchor, definitions, verdict)
         rules = EventRules(library, definitions, verdict)
-        _read_events(library, reader, readable, rules, progress)
+        _read_events(library, reader, anchor, readable, rules, progress=progress)
         rules.finish()
     _count(definitions, verdict)
     return verdict
@@ -96,7 +98,7 @@ def _check_files(anchor: Path, definitions: Definitions, verdict: Verification) 
     for ref in sorted(files - locations.keys()):
         verdict.report("reference.location", f"{directory.name}/{ref}.evt: location {ref} is not defined", location=ref)
     counted = {ref for ref, values in locations.items() if values[2]}
-    if (directory / "evt.sion").exists():
+    if (directory / _SION).exists():
         return sorted(counted)
     missing = sorted(counted - files)
     if missing:
@@ -127,8 +129,10 @@ def _many_files(number: int) -> Iterator[None]:
 def _read_events(
     library: Library,
     reader: int,
+    anchor: Path,
     locations: list[int],
     rules: EventRules,
+    *,
     progress: Callable[[int], None] | None,
 ) -> None:
     if not locations:
@@ -136,26 +140,30 @@ def _read_events(
     with _many_files(2 * len(locations)):
         for ref in locations:
             library.check(library.Reader_SelectLocation(reader, ref), f"selecting location {ref}")
-        _read_local_definitions(library, reader, locations)
+        _read_local_definitions(library, reader, anchor, locations)
         library.check(library.Reader_OpenEvtFiles(reader), "opening the event files")
         for ref in locations:
             if not library.Reader_GetEvtReader(reader, ref):
-                raise TraceError(
-                    f"reading the events of location {ref}", library.answer(), "the trace is damaged: convert it again"
-                )
+                raise TraceError(f"reading the events of location {ref}", library.answer(), DAMAGED)
         _merge(library, reader, rules, progress)
         library.Reader_CloseEvtFiles(reader)
 
 
-def _read_local_definitions(library: Library, reader: int, locations: list[int]) -> None:
-    """Mapping tables and clock offsets: the library applies them to the events. Not every trace has any."""
-    if library.Reader_OpenDefFiles(reader) == SUCCESS:
+def _read_local_definitions(library: Library, reader: int, anchor: Path, locations: list[int]) -> None:
+    """Mapping tables and clock offsets: the library applies them to the events. Not every trace has any.
+
+    A definition reader takes as much memory as a chunk of definitions (4 MiB, say), even where there is no file for
+    it: so only where there is one.
+    """
+    directory = anchor.with_suffix("")
+    if not (directory / _SION).exists():
+        locations = [ref for ref in locations if (directory / f"{ref}.def").exists()]
+    if locations and library.Reader_OpenDefFiles(reader) == SUCCESS:
         for ref in locations:
             local = library.Reader_GetDefReader(reader, ref)
             if local:
-                library.number(
-                    "Reader_ReadAllLocalDefinitions", reader, local, tried=f"reading definitions of location {ref}"
-                )
+                tried = f"reading definitions of location {ref}"
+                library.number("Reader_ReadAllLocalDefinitions", reader, local, tried=tried)
                 library.Reader_CloseDefReader(reader, local)
         library.Reader_CloseDefFiles(reader)
     library.messages.clear()

@@ -1,0 +1,358 @@
+"""``verify`` on whole traces: right ones, ties between locations, damaged files, big ones."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import _otf2
+import otf2
+import pytest
+from otf2_builder import (
+    DISK,
+    LENGTH,
+    NO_FLAGS,
+    NON_BLOCKING,
+    NONE32,
+    READ_FD,
+    START,
+    WRITE_FD,
+    S,
+    Trace,
+    begin,
+    complete,
+    correct,
+    created,
+)
+
+from lo2io.errors import TraceError
+from lo2io.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TIE = START + 400
+
+
+def test_correct_trace(tmp_path: Path) -> None:
+    """Nothing is reported, and everything is counted."""
+    verdict = verify(correct().write(tmp_path / "T"))
+    assert verdict.ok
+    assert not verdict.findings
+    counts = verdict.counts
+    assert (counts.events, counts.operations, counts.completed, counts.cancelled) == (23, 5, 4, 1)
+    assert (counts.in_flight, counts.handles, counts.files, counts.regions) == (0, 3, 2, 2)
+    assert (counts.locations, counts.location_groups, counts.markers) == (3, 2, 1)
+
+
+def test_trace_of_the_high_level_writer(tmp_path: Path) -> None:
+    """A trace that lo2io's tests did not build is right as well; its missing colours and real time are no errors."""
+    with otf2.writer.open(str(tmp_path / "T"), timer_resolution=1_000_000) as trace:
+        node = trace.definitions.system_tree_node("node")
+        group = trace.definitions.location_group("process", system_tree_parent=node)
+        region = trace.definitions.region("pread", region_role=otf2.RegionRole.FILE_IO)
+        paradigm = trace.definitions.io_paradigm(
+            identification="POSIX",
+            name="POSIX I/O",
+            io_paradigm_class=otf2.IoParadigmClass.SERIAL,
+            io_paradigm_flags=otf2.IoParadigmFlag.OS,
+        )
+        file = trace.definitions.io_regular_file("/etc/hosts", scope=node)
+        handle = trace.definitions.io_handle(file=file, io_paradigm=paradigm)
+        writer = trace.event_writer("thread", group=group)
+        writer.enter(1, region)
+        writer.io_create_handle(
+            1, handle, otf2.IoAccessMode.READ_ONLY, otf2.IoCreationFlag.NONE, otf2.IoStatusFlag.NONE
+        )
+        writer.io_operation_begin(2, handle, otf2.IoOperationMode.READ, otf2.IoOperationFlag.NONE, 100, 1)
+        writer.io_operation_complete(3, handle, 100, 1)
+        writer.leave(4, region)
+    verdict = verify(tmp_path / "T")
+    assert verdict.ok
+    assert set(verdict.broken) <= {"region.group"}
+    assert verdict.counts.events == 5
+
+
+def test_both_names_of_a_trace(tmp_path: Path) -> None:
+    """The directory and the anchor file mean the same trace, whatever its name."""
+    directory = correct().write(tmp_path / "T")
+    assert verify(directory).counts == verify(directory / "traces.otf2").counts
+    renamed = tmp_path / "scorep-run"
+    renamed.mkdir()
+    for name in ("traces.otf2", "traces.def", "traces.marker"):
+        shutil.copy(directory / name, renamed / name.replace("traces", "profile"))
+    shutil.copytree(directory / "traces", renamed / "profile")
+    assert verify(renamed).counts == verify(directory).counts
+
+
+# ---- ties: events of different locations at one tick have no order ----
+
+
+def _destroy_and_use(trace: Trace, destroys: int) -> None:
+    del trace.events[1][-2]
+    trace.events[destroys].append(("IoDestroyHandle", TIE, WRITE_FD))
+    trace.events[1 - destroys].append(begin(TIE, WRITE_FD, 9))
+    trace.events[1 - destroys].append(complete(TIE, WRITE_FD, 9))
+
+
+def _create_and_use(trace: Trace, creates: int) -> None:
+    trace.events[creates].append(created(TIE))
+    trace.events[1 - creates].append(begin(TIE, READ_FD, 9))
+    trace.events[1 - creates].append(complete(TIE, READ_FD, 9))
+
+
+def _destroy_and_create(trace: Trace, creates: int) -> None:
+    del trace.events[1][-2]
+    trace.events[creates].append(created(TIE, WRITE_FD))
+    trace.events[1 - creates].append(("IoDestroyHandle", TIE, WRITE_FD))
+
+
+def _complete_and_begin_again(trace: Trace, begins: int) -> None:
+    _one_open_operation(trace, 1 - begins)
+    trace.events[1 - begins].append(complete(TIE, READ_FD, 9))
+    trace.events[begins].append(begin(TIE, READ_FD, 9))
+    trace.events[begins].append(complete(TIE + 1, READ_FD, 9))
+
+
+def _begin_and_complete(trace: Trace, begins: int) -> None:
+    trace.events[0].append(created(START + 300))
+    trace.events[begins].append(begin(TIE, READ_FD, 9))
+    trace.events[1 - begins].append(complete(TIE, READ_FD, 9))
+
+
+def _issue_and_test_and_complete(trace: Trace, issues: int) -> None:
+    _one_open_operation(trace, issues, flags=NON_BLOCKING)
+    trace.events[issues].append(("IoOperationIssued", TIE, READ_FD, 9))
+    trace.events[1 - issues].append(complete(TIE, READ_FD, 9))
+    trace.events[issues].append(("IoOperationTest", TIE, READ_FD, 9))
+
+
+def _one_open_operation(trace: Trace, location: int, flags: object = _otf2.IO_OPERATION_FLAG_NONE) -> None:
+    trace.events[location].append(created(START + 300))
+    trace.events[location].append(begin(START + 310, READ_FD, 9, flags=flags))
+
+
+TIES = [
+    _destroy_and_use,
+    _create_and_use,
+    _destroy_and_create,
+    _complete_and_begin_again,
+    _begin_and_complete,
+    _issue_and_test_and_complete,
+]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("tie", TIES, ids=[tie.__name__[1:] for tie in TIES])
+def test_ties_are_read_in_favour_of_the_trace(tie: Callable[[Trace, int], None], first: int, tmp_path: Path) -> None:
+    """If any order of the locations' events is right, nothing is wrong, whichever way the merge goes."""
+    trace = correct()
+    tie(trace, first)
+    for location in (0, 1):
+        trace.events[location].append(("Enter", TIE + 10, 0))
+        trace.events[location].append(("Leave", TIE + 10, 0))
+    assert set(verify(trace.write(tmp_path / "T")).broken) <= {"operation.elsewhere", "operation.id-again"}
+
+
+def test_one_location_has_an_order_within_a_tick(tmp_path: Path) -> None:
+    """A use after the destruction at the same tick on the same location is wrong."""
+    trace = correct()
+    trace.events[1].insert(-1, ("IoSeek", START + 100, WRITE_FD, 0, _otf2.IO_SEEK_FROM_START, 0))
+    verdict = verify(trace.write(tmp_path / "T"))
+    assert set(verdict.broken) == {"handle.inactive"}
+    assert verdict.findings[0].event == 6
+
+
+def test_a_clock_that_stands_still(tmp_path: Path) -> None:
+    """Wrong events at one and the same tick are all reported, without waiting for the end."""
+    number = 2_000
+    trace = correct()
+    trace.events[2] += [complete(START + LENGTH, DISK, 9) for _ in range(number)]
+    verdict = verify(trace.write(tmp_path / "T"))
+    assert dict(verdict.broken) == {"operation.not-begun": number}
+    assert len(verdict.findings) == 20
+
+
+def test_a_tie_at_the_very_end(tmp_path: Path) -> None:
+    """What is held when the trace ends is reported."""
+    trace = correct()
+    trace.events[2].append(complete(START + LENGTH, DISK, 9))
+    assert set(verify(trace.write(tmp_path / "T")).broken) == {"operation.not-begun"}
+
+
+# ---- handles that belong to more than one group ----
+
+
+def test_handles_of_a_communicator_are_one_a_group(tmp_path: Path) -> None:
+    """Every process creates and destroys a collective handle (MPI-IO) for itself."""
+    trace = correct()
+    trace.definitions["Group", 1] = (
+        *(S[""], _otf2.GROUP_TYPE_COMM_GROUP, _otf2.PARADIGM_MPI, _otf2.GROUP_FLAG_NONE, [0, 1]),
+    )
+    trace.definitions["Comm", 0] = (S[""], 1, NONE32, _otf2.COMM_FLAG_NONE)
+    trace.definitions["IoHandle", 3] = (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, 0, NONE32)
+    for location in (1, 2):
+        end = trace.events[location][-1][1]
+        trace.events[location] += [created(end, 3), ("IoDestroyHandle", end, 3)]
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
+def test_proxies_serve_all_groups(tmp_path: Path) -> None:
+    """sync(2) is written on a handle that stands for everything."""
+    trace = correct()
+    flags = _otf2.IO_HANDLE_FLAG_PRE_CREATED | _otf2.IO_HANDLE_FLAG_ALL_PROXY
+    trace.definitions["IoHandle", 3] = (S[""], NONE32, 0, flags, NONE32, NONE32)
+    trace.more.append(("IoPreCreatedHandleState", (3, _otf2.IO_ACCESS_MODE_READ_WRITE, NO_FLAGS)))
+    for location in (1, 2):
+        end = trace.events[location][-1][1]
+        trace.events[location] += [begin(end, 3, 20 + location), complete(end, 3, 20 + location)]
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
+# ---- calling contexts ----
+
+
+def test_calling_contexts_nest_by_region(tmp_path: Path) -> None:
+    """A leave names the line it happened on, so its context may be another one of the same region."""
+    trace = correct()
+    trace.definitions["CallingContext", 0] = (0, NONE32, NONE32)
+    trace.definitions["CallingContext", 1] = (0, NONE32, NONE32)
+    trace.definitions["InterruptGenerator", 0] = (
+        *(S["vda"], _otf2.INTERRUPT_GENERATOR_MODE_COUNT, _otf2.BASE_DECIMAL, 0, 1),
+    )
+    trace.events[0] = [e for e in trace.events[0] if e[0] not in ("Enter", "Leave")]
+    trace.events[1] += [
+        ("CallingContextEnter", TIE, 0, 1),
+        ("CallingContextSample", TIE, 0, 1, 0),
+        ("CallingContextLeave", TIE, 1),
+    ]
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
+def test_local_definitions_are_applied(tmp_path: Path) -> None:
+    """Times are those a reader sees, with each location's clock put right."""
+    trace = correct()
+    trace.events[0][0] = ("Enter", START - 3, 1)
+    trace.clock_offsets = {0: 3}
+    assert not verify(trace.write(tmp_path / "right")).broken
+    trace.clock_offsets = {0: 2}
+    assert set(verify(trace.write(tmp_path / "wrong")).broken) == {"clock.before-start"}
+
+
+# ---- damaged traces ----
+
+
+def _fails(path: Path) -> TraceError:
+    with pytest.raises(TraceError) as caught:
+        verify(path)
+    assert caught.value.tried
+    assert caught.value.answer
+    assert caught.value.remedy
+    assert caught.value.exit_code == 5
+    return caught.value
+
+
+def test_no_such_trace(tmp_path: Path) -> None:
+    """A path that does not exist."""
+    assert "no such file" in _fails(tmp_path / "T").answer
+
+
+def test_empty_directory(tmp_path: Path) -> None:
+    """A directory without an anchor file."""
+    assert "no .otf2 files" in _fails(tmp_path).answer
+
+
+def test_two_traces_in_a_directory(tmp_path: Path) -> None:
+    """Which of the two is not guessed."""
+    (tmp_path / "a.otf2").touch()
+    (tmp_path / "b.otf2").touch()
+    assert "2 .otf2 files" in _fails(tmp_path).answer
+
+
+def test_other_file(tmp_path: Path) -> None:
+    """A file that is no anchor file by its name, and one that is none by its content."""
+    (tmp_path / "perf.data").write_bytes(b"PERFILE2")
+    assert "does not end in .otf2" in _fails(tmp_path / "perf.data").answer
+    (tmp_path / "traces.otf2").write_bytes(b"PERFILE2" * 100)
+    _fails(tmp_path / "traces.otf2")
+
+
+@pytest.mark.parametrize("file", ["traces.otf2", "traces.def", "traces/0.evt", "traces/2.evt", "traces.marker"])
+@pytest.mark.parametrize("left", [0, 1, 20, -3])
+def test_truncated(file: str, left: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Any file that ends early is an error, and the library says nothing on stderr.
+
+    All but the end mark itself, the last byte or two, which the library does not miss either.
+    """
+    trace = correct().write(tmp_path / "T")
+    data = (trace / file).read_bytes()
+    (trace / file).write_bytes(data[:left])
+    _fails(trace)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("file", ["traces.otf2", "traces.def", "traces/1.evt"])
+def test_missing_file(file: str, tmp_path: Path) -> None:
+    """A file of the trace was not copied."""
+    trace = correct().write(tmp_path / "T")
+    (trace / file).unlink()
+    _fails(trace)
+
+
+def test_location_without_events_needs_no_file(tmp_path: Path) -> None:
+    """A thread that did nothing."""
+    trace = correct()
+    del trace.events[2]
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
+# ---- the reader ----
+
+
+def test_progress_and_errors_in_it(tmp_path: Path) -> None:
+    """Progress is told with the events read so far; its exceptions end the reading."""
+    trace = correct()
+    trace.events[1] += [("Enter", TIE, 0), ("Leave", TIE, 0)] * 60_000
+    path = trace.write(tmp_path / "T")
+    told: list[int] = []
+    verify(path, told.append)
+    assert told == [100_000, 120_023]
+
+    def stop(_done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(path, stop)
+
+
+def test_exceptions_in_callbacks_are_not_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of a rule, or Ctrl-C, ends the reading: ctypes by itself would print and go on."""
+
+    def fault(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    path = correct().write(tmp_path / "T")
+    monkeypatch.setattr("lo2io.verify.operations.IoRules.begin", fault)
+    with pytest.raises(KeyboardInterrupt):
+        verify(path)
+
+
+def test_many_locations_at_a_low_limit(tmp_path: Path) -> None:
+    """Each location keeps a file open: the limit is raised for the time of reading, and restored."""
+    import resource  # noqa: PLC0415
+
+    trace = correct()
+    number = 200
+    for ref in range(10, 10 + number):
+        trace.definitions["String", 100 + ref] = (f"thread {ref}",)
+        trace.definitions["Location", ref] = (100 + ref, _otf2.LOCATION_TYPE_CPU_THREAD, 0)
+        trace.events[ref] = [("Enter", START, 0), ("Leave", START + 1, 0)]
+    path = trace.write(tmp_path / "T")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        assert verify(path).counts.locations == number + 3
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (100, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
