@@ -1,7 +1,7 @@
 """What the doctor asks of the kernel and of this Python.
 
-In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing changed but that tracefs is mounted if
-it is nowhere and the user may.
+In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing is changed but that tracefs is mounted
+if it is nowhere and the user may.
 """
 
 from __future__ import annotations
