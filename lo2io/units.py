@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from lo2io.errors import UsageError
+
 SECTOR_BYTES = 512
 """The block layer's sector, whatever the device's own block size."""
 NS_PER_S = 1_000_000_000
@@ -19,11 +23,23 @@ def split_kernel_dev(dev: int) -> tuple[int, int]:
     return dev >> MINOR_BITS, dev & ((1 << MINOR_BITS) - 1)
 
 
+def parse_bytes(text: str) -> int:
+    """``8MiB``, ``512k``, ``4096``: powers of 1024, with or without ``iB``.
+
+    Raises:
+        UsageError: It is no size.
+    """
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", text.strip().lower())
+    if not match:
+        raise UsageError(f"read the size {text!r}", "not a number of bytes", "write it like 4096, 512KiB or 8MiB")
+    return int(match[1]) * 1024 ** " kmgt".index(match[2] or " ")
+
+
 def format_bytes(size: float) -> str:
     """``1.5 MiB``: three significant digits, powers of 1024."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":  # noqa: PLR2004
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+            return f"{size:.0f} {unit}" if unit == "B" else f"{_digits(size, 3)} {unit}"
         size /= 1024
     raise AssertionError
 
@@ -32,5 +48,10 @@ def format_duration(ns: float) -> str:
     """``1.5 ms``: three significant digits."""
     for unit, scale in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
         if abs(ns) < scale * 1000:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns / NS_PER_S:.4g} s"
+            return f"{_digits(ns / scale, 3)} {unit}"
+    return f"{_digits(ns / NS_PER_S, 4)} s"
+
+
+def _digits(value: float, digits: int) -> str:
+    """So many significant digits, and never an exponent: 1023 KiB and 1,000,000 s have more."""
+    return f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:,.0f}"

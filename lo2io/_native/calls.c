@@ -214,13 +214,15 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
 {
     pending_call *p = &t->pending;
     const lo2_call *call = &e->calls[event->call];
+    int64_t result = (int64_t)load_unsigned(raw, event->fields[LO2_FIELD_RET]);
+    if (!p->active && call->kind == LO2_CALL_CLONE && result == 0)
+        return; /* a child leaves the call its parent entered */
     if (!p->active || p->call != event->call) {
         if (e->processes.at[t->process].recorded)
             e->totals.nr_orphan_exits++;
         call_abandon(e, t, UNKNOWN);
         return;
     }
-    int64_t result = (int64_t)load_unsigned(raw, event->fields[LO2_FIELD_RET]);
     bool failed = result < 0 && result >= -4095;
     bool recorded = e->processes.at[t->process].recorded, transient = false, transient2 = false;
     if (p->unseen && result != -EBADF && call->kind != LO2_CALL_CLOSE_RANGE) {

@@ -1,0 +1,240 @@
+"""The whole flow, from a command to a trace: the only module that knows every stage.
+
+Capture writes a spool; the engine turns it into batches; the writers take each batch at the same time, each in a
+thread of its own; the summary is read back from the tables. Nothing flows back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
+from lo2io.capture.recording import record as record_spool
+from lo2io.catalog import load_catalog
+from lo2io.errors import Lo2ioError, UsageError
+from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lo2io.model import Batch, SpoolMeta, Totals
+
+SPOOL = "spool"
+"""The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+TRACE_FILES = ("traces.otf2", "traces.def", "traces", "lo2io")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """What the user asked ``record`` for; None and empty mean the default. Meanings: ``RecordOptions``."""
+
+    command: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    output: Path | None = None
+    events: tuple[str, ...] = ()
+    user: str | None = None
+    ring_bytes: int | None = None
+    opener: str | None = None
+    scope: str | None = None
+    duration_s: float | None = None
+    force: bool = False
+    keep_spool: bool = False
+    convert: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a recording gave: the command's exit code, and the trace unless converting was put off or failed."""
+
+    exit_code: int
+    directory: Path
+    converted: Converted | None
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What converting gave: where the trace lies, and how complete it is."""
+
+    trace: Path
+    completeness: Completeness
+
+
+def record(
+    request: RecordRequest,
+    say: Callable[[str], None],
+    progress: Callable[[Path], Any] = lambda _: contextlib.nullcontext(),
+) -> Recorded:
+    """Record a command or running processes into a trace.
+
+    Args:
+        request: What was asked for.
+        say: Takes messages for the user.
+        progress: From the spool, a context that gives :func:`convert` its progress callback.
+
+    Raises:
+        Lo2ioError: As ``capture.recording.record``. A failure of converting is said, not raised: the spool stays,
+            and the exit code is the command's unless that is 0.
+    """
+    catalog = load_catalog()
+    selection = catalog.select(request.events)
+    directory = request.output or _default_directory(request)
+    with fresh_directory(directory, force=request.force) as spool:
+        recording = record_spool(_options(request, spool, selection.events, selection.optional), say)
+    if not request.convert:
+        say(f"spool kept: convert it with `{_convert_command(directory)}`")
+        return Recorded(recording.exit_code, directory, None)
+    return _finish(request, recording, directory, say, progress)
+
+
+def _finish(
+    request: RecordRequest,
+    recording: RecordingResult,
+    directory: Path,
+    say: Callable[[str], None],
+    progress: Callable[[Path], Any],
+) -> Recorded:
+    """Convert; whatever stops that leaves the spool and says how to go on."""
+    try:
+        with progress(recording.spool) as advance:
+            converted = convert(recording.spool, directory, progress=advance)
+    except KeyboardInterrupt:
+        say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
+        return Recorded(recording.exit_code or INTERRUPTED, directory, None)
+    except Lo2ioError as error:
+        say(f"{error}{'; ' if error.remedy else ''}{error.remedy}")
+        say(f"the spool is kept: `{_convert_command(directory)}`")
+        return Recorded(recording.exit_code or error.exit_code, directory, None)
+    if not request.keep_spool:
+        shutil.rmtree(recording.spool)
+    return Recorded(recording.exit_code, directory, converted)
+
+
+def _options(request: RecordRequest, spool: Path, events: tuple[str, ...], optional: frozenset[str]) -> RecordOptions:
+    return RecordOptions(
+        spool=spool,
+        events=events,
+        optional=optional,
+        command=request.command,
+        pids=request.pids,
+        duration_s=request.duration_s,
+        ring_bytes=request.ring_bytes or DEFAULT_RING_BYTES,
+        user=request.user,
+        opener=request.opener,
+        scope=request.scope,
+    )
+
+
+def _default_directory(request: RecordRequest) -> Path:
+    name = Path(request.command[0]).name if request.command else f"pid-{'-'.join(map(str, request.pids))}"
+    return Path(f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _convert_command(directory: Path) -> str:
+    return f"lo2io convert {shlex.quote(str(directory / SPOOL))} -o {shlex.quote(str(directory))}"
+
+
+def convert(
+    spool_path: Path, trace: Path, *, force: bool = False, progress: Callable[[int], None] | None = None
+) -> Converted:
+    """Turn a spool into an OTF2 archive with tables beside it.
+
+    Args:
+        spool_path: What ``record`` left.
+        trace: Directory of the trace; may exist, and may hold the spool, but no trace unless ``force``.
+        force: Replace a trace that is there.
+        progress: Called now and then with the bytes of the spool read so far.
+
+    Raises:
+        UsageError: There is a trace already.
+        SpoolError: The spool cannot be read.
+        TraceError: The trace cannot be written.
+    """
+    # What only converting needs is imported here, so that a recording starts without it.
+    from lo2io.pairing import Engine  # noqa: PLC0415
+    from lo2io.reports.losses import completeness  # noqa: PLC0415
+    from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
+    from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
+    from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+
+    spool = SpoolReader(spool_path)
+    _clear(trace, force=force)
+    catalog = load_catalog()
+    engine = Engine(spool, catalog)
+    with (
+        TableWriter(trace, spool.meta, catalog.calls) as tables,
+        Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
+        ThreadPoolExecutor(2, "lo2io-writer") as pool,
+        contextlib.closing(engine.batches()) as batches,
+    ):
+        for batch in batches:
+            _write_all(pool, batch, tables, otf2)
+            if progress:
+                progress(engine.bytes_read)
+        proof = completeness(spool.meta, [engine.seen(i) for i in range(len(spool.meta.cpus))], engine.totals)
+        end = _end(spool.meta, engine.totals, proof)
+        otf2.close(end)
+        tables.close(engine.totals, proof, end.start_ns, end.stop_ns)
+    return Converted(trace, proof)
+
+
+def _write_all(pool: ThreadPoolExecutor, batch: Batch, *writers: Any) -> None:
+    """Each writer in its own thread: the native parts run at the same time. All are done when this returns."""
+    futures = [pool.submit(writer.write, batch) for writer in writers]
+    for future in futures:
+        future.exception()
+    for future in futures:
+        future.result()
+
+
+def _end(meta: SpoolMeta, totals: Totals, proof: Completeness) -> TraceEnd:
+    """The trace's span: while tracepoints were enabled, or as far as the spool reaches if it was cut off."""
+    stop_ns = meta.stop_ns
+    if stop_ns is None:
+        stop_ns = meta.start_ns if totals.last_time_ns == UNKNOWN_I64 else max(totals.last_time_ns, meta.start_ns)
+    return TraceEnd(meta.start_ns, stop_ns, proof, totals, {})
+
+
+def _clear(trace: Path, *, force: bool) -> None:
+    present = [name for name in TRACE_FILES if (trace / name).exists()]
+    if "traces.otf2" in present and not force:
+        raise UsageError(
+            f"write {trace}", "there is a trace already", "name another with -o, or replace it with --force"
+        )
+    for name in present:
+        path = trace / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    trace.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def fresh_directory(trace: Path, *, force: bool) -> Iterator[Path]:
+    """The directory to record into, its spool's path yielded; one that was made here and stayed empty is removed.
+
+    Raises:
+        UsageError: It exists, and is not empty, and ``force`` is not set; or it is no trace's and will not be removed.
+    """
+    if trace.exists() and (not trace.is_dir() or any(trace.iterdir())):
+        known = trace.is_dir() and all(entry.name in (*TRACE_FILES, SPOOL) for entry in trace.iterdir())
+        if not force:
+            raise UsageError(f"write {trace}", "it exists", "name another with -o, or replace it with --force")
+        if not known:
+            raise UsageError(f"replace {trace}", "it holds what is no trace of lo2io", "name another with -o")
+        shutil.rmtree(trace)
+    trace.mkdir(parents=True, exist_ok=True)
+    try:
+        yield trace / SPOOL
+    finally:
+        with contextlib.suppress(OSError):
+            trace.rmdir()  # only if nothing came of it
