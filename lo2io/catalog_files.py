@@ -48,7 +48,6 @@ _KIND_ROLES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.DUP_TO: ("fd", "fd2"),
     CallKind.FCNTL: ("fd", "flags", "count"),
     CallKind.COPY: ("fd", "fd2"),
-    CallKind.CLONE: ("flags",),
     CallKind.UNSHARE: ("flags",),
     CallKind.IOCTL: ("fd", "flags"),
 }
@@ -197,7 +196,6 @@ def _call(table: _Table) -> CallSpec:
         fields=table.roles(CALL_ROLES),
         vectored=table.flag("vectored"),
         fixed_flags=_fixed_flags(table),
-        positionless=table.flag("positionless"),
         summary=table.text("summary"),
     )
     table.done()
@@ -226,8 +224,8 @@ def _check_kind(table: _Table, call: CallSpec) -> None:
         table.fail("returns", f"kind {kind} returns fd")
     if call.io_mode != _KIND_IO_MODE.get(call.kind, call.io_mode):
         table.fail("io_mode", f"kind {kind} has {_KIND_IO_MODE[call.kind]}")
-    if call.fixed_flags is not None and call.kind is not CallKind.OPEN:
-        table.fail("fixed_flags", f"means nothing to kind {kind}")
+    if call.fixed_flags is not None and (call.kind is not CallKind.OPEN or "flags" in call.fields):
+        table.fail("fixed_flags", "is for calls of kind open without flags")
     if call.vectored and "count" not in call.fields:
         table.fail("vectored", "says what count counts, and there is no count")
 

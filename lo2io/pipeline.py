@@ -173,9 +173,8 @@ def convert(
         TableWriter(trace, spool.meta, catalog.calls) as tables,
         Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
         ThreadPoolExecutor(2, "lo2io-writer") as pool,
-        contextlib.closing(engine.batches()) as batches,
     ):
-        for batch in batches:
+        for batch in engine.batches():
             _write_all(pool, batch, tables, otf2)
             if progress:
                 progress(engine.bytes_read)

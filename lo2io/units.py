@@ -32,7 +32,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", text.strip().lower())
     if not match:
         raise UsageError(f"read the size {text!r}", "not a number of bytes", "write it like 4096, 512KiB or 8MiB")
-    return int(match[1]) * 1024 ** " kmgt".index(match[2] or " ")
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
 def format_bytes(size: float) -> str:
