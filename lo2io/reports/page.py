@@ -6,12 +6,13 @@ In: a :class:`~lo2io.reports.summary.Summary`. Out: lines on a rich console. It 
 from __future__ import annotations
 
 import shlex
+import sys
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lo2io.units import NS_PER_S, format_bytes, format_duration
@@ -26,12 +27,17 @@ PIPE_WIDTH: Final = 100
 ROWS: Final = 12
 """Rows of each table on the page; JSON has more."""
 _CALLS_OF_AN_ERROR: Final = 2
+_GAP: Final = "  "
 _NAME_WIDTH: Final = 20
 """Of a first column at least, however narrow the terminal."""
 
 
 def report_console(file: IO[str] | None = None) -> Console:
     """The console reports are printed on: plain and 100 columns wide unless it is a terminal."""
+    stream = sys.stdout if file is None else file
+    if isinstance(stream, TextIOWrapper):
+        # Names hold any character, and a locale may know few: spelled out is better than a traceback.
+        stream.reconfigure(errors="backslashreplace")
     console = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
@@ -49,13 +55,13 @@ def render_page(summary: Summary, console: Console) -> None:
     _errors(summary, console)
     _devices(summary, console)
     for notice in summary.notices:
-        console.print(f"note: {printable(notice)}")
+        _line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
-    console.print(f"\nTrace       {path}")
-    console.print(f"Open it     vampir {printable(shlex.quote(f'{summary.trace}/traces.otf2'))}")
-    console.print(f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
+    _line(console, f"\nTrace       {path}")
+    _line(console, f"Open it     vampir {printable(shlex.quote(f'{summary.trace}/traces.otf2'))}")
+    _line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
     style = "green" if summary.completeness_line.startswith("complete") else "bold yellow"
-    console.print(Text(summary.completeness_line, style=style))
+    _line(console, summary.completeness_line, style)
 
 
 def printable(text: str) -> str:
@@ -77,22 +83,29 @@ def shorten(text: str, width: int) -> str:
 def _head(summary: Summary, console: Console) -> None:
     command = printable(shlex.join(summary.command)) or "the whole system"
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
-    console.print(Text(command, style="bold"))
-    console.print(f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}")
+    _line(console, command, "bold")
+    _line(console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}")
     since = ""
     if summary.start_realtime_ns is not None:
         moment = datetime.fromtimestamp(summary.start_realtime_ns / NS_PER_S, UTC)
         since = f" from {moment:%Y-%m-%d %H:%M:%S} UTC"
     total = summary.activity
-    console.print(
-        f"{format_duration(summary.span_ns)}{since} · {total.calls:,} calls of {summary.nr_processes:,} processes"
-        f" on {summary.nr_files:,} named files"
+    _line(
+        console,
+        f"{format_duration(summary.span_ns)}{since} · {_count(total.calls, 'call')}"
+        f" of {_count(summary.nr_processes, 'process')} on {_count(summary.nr_files, 'named file')}",
     )
-    console.print(
+    _line(
+        console,
         f"read {_flow(total.bytes_read, summary.bytes_read_per_s)}"
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
-        f" · {format_duration(total.time_ns)} in calls · {total.errors:,} errors"
+        f" · {format_duration(total.time_ns)} in calls · {_count(total.errors, 'error')}",
     )
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural}"
 
 
 def _flow(size: int, rate: float | None) -> str:
@@ -108,20 +121,31 @@ def _print(console: Console, headings: Sequence[str], align: str, rows: Sequence
         align: A letter a column: l or r.
         rows: Cells as they are printed.
     """
-    console.print()
-    others = sum(max(cell_len(row[column]) for row in [headings, *rows]) + 2 for column in range(1, len(headings)))
-    room = max(_NAME_WIDTH, console.width - others)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, letter in zip(headings, align, strict=True):
-        table.add_column(Text(heading, style="bold"), justify="left" if letter == "l" else "right", no_wrap=True)
-    for first, *rest in rows:
-        table.add_row(Text(shorten(first, room)), *(Text(cell) for cell in rest))
-    console.print(table, width=max(console.width, room + others), crop=False)
+    widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
+    widths[0] = min(widths[0], room)
+
+    def line(cells: Sequence[str]) -> str:
+        padded = []
+        for cell, width, letter in zip([shorten(cells[0], room), *cells[1:]], widths, align, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(cell + space if letter == "l" else space + cell)
+        return _GAP.join(padded).rstrip()
+
+    _line(console, "")
+    _line(console, line(headings), "bold")
+    for row in rows:
+        _line(console, line(row))
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    """A line, never folded: what it says is searched for and pasted."""
+    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def _more(console: Console, hidden: int) -> None:
     if hidden > 0:
-        console.print(f"and {hidden:,} more, see lo2io report --json")
+        _line(console, f"and {hidden:,} more, see lo2io report --json")
 
 
 def _numbers(activity: Activity) -> list[str]:
@@ -178,7 +202,7 @@ def _calls(summary: Summary, console: Console) -> None:
     _more(console, len(summary.calls) - ROWS)
     for row in summary.calls:
         if row.in_flight:
-            console.print(f"{row.name}: {row.in_flight:,} in flight")
+            _line(console, f"{row.name}: {row.in_flight:,} in flight")
 
 
 def _errors(summary: Summary, console: Console) -> None:
@@ -203,13 +227,13 @@ def _devices(summary: Summary, console: Console) -> None:
         first = [name, row.operation, f"{row.requests:,}", format_bytes(row.bytes)]
         rows.append([*first, "queue", *_percentiles(row.queue)])
         rows.append(["", "", "", "", "device", *_percentiles(row.device)])
-        counts = {"errors": row.errors, "in flight": row.in_flight, "merged": row.merged, "requeued": row.requeues}
+        counts = {"failed": row.errors, "in flight": row.in_flight, "merged": row.merged, "requeued": row.requeues}
         extra = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
         notes += [f"{name} {row.operation}: {extra}"] if extra else []
     headings = ["Device", "operation", "requests", "bytes", "latency", "p50", "p95", "p99", "max"]
     _print(console, headings, "llrrlrrrr", rows)
     for note in notes:
-        console.print(note)
+        _line(console, note)
     _more(console, len(summary.devices) - 2 * ROWS)
 
 
