@@ -146,16 +146,19 @@ def _run(
         SpoolWriter(options.spool, sysfs.read_online_cpus()) as writer,
         contextlib.ExitStack() as undo,
     ):
-        with _removed_on_error(writer):
-            opened = _open(options, events, roots, note)
-            undo.callback(close_in_background, opened)
-            session = Session(opened, writer, note)
-            undo.callback(session.abandon)
-            scanner = _start(session, writer, roots, options, note)
-            meta = _describe(options, events, session, roots, notices)
-            writer.write_meta(meta)
-            if command:
-                command.release()
+        # Unwound last: a spool nothing was recorded into does not stay.
+        unless_recorded = undo.enter_context(contextlib.ExitStack())
+        unless_recorded.callback(writer.discard)
+        opened = _open(options, events, roots, note)
+        undo.callback(close_in_background, opened)
+        session = Session(opened, writer, note)
+        undo.callback(session.abandon)
+        scanner = _start(session, writer, roots, options, note)
+        meta = _describe(options, events, session, roots, notices)
+        writer.write_meta(meta)
+        if command:
+            command.release()
+        unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
         exit_code = _wait(options, command)
@@ -329,13 +332,3 @@ def _quick_switching() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-@contextlib.contextmanager
-def _removed_on_error(writer: SpoolWriter) -> Iterator[None]:
-    """A spool nothing was recorded into does not stay."""
-    try:
-        yield
-    except BaseException:
-        writer.discard()
-        raise

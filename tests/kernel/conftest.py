@@ -1,0 +1,146 @@
+"""Tests on the running kernel: what each needs, and what several share.
+
+``@pytest.mark.requires("root", "tracefs", "perf", "block:block_rq_issue", "fio")`` skips a test, with the reason, where
+something is missing: ``root``, ``tracefs`` (mounted and readable), ``perf`` (the Python binding), ``events`` (opening
+events on every CPU is allowed), a tracepoint by its full name, or a program in PATH. With LO2IO_RUN_KERNEL_TESTS=1 in
+the environment what would be skipped fails, so that no CI is green for having tested nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io.capture import native, source
+from lo2io.errors import Lo2ioError
+from lo2io.kernel import binding, sysfs, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FORCE = "LO2IO_RUN_KERNEL_TESTS"
+
+_SPIN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+print("spinning", flush=True)
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "requires(*names): skip, with the reason, where something is missing")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip or fail where a required thing is missing."""
+    for marker in item.iter_markers("requires"):
+        for name in marker.args:
+            reason = missing(name)
+            if reason:
+                (pytest.fail if os.environ.get(FORCE) == "1" else pytest.skip)(reason)
+
+
+def missing(name: str) -> str:
+    """Why ``name`` cannot be used here, or an empty string."""
+    if name == "root":
+        return "" if os.geteuid() == 0 else "needs root"
+    try:
+        if name == "perf":
+            binding.find_binding()
+        elif name == "tracefs":
+            os.listdir(tracefs.find_tracefs() / "events")
+        elif name == "events":
+            source.probe_lost(sysfs.read_online_cpus()[0])
+        elif ":" in name:
+            return "" if tracefs.event_exists(tracefs.find_tracefs(), name) else f"this kernel has no {name}"
+        else:
+            return "" if shutil.which(name) else f"{name} is not installed"
+    except (Lo2ioError, OSError) as error:
+        return f"needs {name}: {error}"
+    return ""
+
+
+@pytest.fixture
+def busy_cpus() -> Iterator[None]:
+    """A spinner of the lowest class on each CPU.
+
+    Some virtual machines lose samples that are taken while a CPU idles, without a LOST record and whoever records;
+    tests that want every sample keep all CPUs awake.
+    """
+    spinners = [
+        subprocess.Popen([sys.executable, "-S", "-c", _SPIN, str(cpu)], stdout=subprocess.PIPE)
+        for cpu in sysfs.read_online_cpus()
+    ]
+    try:
+        for spinner in spinners:
+            assert spinner.stdout is not None
+            assert spinner.stdout.readline() == b"spinning\n"
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.communicate()
+
+
+@pytest.fixture(params=[native.NativeSource.name, pytest.param("python-perf", marks=pytest.mark.requires("perf"))])
+def opener(request: pytest.FixtureRequest) -> str:
+    """Each opener in turn: one interface, the same tests."""
+    return str(request.param)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], object]:
+    """Wait for a condition that will come true, however slow the machine; returns its value."""
+
+    def wait(condition: Callable[[], object]) -> object:
+        end = time.monotonic() + 60
+        while not (value := condition()):
+            assert time.monotonic() < end, "what was waited for did not happen within a minute"
+            time.sleep(0.005)
+        return value
+
+    return wait
+
+
+_RECORDER = """
+import json, sys
+from pathlib import Path
+from lo2io.capture.recording import RecordOptions, record
+from lo2io.errors import Lo2ioError
+arguments = json.loads(sys.argv[1])
+for name in ("events", "command", "pids"):
+    arguments[name] = tuple(arguments.get(name, ()))
+arguments["optional"] = frozenset(arguments.get("optional", ()))
+try:
+    result = record(RecordOptions(**{**arguments, "spool": Path(arguments["spool"])}), lambda text: print("»", text, file=sys.stderr))
+except Lo2ioError as error:
+    print(f"{type(error).__name__}: {error}; {error.remedy}", file=sys.stderr)
+    sys.exit(error.exit_code)
+sys.exit(result.exit_code)
+"""
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Callable[..., list[str]]:
+    """The command line of a process that records by itself: for signals, exit codes, streams and rights."""
+    import json  # noqa: PLC0415
+
+    def command_line(*, prefix: tuple[str, ...] = (), **options: object) -> list[str]:
+        script = tmp_path / "recorder.py"
+        script.write_text(_RECORDER, encoding="utf-8")
+        return [*prefix, sys.executable, str(script), json.dumps(options)]
+
+    return command_line

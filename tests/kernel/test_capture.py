@@ -1,0 +1,452 @@
+"""Recording on the running kernel: what the kernel counted is in the spool, whoever opened the events."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io.capture.recording import RecordOptions, record
+from lo2io.errors import CaptureError, UsageError
+from lo2io.kernel import procfs, sysfs
+from lo2io.spool.facts import FACT_FD, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
+from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
+
+EVENTS = ("syscalls:sys_enter_pwrite64", "syscalls:sys_exit_pwrite64")
+NR_CALLS = 997
+"""No program makes pwrite64 calls while it starts, and none makes so many by chance."""
+WORK = f"""
+import os
+fd = os.open("/dev/null", os.O_WRONLY)
+for index in range({NR_CALLS}):
+    os.pwrite(fd, b"x", index)
+"""
+RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE = 3, 4, 7, 9
+MISC_COMM_EXEC = 1 << 13
+
+
+def iter_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Type, misc and body of each record of a ring or facts file."""
+    content = path.read_bytes()
+    position = 0
+    while position < len(content):
+        kind, misc, size = struct.unpack_from("<IHH", content, position)
+        assert size >= 8
+        assert position + size <= len(content)
+        yield kind, misc, content[position + 8 : position + size]
+        position += size
+
+
+def iter_samples(path: Path) -> Iterator[tuple[int, int, int]]:
+    """Time, event id and thread of each sample: ``common_type`` is at 0 and ``common_pid`` at 4 of the raw data."""
+    for kind, _, body in iter_records(path):
+        if kind == RECORD_SAMPLE:
+            time_ns, _, common_type, _, _, common_pid = struct.unpack_from("<QIHBBi", body)
+            yield time_ns, common_type, common_pid
+
+
+def ids_of(spool: SpoolReader) -> list[int]:
+    """The ids of the spool's events, from its formats."""
+    return [int(text.split("ID: ")[1].split()[0]) for text in spool.meta.formats]
+
+
+def fd_facts(spool: SpoolReader) -> list[tuple[tuple[int, ...], bytes]]:
+    """The fixed fields, in the order of facts.h, and the path of each FD fact."""
+    return [
+        (struct.unpack_from("<QQQQqIiIIII", body), body[64 : 64 + struct.unpack_from("<I", body, 60)[0]])
+        for kind, _, body in iter_records(spool.facts)
+        if kind == FACT_FD
+    ]
+
+
+def work(code: str = WORK) -> tuple[str, ...]:
+    """A Python process as a command."""
+    return (sys.executable, "-S", "-c", code)
+
+
+@pytest.fixture
+def options(tmp_path: Path, opener: str) -> RecordOptions:
+    """Two events, a spool of its own, each opener in turn."""
+    return RecordOptions(spool=tmp_path / "spool", events=EVENTS, opener=opener, command=work())
+
+
+@pytest.mark.usefixtures("busy_cpus")
+def test_every_counted_sample_is_in_the_spool(options: RecordOptions) -> None:
+    """Per event and CPU, count − lost is the number of samples; those of the command are as many as it made calls."""
+    result = record(options)
+    spool = SpoolReader(options.spool)
+    assert spool.meta == result.meta
+    assert spool.meta.complete
+    assert spool.meta.opener == options.opener
+    assert (spool.meta.start_ns < (spool.meta.stop_ns or 0)) is True
+    ids = ids_of(spool)
+    own: collections.Counter[int] = collections.Counter()
+    for index, (path, _) in enumerate(spool.streams()):
+        samples = list(iter_samples(path))
+        seen = collections.Counter(event for _, event, _ in samples)
+        for event, counts in zip(ids, spool.meta.counts, strict=True):
+            lost = counts.lost[index] if counts.lost else 0
+            assert counts.counts[index] - lost == seen[event], (counts.name, index)
+        assert all(spool.meta.start_ns <= time_ns <= (spool.meta.stop_ns or 0) for time_ns, _, _ in samples)
+        own.update(event for _, event, tid in samples if tid == spool.meta.roots[0])
+    assert own == {ids[0]: NR_CALLS, ids[1]: NR_CALLS}
+
+
+def test_formats_are_the_kernels_own_text(options: RecordOptions) -> None:
+    """Converting reads them instead of the kernel's files, byte for byte."""
+    record(options)
+    meta = SpoolReader(options.spool).meta
+    root = Path("/sys/kernel/tracing/events")
+    for name, text in zip(meta.events, meta.formats, strict=True):
+        assert text == (root / name.replace(":", "/") / "format").read_text()
+    assert "commit" in meta.header_page
+
+
+def test_the_command_is_announced(options: RecordOptions) -> None:
+    """A TASK fact selects it from its exec on, its COMM carries the exec bit, and its child is in a FORK record."""
+    code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)"
+    record(dataclasses.replace(options, command=work(code)))
+    spool = SpoolReader(options.spool)
+    (root,) = spool.meta.roots
+    tasks = [struct.unpack_from("<QQIIII16s", body) for kind, _, body in iter_records(spool.facts) if kind == FACT_TASK]
+    assert [(task[2], task[3], task[4], task[5]) for task in tasks] == [
+        (root, root, os.getpid(), TASK_SELECT | TASK_FROM_EXEC)
+    ]
+    records = [each for path, _ in spool.streams() for each in iter_records(path)]
+    execs = [body for kind, misc, body in records if kind == RECORD_COMM and misc & MISC_COMM_EXEC]
+    assert [struct.unpack_from("<I", body)[0] for body in execs].count(root) == 1
+    forks = [struct.unpack_from("<IIII", body) for kind, _, body in records if kind == RECORD_FORK]
+    assert len([pid for pid, parent, _, _ in forks if parent == root and pid != root]) == 1
+
+
+def test_samples_lie_between_the_programs_own_readings_of_the_clock(options: RecordOptions, tmp_path: Path) -> None:
+    """The clocks' comparison carries a sample's time to CLOCK_MONOTONIC: between readings right before and after it."""
+    target = tmp_path / "times"
+    code = f"""
+import os, time
+out = open({str(target)!r}, "w")
+fd = os.open("/dev/null", os.O_WRONLY)
+for _ in range(100):
+    before = time.monotonic_ns()
+    os.pwrite(fd, b"x", 0)
+    print(before, time.monotonic_ns(), file=out)
+"""
+    record(dataclasses.replace(options, command=work(code)))
+    spool = SpoolReader(options.spool)
+    sync = spool.meta.syncs[0]
+    assert len(spool.meta.syncs) == 2
+    assert 0 < sync.error_ns < 1_000_000
+    enter = ids_of(spool)[0]
+    times = sorted(
+        time_ns - sync.time_ns + sync.monotonic_ns
+        for path, _ in spool.streams()
+        for time_ns, event, tid in iter_samples(path)
+        if event == enter and tid == spool.meta.roots[0]
+    )
+    readings = [tuple(map(int, line.split())) for line in target.read_text().splitlines()]
+    assert len(times) == len(readings) == 100
+    margin = sync.error_ns + 1000  # and what the clocks drift apart meanwhile
+    assert all(
+        before - margin <= time_ns <= after + margin for time_ns, (before, after) in zip(times, readings, strict=True)
+    )
+
+
+def test_open_files_of_the_command_are_sighted(options: RecordOptions, tmp_path: Path) -> None:
+    """A file it holds open is seen with path, device, inode, mode, flags and position, in its own time span."""
+    name = tmp_path / "held open \udcff"
+    code = f"""
+import os, sys
+fd = os.open({os.fsencode(name)!r}, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+os.pwrite(fd, b"x" * 10, 0)
+os.lseek(fd, 7, os.SEEK_SET)
+print(fd, flush=True)
+sys.stdin.read()
+"""
+    seen, answer = os.pipe()
+    question, release = os.pipe()
+    saved = os.dup(0), os.dup(1)
+    os.dup2(question, 0)
+    os.dup2(answer, 1)
+    for fd in (question, answer):
+        os.close(fd)
+
+    def let_go_later() -> None:
+        fd = int(os.read(seen, 10))
+        found.append(fd)
+        threading.Event().wait(0.5)  # several scans
+        os.close(release)
+
+    found: list[int] = []
+    thread = threading.Thread(target=let_go_later)
+    thread.start()
+    try:
+        os.set_inheritable(release, False)
+        record(dataclasses.replace(options, command=work(code)))
+    finally:
+        thread.join()
+        os.dup2(saved[0], 0)
+        os.dup2(saved[1], 1)
+        for fd in (*saved, seen):
+            os.close(fd)
+    spool = SpoolReader(options.spool)
+    status = name.stat()
+    sighted = [fields for fields, path in fd_facts(spool) if path == os.fsencode(name)]
+    assert len(sighted) >= 2
+    for end, begin, device, inode, position, pid, fd, flags, mode, mount, _ in sighted:
+        assert begin <= end
+        assert (device, inode, pid, fd, mode) == (
+            status.st_dev, status.st_ino, spool.meta.roots[0], found[0], status.st_mode,
+        )  # fmt: skip
+        assert flags & (os.O_ACCMODE | os.O_APPEND | os.O_CLOEXEC) == os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        assert position in {0, 7}
+        assert mount in {each.id for each in spool.meta.mounts if each.device == device}
+    assert sighted[-1][4] == 7
+
+
+def test_attached_processes_are_recorded_with_all_threads_until_they_end(options: RecordOptions) -> None:
+    """Every thread of each PID gets a TASK fact that selects it at once, and the open files are sighted."""
+    code = """
+import os, sys, threading
+def run():
+    line = os.read(0, 1)
+    fd = os.open("/dev/null", os.O_WRONLY)
+    for _ in range(50): os.pwrite(fd, b"x", 0)
+threads = [threading.Thread(target=run) for _ in range(3)]
+for t in threads: t.start()
+print("ready", flush=True)
+for t in threads: t.join()
+"""
+    processes = [subprocess.Popen(work(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    threads = {(process.pid, tid) for process in processes for tid in procfs.iter_tids(process.pid)}
+    assert len(threads) == 8
+
+    def feed() -> None:
+        wait_for_file(options.spool / "spool.json")
+        for process in processes:
+            process.communicate(b"abc")
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    result = record(dataclasses.replace(options, command=(), pids=tuple(process.pid for process in processes)))
+    feeder.join()
+    assert result.exit_code == 0
+    assert result.meta.exit_code is None
+    spool = SpoolReader(options.spool)
+    tasks = [struct.unpack_from("<QQIIII16s", body) for kind, _, body in iter_records(spool.facts) if kind == FACT_TASK]
+    assert {(task[2], task[3]) for task in tasks} == threads
+    assert {task[5] for task in tasks} == {TASK_SELECT}
+    enter = ids_of(spool)[0]
+    calls = collections.Counter(
+        tid for path, _ in spool.streams() for _, event, tid in iter_samples(path) if event == enter
+    )
+    leaders = {process.pid for process in processes}
+    assert {tid: calls[tid] for _, tid in threads} == {tid: 0 if tid in leaders else 50 for _, tid in threads}
+    first = {(fields[5], fields[6]) for fields, _ in fd_facts(spool)}
+    assert {(pid, fd) for pid in leaders for fd in (0, 1, 2)} <= first
+
+
+def wait_for_file(path: Path) -> None:
+    """Until it is there: recording has begun."""
+    for _ in range(10_000):
+        if path.exists():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError(path)
+
+
+def test_interrupted_attaching_leaves_the_process_unharmed(options: RecordOptions) -> None:
+    """SIGINT ends the recording, not the process, and the spool is complete."""
+    process = subprocess.Popen(("cat",), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    # A process of its own: a thread of this one would take the signal itself.
+    script = f"until [ -e {options.spool}/spool.json ]; do sleep 0.01; done; kill -INT {os.getpid()}"
+    killer = subprocess.Popen(("sh", "-c", script))
+    try:
+        result = record(dataclasses.replace(options, command=(), pids=(process.pid,)))
+        assert killer.wait() == 0
+        assert result.meta.complete
+        assert process.poll() is None
+    finally:
+        assert process.communicate(b"still there")[0] == b"still there"
+
+
+@contextlib.contextmanager
+def tiny_disk(size: str) -> Iterator[Path]:
+    """A file system of its own that is soon full."""
+    with tempfile.TemporaryDirectory() as name:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", name], check=True)
+        try:
+            yield Path(name)
+        finally:
+            subprocess.run(["umount", "--lazy", name], check=True)
+
+
+@pytest.mark.usefixtures("busy_cpus")
+def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptions) -> None:
+    """What is on disk is whole, the description complete, the rest known to be missing, the command's exit its own."""
+    code = """
+import os, sys
+fd = os.open("/dev/null", os.O_WRONLY)
+for index in range(60_000): os.pwrite(fd, b"x", index)
+sys.exit(5)
+"""
+    told: list[str] = []
+    with tiny_disk("3m") as disk:
+        chosen = dataclasses.replace(options, spool=disk / "spool", ring_bytes=1 << 20, command=work(code))
+        result = record(chosen, told.append)
+        spool = SpoolReader(chosen.spool)
+        assert result.exit_code == spool.meta.exit_code == 5
+        assert spool.meta.complete
+        assert [text for text in told if "No space left" in text and "the command goes on" in text]
+        assert spool.meta.notices == tuple(told) == result.notices
+        samples = 0
+        for path, _ in spool.streams():
+            assert path.stat().st_size % (512 << 10) == 0 or path.stat().st_size < 3 << 20
+            content = path.read_bytes()
+            samples += count_whole_samples(content)
+        counted = sum(sum(counts.counts) for counts in spool.meta.counts)
+        assert 0 < samples < counted
+        assert counted < 120_000  # sampling ended when the disk was full, and not with the command
+
+
+def count_whole_samples(content: bytes) -> int:
+    """Samples up to the last whole record."""
+    position = samples = 0
+    while position + 8 <= len(content):
+        kind, _, size = struct.unpack_from("<IHH", content, position)
+        assert size >= 8
+        samples += kind == RECORD_SAMPLE and position + size <= len(content)
+        position += size
+    return samples
+
+
+def test_missing_optional_events_are_left_out_with_a_notice(options: RecordOptions) -> None:
+    """What the user asked for by name is an error instead."""
+    absent = "syscalls:sys_enter_lo2io"
+    chosen = dataclasses.replace(options, events=(absent, *EVENTS))
+    with pytest.raises(UsageError, match="no such tracepoint"):
+        record(chosen)
+    assert not chosen.spool.exists()
+    result = record(dataclasses.replace(chosen, optional=frozenset({absent})))
+    assert result.meta.events == EVENTS
+    assert any(absent in notice for notice in result.notices)
+
+
+def test_nothing_is_left_open_and_the_closer_holds_nothing_of_the_user(options: RecordOptions) -> None:
+    """lo2io keeps no event; who closes them has another session and neither its streams nor its files."""
+    before = set(os.listdir("/proc/self/fd"))
+    record(options)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert not [child for child in procfs.read_children(os.getpid()) if procfs.read_stat(child).comm == b"python"]
+    holders = [pid for pid in procfs.iter_pids() if pid != os.getpid() and holds_events_of(pid)]
+    for pid in holders:  # none, if the kernel was quick
+        assert os.getsid(pid) != os.getsid(0)
+        paths = {state.path for state in procfs.iter_fds(pid)}
+        assert {path for path in paths if not path.startswith((b"anon_inode:[perf_event]", b"pipe:"))} <= {b"/dev/null"}
+
+
+def holds_events_of(pid: int) -> bool:
+    """Whether it is a fork of this process with events."""
+    with contextlib.suppress(OSError):
+        same = Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes()
+        return same and any(b"perf_event" in state.path for state in procfs.iter_fds(pid))
+    return False
+
+
+@pytest.mark.requires("setpriv", "prlimit")
+def test_rings_are_halved_until_the_kernel_grants_them(
+    options: RecordOptions, recorder: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """Without CAP_IPC_LOCK and with little locked memory rings become smaller, which is said and written down."""
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents:
+        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
+            folder.chmod(0o755)
+    capabilities = "+perfmon,+dac_read_search,+dac_override"
+    prefix = (
+        "prlimit", f"--memlock={1 << 20}", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+        "--bounding-set", "-all,+perfmon,+dac_read_search,+dac_override",
+        "--inh-caps", capabilities, "--ambient-caps", capabilities,
+    )  # fmt: skip
+    line = recorder(
+        prefix=prefix, spool=str(options.spool), events=EVENTS, opener=options.opener, command=work(),
+        ring_bytes=16 << 20,
+    )  # fmt: skip
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    meta = SpoolReader(options.spool).meta
+    assert meta.ring_bytes_wanted == 16 << 20
+    nr_cpus = len(sysfs.read_online_cpus())
+    assert (64 << 10) <= meta.ring_bytes <= (1 << 20) // nr_cpus + (516 << 10)
+    assert "KiB per CPU instead of 16384" in result.stderr
+    assert sum(len(list(iter_samples(path))) for path, _ in SpoolReader(options.spool).streams()) >= 2 * NR_CALLS
+
+
+@pytest.mark.requires("setpriv")
+def test_users_without_rights_record_their_own_tasks(
+    opener: str, recorder: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """Refused system-wide, system calls of the command and its children are recorded task by task, and no others."""
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents:
+        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
+            folder.chmod(0o755)
+    capabilities = "+dac_read_search,+dac_override"  # tracefs, the environment; nothing of perf
+    prefix = (
+        "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", f"-all,{capabilities}",
+        "--inh-caps", capabilities, "--ambient-caps", capabilities,
+    )  # fmt: skip
+    code = f"import os\npid = os.fork()\n{WORK}\nif pid: os.waitpid(pid, 0)"
+    spool = tmp_path / "spool"
+    events = (*EVENTS, "block:block_rq_issue")
+    line = recorder(
+        prefix=prefix,
+        spool=str(spool),
+        events=events,
+        opener=None if opener == "native" else opener,
+        command=work(code),
+    )
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    if opener == "python-perf":
+        assert result.returncode == 3
+        assert "perf_event_paranoid is" in result.stderr
+        assert "CAP_PERFMON" in result.stderr
+        assert not spool.exists()
+        return
+    assert result.returncode == 0, result.stderr
+    assert "leaves out block:block_rq_issue" in result.stderr
+    reader = SpoolReader(spool)
+    assert (reader.meta.scope, reader.meta.opener, reader.meta.events) == ("inherit", "native", EVENTS)
+    samples = [sample for path, _ in reader.streams() for sample in iter_samples(path)]
+    assert collections.Counter(event for _, event, _ in samples) == dict.fromkeys(ids_of(reader), 2 * NR_CALLS)
+    assert [sum(counts.counts) for counts in reader.meta.counts] == [2 * NR_CALLS] * 2
+
+
+def test_a_spool_that_cannot_be_made_is_an_error_before_anything_is_opened(options: RecordOptions) -> None:
+    """Neither in a directory with something in it, nor where a file is."""
+    options.spool.mkdir()
+    (options.spool / "mine").touch()
+    with pytest.raises(UsageError, match="not empty"):
+        record(options)
+    assert [path.name for path in options.spool.iterdir()] == ["mine"]
+    with pytest.raises((UsageError, CaptureError)):
+        record(dataclasses.replace(options, spool=options.spool / "mine" / "spool"))
