@@ -86,6 +86,13 @@ def test_both_names_of_a_trace(tmp_path: Path) -> None:
     assert verify(renamed).counts == verify(directory).counts
 
 
+def test_traces_otf2_is_the_anchor_among_others(tmp_path: Path) -> None:
+    """The usual name wins over another .otf2 file in the directory."""
+    directory = correct().write(tmp_path / "T")
+    (directory / "a.otf2").touch()
+    assert verify(directory).ok
+
+
 # ---- ties: events of different locations at one tick have no order ----
 
 
