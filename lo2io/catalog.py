@@ -87,7 +87,12 @@ class Catalog:
         Raises:
             UsageError: Nothing bears that name.
         """
-        return tuple(dict.fromkeys(self.by_event[event] for event in self._resolve(name)[0]))
+        return self.specs(self._resolve(name)[0])
+
+    def specs(self, events: Iterable[str]) -> tuple[CallSpec | TracepointSpec, ...]:
+        """The calls and tracepoints that events belong to, each once."""
+        found = (self.by_event[event] for event in events)
+        return tuple({spec.name if isinstance(spec, CallSpec) else spec.event: spec for spec in found}.values())
 
     def select(self, tokens: Sequence[str]) -> Selection:
         """Choose events.
@@ -131,7 +136,7 @@ class Catalog:
             return _events((self._calls_by_name[name],)), True
         if name in self.by_event:
             return (name,), True
-        known = (*self._groups, *self._calls_by_name, *self.by_event)
+        known = dict.fromkeys((*self._groups, *self._calls_by_name, *self.by_event))
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
         remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
         raise UsageError(f"find {name!r} among groups, calls and tracepoints", "nothing bears that name", remedy)

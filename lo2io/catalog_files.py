@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 CALL_ROLES = ("fd", "fd2", "count", "offset", "flags", "path")
+EXIT_FIELD = "ret"
+"""The one field of every call's exit, in every kernel: what the call returned."""
 REQUEST_ROLES = ("dev", "sector", "nr_sector", "bytes", "rwbs", "error")
 REQUIRED_REQUEST_ROLES = ("dev", "sector", "nr_sector", "rwbs")
 IO_MODES = ("none", "read", "write", "flush")
@@ -34,7 +36,7 @@ DECODERS = {
     "kernel_dev": "dev_t of the kernel: major << 20 | minor",
     "sectors_512": "sectors of 512 bytes, whatever the device's block size",
     "bytes": "bytes",
-    "rwbs": "letters: optional F preflush, then R W D DE WZ F or N, then F A S M as they apply",
+    "rwbs": "letters: F if it flushes first, then the operation (R W D DE WZ F N …), then F FUA, A read-ahead, S sync, M metadata",
     "negative_errno": "0, or an errno with its sign turned",
 }
 """What an operation's ``decode`` may name, and what each says of the numbers."""
@@ -81,6 +83,11 @@ class OperationSpec:
     decode: Mapping[str, str]
     """Field role → a name of :data:`DECODERS`."""
     summary: str
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The role names of all tracepoints that take part."""
+        return frozenset((*self.begins, *self.issues, *self.ends, *self.changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +263,7 @@ def _tracepoint(table: _Table, operations: Sequence[OperationSpec]) -> Tracepoin
     operation = table.one_of("operation", [spec.name for spec in operations])
     role = table.one_of("role", EVENT_ROLES)
     owner = next(spec for spec in operations if spec.name == operation)
-    if role not in {*owner.begins, *owner.issues, *owner.ends, *owner.changes}:
+    if role not in owner.roles:
         table.fail("role", f"operation {operation} does not list {role!r}")
     spec = TracepointSpec(
         event=event,

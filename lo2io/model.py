@@ -130,9 +130,7 @@ class CallSpec:
     """Role (fd, fd2, count, offset, flags, path) → field name in the entry's format."""
     vectored: bool = False
     fixed_flags: int | None = None
-    """open(2) flags that kind OPEN sets by itself; they come on top of the flags field, if there is one."""
-    positionless: bool = False
-    """Opens what has no file position (socket, eventfd …), or is a transfer that never uses one (sendto)."""
+    """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
     summary: str = ""
 
     @property
