@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +23,7 @@ from lo2io.kernel import binding, sysfs, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 FORCE = "LO2IO_RUN_KERNEL_TESTS"
 
@@ -61,7 +61,7 @@ def missing(name: str) -> str:
         if name == "perf":
             binding.find_binding()
         elif name == "tracefs":
-            os.listdir(tracefs.find_tracefs() / "events")
+            next((tracefs.find_tracefs() / "events").iterdir())
         elif name == "events":
             source.probe_lost(sysfs.read_online_cpus()[0])
         elif ":" in name:
@@ -125,7 +125,8 @@ for name in ("events", "command", "pids"):
     arguments[name] = tuple(arguments.get(name, ()))
 arguments["optional"] = frozenset(arguments.get("optional", ()))
 try:
-    result = record(RecordOptions(**{**arguments, "spool": Path(arguments["spool"])}), lambda text: print("»", text, file=sys.stderr))
+    options = RecordOptions(**{**arguments, "spool": Path(arguments["spool"])})
+    result = record(options, lambda text: print(">", text, file=sys.stderr))
 except Lo2ioError as error:
     print(f"{type(error).__name__}: {error}; {error.remedy}", file=sys.stderr)
     sys.exit(error.exit_code)

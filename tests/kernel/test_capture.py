@@ -6,7 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -88,7 +87,7 @@ def options(tmp_path: Path, opener: str) -> RecordOptions:
 
 @pytest.mark.usefixtures("busy_cpus")
 def test_every_counted_sample_is_in_the_spool(options: RecordOptions) -> None:
-    """Per event and CPU, count − lost is the number of samples; those of the command are as many as it made calls."""
+    """Per event and CPU, count minus lost is the number of samples; those of the command are as many as its calls."""
     result = record(options)
     spool = SpoolReader(options.spool)
     assert spool.meta == result.meta
@@ -353,9 +352,9 @@ def test_missing_optional_events_are_left_out_with_a_notice(options: RecordOptio
 
 def test_nothing_is_left_open_and_the_closer_holds_nothing_of_the_user(options: RecordOptions) -> None:
     """lo2io keeps no event; who closes them has another session and neither its streams nor its files."""
-    before = set(os.listdir("/proc/self/fd"))
+    before = {state.fd for state in procfs.iter_fds(os.getpid())}
     record(options)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert {state.fd for state in procfs.iter_fds(os.getpid())} == before
     assert not [child for child in procfs.read_children(os.getpid()) if procfs.read_stat(child).comm == b"python"]
     holders = [pid for pid in procfs.iter_pids() if pid != os.getpid() and holds_events_of(pid)]
     for pid in holders:  # none, if the kernel was quick

@@ -1,0 +1,143 @@
+"""Reads of /proc, on trees built for the test; and of this very process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io.kernel import procfs
+from lo2io.model import Mount
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAT = "{tid} ({comm}) {state} {ppid} 1 1 0 -1 4194560 2 0 0 0 0 0 0 0 20 0 1 0 {start} 5 5\n"
+
+
+def add_task(root: Path, pid: int, tid: int, ppid: int = 1, *, comm: str = "sh", children: str | None = "") -> None:
+    """A thread; the first of a process is the process."""
+    folder = root / f"proc/{pid}/task/{tid}"
+    folder.mkdir(parents=True)
+    text = STAT.format(tid=tid, comm=comm, state="S", ppid=ppid, start=99)
+    (folder / "stat").write_text(text)
+    if tid == pid:
+        (root / f"proc/{pid}/stat").write_text(text)
+    if children is not None:
+        (folder / "children").write_text(children)
+
+
+def test_processes_and_threads(tmp_path: Path) -> None:
+    """Numbers only; a process that is gone has no threads."""
+    add_task(tmp_path, 7, 7)
+    add_task(tmp_path, 7, 8)
+    add_task(tmp_path, 10, 10)
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/1x").mkdir()
+    assert sorted(procfs.iter_pids(tmp_path)) == [7, 10]
+    assert sorted(procfs.iter_tids(7, tmp_path)) == [7, 8]
+    assert list(procfs.iter_tids(9, tmp_path)) == []
+
+
+@pytest.mark.parametrize("comm", ["sh", "a b", "tmux: (x) S 5", ")", ""])
+def test_names_may_hold_anything(tmp_path: Path, comm: str) -> None:
+    """The name ends at the last parenthesis, whatever it holds."""
+    add_task(tmp_path, 7, 8, ppid=5, comm=comm)
+    assert procfs.read_stat(7, 8, tmp_path) == procfs.TaskStat(8, comm.encode(), "S", 5, 99)
+    assert procfs.read_stat(7, None, tmp_path) is None
+
+
+def test_a_cut_off_line_is_nobody(tmp_path: Path) -> None:
+    """As is an empty one: the process died while it was read."""
+    add_task(tmp_path, 7, 7)
+    for text in ("", "7 (sh", "7 (sh) S 1 2"):
+        (tmp_path / "proc/7/stat").write_text(text)
+        assert procfs.read_stat(7, root=tmp_path) is None
+
+
+def test_children_of_all_threads(tmp_path: Path) -> None:
+    """Each thread has its own list."""
+    add_task(tmp_path, 7, 7, children="10 11 ")
+    add_task(tmp_path, 7, 8, children="12 ")
+    assert sorted(procfs.read_children(7, tmp_path)) == [10, 11, 12]
+    assert procfs.read_children(9, tmp_path) == ()
+
+
+def test_children_without_the_kernels_list(tmp_path: Path) -> None:
+    """Kernels without CONFIG_PROC_CHILDREN: by each process's parent."""
+    add_task(tmp_path, 7, 7, children=None)
+    add_task(tmp_path, 10, 10, ppid=7, children=None)
+    add_task(tmp_path, 11, 11, ppid=10, children=None)
+    assert procfs.read_children(7, tmp_path) == (10,)
+
+
+def test_own_files(tmp_path: Path) -> None:
+    """Path, device, inode, mode, position, flags and mount of a file this process has open, and both times."""
+    name = os.fsencode(tmp_path) + b"/a b\xff"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+    try:
+        os.write(fd, b"12345")
+        times = iter(range(0, 10_000, 10))
+        state = next(each for each in procfs.iter_fds(os.getpid(), clock=lambda: next(times)) if each.fd == fd)
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    assert (state.path, state.device, state.inode, state.mode) == (name, status.st_dev, status.st_ino, status.st_mode)
+    assert state.position == 5
+    assert state.flags is not None
+    assert state.flags & (os.O_ACCMODE | os.O_APPEND | os.O_CLOEXEC) == os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+    assert state.end_ns == state.begin_ns + 10
+    assert state.mount in {mount.id for mount in procfs.read_mounts() if mount.device == status.st_dev}
+
+
+def test_deleted_files_and_pipes_are_shown_as_the_kernel_shows_them() -> None:
+    """Nothing is taken from the name or added to it."""
+    read_end, write_end = os.pipe()
+    with tempfile.NamedTemporaryFile() as file:
+        name = file.name
+        os.unlink(name)  # noqa: PTH108
+        states = {state.fd: state for state in procfs.iter_fds(os.getpid())}
+        assert states[file.fileno()].path == name.encode() + b" (deleted)"
+        with open(name, "w"):  # noqa: PTH123 - so that it can be closed
+            pass
+    assert states[read_end].path == b"pipe:[%d]" % os.fstat(read_end).st_ino
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_files_that_vanish_while_looked_at(tmp_path: Path) -> None:
+    """A descriptor without a file is left out; one without fdinfo has unknown values; a dead process has none."""
+    (tmp_path / "target").write_text("x")
+    folder = tmp_path / "proc/7/fd"
+    folder.mkdir(parents=True)
+    (folder / "3").symlink_to(tmp_path / "gone")
+    (folder / "4").symlink_to(tmp_path / "target")
+    (state,) = procfs.iter_fds(7, tmp_path)
+    assert (state.fd, state.position, state.flags, state.mount) == (4, None, None, None)
+    assert list(procfs.iter_fds(8, tmp_path)) == []
+
+
+def test_the_process_of_a_thread(tmp_path: Path) -> None:
+    """From its status, or None."""
+    (tmp_path / "proc/8").mkdir(parents=True)
+    (tmp_path / "proc/8/status").write_text("Name:\tx\nTgid:\t7\nPid:\t8\n")
+    assert procfs.read_process_of(8, tmp_path) == 7
+    assert procfs.read_process_of(9, tmp_path) is None
+
+
+def test_mounts(tmp_path: Path) -> None:
+    """Optional fields or none, octal escapes, bytes that are no UTF-8; lines of another form are passed over."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_bytes(
+        b"22 1 254:1 / / rw,relatime shared:1 master:2 - ext4 /dev/vda1 rw\n"
+        b"30 22 0:25 /sub /mnt/a\\040b\\011\\134\xff rw - fuse.x\\040y host\\072/x rw\n"
+        b"nonsense\n"
+        b"31 22 0:26 / /x rw -\n"
+    )
+    assert procfs.read_mounts(root=tmp_path) == (
+        Mount(22, os.makedev(254, 1), "/", "ext4", "/dev/vda1"),
+        Mount(30, os.makedev(0, 25), "/mnt/a b\t\\\udcff", "fuse.x y", "host:/x"),
+    )
+    assert procfs.read_mounts(7, tmp_path) == ()

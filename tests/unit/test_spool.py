@@ -1,0 +1,250 @@
+"""The spool's description, files and facts: what is written is read, and what is no spool is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lo2io._native import _lib
+from lo2io.errors import SpoolError, UsageError
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
+from lo2io.spool import facts
+from lo2io.spool.format import MAGIC, META_NAME, VERSION, dump_meta, parse_meta, ring_name
+from lo2io.spool.reader import SpoolReader
+from lo2io.spool.writer import AppendFile, DiskFullError, SpoolWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+META = SpoolMeta(
+    lo2io_version="1.2",
+    complete=False,
+    mode="process",
+    command=("dd", "of=/tmp/\udcff", "ü"),
+    roots=(7,),
+    recorder_pid=6,
+    hostname="host",
+    kernel="6.18",
+    machine="x86_64",
+    cpus=(Cpu(0, 0, 0), Cpu(5, 1, 0)),
+    events=("a:b",),
+    formats=("name: b\nID: 5\n",),
+    header_page="page",
+    clock="perf",
+    syncs=(ClockSync(2**62, 2, 3, 4),),
+    start_ns=1,
+    stop_ns=None,
+    ring_bytes=4096,
+    ring_bytes_wanted=8192,
+    opener="native",
+    scope="system",
+    counts=(),
+    mounts=(Mount(1, 2, "/mnt/\udc80 x", "ext4", "/dev/vda"),),
+    devices=(BlockDevice(254 << 20, "vda", None, None, 512), BlockDevice(1, "x", "none", False, None, "m")),
+    notices=("a", "b"),
+)
+FINAL = dataclasses.replace(
+    META, complete=True, stop_ns=9, exit_code=143, counts=(EventCounts("a:b", (1, 2), (0, 1)),), notices=()
+)
+
+
+@pytest.mark.parametrize("meta", [META, FINAL, dataclasses.replace(FINAL, counts=(EventCounts("a:b", (1, 2), None),))])
+def test_the_description_survives_the_disk(meta: SpoolMeta) -> None:
+    """Every value, bytes of paths that are no UTF-8 included, in a file that is ASCII."""
+    content = dump_meta(meta)
+    assert content.isascii()
+    assert parse_meta(content) == meta
+
+
+def altered(**changes: Any) -> bytes:
+    """The final description with other values; Ellipsis removes a key."""
+    document = {**json.loads(dump_meta(FINAL)), **changes}
+    return json.dumps({key: value for key, value in document.items() if value is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", MAGIC),
+        (altered(magic="other"), MAGIC),
+        (altered(version=VERSION + 1), f"version {VERSION + 1}, and this lo2io reads up to {VERSION}"),
+        (altered(version=True), "is none"),
+        (altered(version=0), "is none"),
+        (altered(clock=...), ".clock is missing"),
+        (altered(start_ns="1"), ".start_ns: str instead of int"),
+        (altered(complete=1), ".complete: int instead of bool"),
+        (altered(roots=7), ".roots: no list"),
+        (altered(roots=[7, None]), r".roots\[1\]: NoneType instead of int"),
+        (altered(cpus=[[0, 0, 0]]), r".cpus\[0\]: no object"),
+        (altered(formats=[]), "1 events and 0 formats"),
+        (altered(cpus=[{"cpu": 1, "core": 0, "package": 0}] * 2), "twice"),
+        (altered(cpus=[{"cpu": -1, "core": 0, "package": 0}, {"cpu": 1, "core": 0, "package": 0}]), "negative"),
+        (altered(counts=[{"name": "a:b", "counts": [1, 2], "lost": [0]}]), "other than the spool's CPUs"),
+    ],
+)
+def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
+    """Each with what is wrong, and never by another error."""
+    with pytest.raises(SpoolError, match=answer) as caught:
+        parse_meta(content)
+    assert caught.value.remedy
+
+
+def test_later_additions_are_passed_over() -> None:
+    """A key this version does not know is no reason to refuse; a key with a default may be missing."""
+    assert parse_meta(altered(colour="red", exit_code=...)) == dataclasses.replace(FINAL, exit_code=None)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([field.name for field in dataclasses.fields(SpoolMeta)]), json_values)
+def test_any_value_is_read_or_refused(name: str, value: Any) -> None:
+    """Whatever stands in place of a value: a description or a SpoolError."""
+    with contextlib.suppress(SpoolError):
+        assert isinstance(parse_meta(altered(**{name: value})), SpoolMeta)
+
+
+def test_a_spool_is_written_and_read(tmp_path: Path) -> None:
+    """Rings in the order of the CPUs, the description replaced at the end, and nothing else left."""
+    path = tmp_path / "new" / "spool"
+    with SpoolWriter(path, [0, 5]) as writer:
+        writer.write_meta(META)
+        assert SpoolReader(path).meta == META
+        assert writer.rings[1].append([b"abc", memoryview(b"de")]) == 5
+        writer.rings[1].append([b"f"])
+        writer.facts.append([b"fact"])
+        writer.write_meta(FINAL)
+    spool = SpoolReader(path)
+    assert spool.meta == FINAL
+    assert spool.streams() == [(path / "cpu-0000.ring", 0), (path / "cpu-0005.ring", 5)]
+    assert [file.read_bytes() for file, _ in spool.streams()] == [b"", b"abcdef"]
+    assert spool.facts.read_bytes() == b"fact"
+    assert {entry.name for entry in path.iterdir()} == {META_NAME, "facts.ring", ring_name(0), ring_name(5)}
+
+
+def test_discarding_removes_what_was_written_and_nothing_else(tmp_path: Path) -> None:
+    """A directory somebody put a file into stays."""
+    for foreign in (False, True):
+        path = tmp_path / f"spool{foreign}"
+        writer = SpoolWriter(path, [0])
+        writer.write_meta(META)
+        if foreign:
+            (path / "note").touch()
+        writer.discard()
+        assert [entry.name for entry in tmp_path.glob(f"spool{foreign}/*")] == (["note"] if foreign else [])
+        assert path.exists() == foreign
+
+
+def test_no_spool_overwrites_anything(tmp_path: Path) -> None:
+    """Not a file, not a directory with something in it; an empty one will do."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(UsageError) as caught:
+            SpoolWriter(path, [0])
+        assert caught.value.remedy
+    (tmp_path / "empty").mkdir()
+    SpoolWriter(tmp_path / "empty", [0]).close()
+
+
+@pytest.mark.parametrize("gone", [META_NAME, "facts.ring", "cpu-0005.ring"])
+def test_a_spool_without_one_of_its_files_is_none(tmp_path: Path, gone: str) -> None:
+    """It says which."""
+    with SpoolWriter(tmp_path / "spool", [0, 5]) as writer:
+        writer.write_meta(META)
+    (tmp_path / "spool" / gone).unlink()
+    with pytest.raises(SpoolError, match=gone):
+        SpoolReader(tmp_path / "spool")
+
+
+def test_appending_takes_back_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short writes are continued; at the disk's end the file ends where the last whole append ended."""
+    file = AppendFile(tmp_path / "file")
+    real, space = os.writev, 10
+
+    def short_writev(fd: int, views: list[Any]) -> int:
+        nonlocal space
+        content = b"".join(views)[: min(4, space)]
+        if not content:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        space -= len(content)
+        return real(fd, [content])
+
+    monkeypatch.setattr(os, "writev", short_writev)
+    assert file.append([b"abc", b"defg"]) == 7
+    with pytest.raises(DiskFullError, match="No space left"):
+        file.append([b"hi", b"jklm"])
+    assert file.path.read_bytes() == b"abcdefg"
+    space = 3
+    file.append([b"xyz"])
+    file.close()
+    file.close()
+    assert file.path.read_bytes() == b"abcdefgxyz"
+
+
+def test_facts_are_laid_out_as_the_native_header_says() -> None:
+    """Field by field, read through the declarations the engine is compiled from."""
+    ffi = _lib.ffi
+    task = facts.pack_task(begin_ns=1, end_ns=2, pid=3, tid=4, ppid=5, comm=b"x" * 20, flags=facts.TASK_SELECT)
+    assert struct.unpack_from("<IHH", task) == (facts.FACT_TASK, 0, len(task))
+    assert len(task) == 8 + ffi.sizeof("lo2_fact_task")
+    buffer = ffi.from_buffer(task[8:])
+    native = ffi.cast("lo2_fact_task *", buffer)
+    assert (native.time_ns, native.begin_time_ns, native.pid, native.tid, native.ppid, native.flags) == (
+        2,
+        1,
+        3,
+        4,
+        5,
+        1,
+    )
+    assert ffi.buffer(native.comm)[:] == b"x" * 15 + b"\0"
+    assert (_lib.lib.LO2_FACT_TASK, _lib.lib.LO2_FACT_FD) == (facts.FACT_TASK, facts.FACT_FD)
+    assert (_lib.lib.LO2_FACT_TASK_SELECT, _lib.lib.LO2_FACT_TASK_FROM_EXEC) == (
+        facts.TASK_SELECT,
+        facts.TASK_FROM_EXEC,
+    )
+
+
+@pytest.mark.parametrize("path", [b"", b"/tmp/a", b"/12345678", b"/" + b"x" * 4095])
+def test_fd_facts_are_laid_out_as_the_native_header_says(path: bytes) -> None:
+    """Known and unknown values, and paths padded to eight bytes."""
+    ffi = _lib.ffi
+    names = ("time_ns", "begin_time_ns", "device", "inode", "position", "pid", "fd", "open_flags", "mode", "mount")
+    common: dict[str, int] = {"begin_ns": 1, "end_ns": 2, "pid": 3, "fd": 4, "device": 2**63, "inode": 6, "mode": 7}
+    cases: list[tuple[Callable[[], bytes], tuple[int, ...]]] = [
+        (
+            lambda: facts.pack_fd(path=path, position=8, open_flags=9, mount=10, **common),
+            (2, 1, 2**63, 6, 8, 3, 4, 9, 7, 10),
+        ),
+        (
+            lambda: facts.pack_fd(path=path, **common),
+            (2, 1, 2**63, 6, UNKNOWN_I64, 3, 4, UNKNOWN_U32, 7, UNKNOWN_U32),
+        ),
+    ]
+    for pack, values in cases:
+        record = pack()
+        assert struct.unpack_from("<IHH", record) == (facts.FACT_FD, 0, len(record))
+        assert len(record) % 8 == 0
+        buffer = ffi.from_buffer(record[8:])
+        native = ffi.cast("lo2_fact_fd *", buffer)
+        assert tuple(getattr(native, name) for name in names) == values
+        start = 8 + ffi.sizeof("lo2_fact_fd")
+        assert native.path_length == len(path)
+        assert record[start:] == path + bytes(-len(path) % 8)
