@@ -3,7 +3,7 @@
 In: batches, streaming. Out: one Arrow IPC file a table in ``T/lo2io/`` and ``metadata.json``. Each file is written as
 ``*.part`` and renamed at the close, the metadata last: where it is, the tables are whole. Schema: ``lo2io/tables.py``.
 
-Columns go to Arrow without a copy; what means unknown in them becomes null by a bitmap. Format and compression are
+Columns go to Arrow without a copy where the rows are many; what means unknown in them becomes null by a bitmap. Format and compression are
 chosen by ``benchmarks/tables.py``; the figures are in ``docs/reference/tables.md``.
 """
 

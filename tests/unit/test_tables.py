@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompletenes
 from lo2io.writers import tables as writer
 from lo2io.writers.tables import TableWriter
 
-if TYPE_CHECKING:
-    from pathlib import Path
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 
 NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
 NATIVE |= {"losses": "loss"}
@@ -37,6 +37,25 @@ def test_each_native_column_has_its_place(table: str, struct: str) -> None:
     assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
         name: dtype for name, dtype in native.items() if name not in texts
     }
+
+
+def describe(column: tables.Column) -> str:
+    """The column's line in ``docs/reference/tables.md``."""
+    kind = str(column.arrow_type).partition("<")[0].replace("string", "utf8")
+    if isinstance(column.labels, tuple):
+        codes = ", ".join(f"{code} {label}" for code, label in enumerate(column.labels))
+        return f"| `{column.name}` | {kind} | | | {column.text}: {codes} |"
+    unit = f" {column.unit} " if column.unit else " "
+    null = " yes " if column.nullable else " "
+    return f"| `{column.name}` | {kind} |{unit}|{null}| {column.text} |"
+
+
+@pytest.mark.parametrize("table", tables.TABLES)
+def test_the_reference_describes_every_column(table: str) -> None:
+    """Docs and schema say the same; a changed column prints the line the docs need."""
+    section = REFERENCE.read_text().partition(f"### {table}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    assert lines == [describe(column) for column in tables.TABLES[table]]
 
 
 def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
