@@ -32,6 +32,7 @@ class Role(enum.IntEnum):
     RQ_REQUEUE = 6
     RQ_MERGE = 7
     BIO_FRONTMERGE = 8
+    BIO_FLUSH = 9
 
 
 class CallKind(enum.IntEnum):
@@ -156,6 +157,8 @@ class TracepointSpec:
     core: bool
     optional: bool = False
     """Kernels without it are recorded without it."""
+    filter: str = ""
+    """In the kernel's own syntax: samples that do not pass are neither taken nor counted."""
     summary: str = ""
 
 
@@ -204,6 +207,8 @@ class BlockDevice:
     rotational: bool | None
     size_bytes: int | None
     model: str | None = None
+    disk: int | None = None
+    """Of a partition: kernel ``dev_t`` of its disk."""
 
 
 @dataclass(frozen=True, slots=True)

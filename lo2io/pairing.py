@@ -149,6 +149,7 @@ class Engine:
             config.streams[index].cpu = cpu
         self._set_events(config)
         self._set_calls(config)
+        self._set_partitions(config)
         config.all_tasks = meta.mode == "system"
         config.recorder_pid = meta.recorder_pid
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
@@ -187,6 +188,13 @@ class Engine:
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
         config.calls, config.nr_calls = calls, len(self.catalog.calls)
+
+    def _set_partitions(self, config: Any) -> None:
+        partitions = [(d.device, d.disk) for d in self.spool.meta.devices if d.disk is not None]
+        rows = self._keep(ffi.new("lo2_partition[]", len(partitions) or 1))
+        for row, (partition, disk) in zip(rows, partitions, strict=False):
+            row.partition, row.disk = partition, disk
+        config.partitions, config.nr_partitions = rows, len(partitions)
 
     def _set_clock(self, config: Any) -> None:
         """Facts bear CLOCK_MONOTONIC; the clocks were compared at the start and, unless cut off, at the end."""

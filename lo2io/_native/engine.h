@@ -129,9 +129,23 @@ typedef struct request {
 } request;
 
 typedef struct {
+    uint32_t device;
+    uint64_t sector, nr_sectors;
+    int64_t bytes;
+    int32_t error;
+    uint16_t flags;
+    uint8_t operation;
+    bool started;                 /* issued already, as the request it speaks of must be */
+    bool wants_flush;             /* no flush itself: a write without data that only asked for one */
+} block_sample;
+
+typedef struct { uint32_t device, tid; } flush_bio;
+
+typedef struct {
     request **buckets;
     uint32_t nr_buckets, nr_live;
     request *oldest, *newest, *spare;
+    VEC(flush_bio) flush_bios;    /* asked for, not issued yet */
 } request_set;
 
 /* ---- rows that wait for room in a batch ---- */
@@ -234,6 +248,9 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 
 /* effects.c */
 void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
+
+/* blocksample.c */
+void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);
 
 /* requests.c */
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time);

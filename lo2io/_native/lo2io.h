@@ -20,7 +20,8 @@ enum lo2_role {
     LO2_ROLE_RQ_COMPLETE = 5,
     LO2_ROLE_RQ_REQUEUE = 6,
     LO2_ROLE_RQ_MERGE = 7,       /* a queued request was absorbed by the one that ends where it starts */
-    LO2_ROLE_BIO_FRONTMERGE = 8  /* a queued request grew at its front: its key moves */
+    LO2_ROLE_BIO_FRONTMERGE = 8, /* a queued request grew at its front: its key moves */
+    LO2_ROLE_BIO_FLUSH = 9       /* a bio asks for a flush, which a kernel thread will issue */
 };
 
 enum lo2_call_kind {
@@ -98,6 +99,10 @@ typedef struct {
 } lo2_stream;
 
 typedef struct {
+    uint32_t partition, disk; /* kernel dev_t: bios name partitions, requests name disks */
+} lo2_partition;
+
+typedef struct {
     const lo2_stream *streams;
     uint32_t nr_streams;
     const lo2_event *events_by_type; /* indexed by common_type */
@@ -105,6 +110,8 @@ typedef struct {
     uint32_t nr_events;
     const lo2_call *calls;
     uint32_t nr_calls;
+    const lo2_partition *partitions;
+    uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
     uint8_t newest_first;   /* completions were lost: of twin requests, the newest completes */
