@@ -3,72 +3,6 @@
 
 enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 3 };
 enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, STATUS_MERGED = 2 };
-enum { SECTOR_BYTES = 512 };
-
-typedef struct {
-    uint32_t device;
-    uint64_t sector, nr_sectors;
-    int64_t bytes;
-    int32_t error;
-    uint16_t flags;
-    uint8_t operation;
-    bool started; /* issued already, as the candidate must be */
-} sample;
-
-/* blk_fill_rwbs, kernel/trace/blktrace.c: F before the operation is a preflush, after it FUA. */
-static void parse_rwbs(const uint8_t *text, size_t size, sample *s)
-{
-    size_t i = 0, length = strnlen((const char *)text, size);
-    s->flags = 0;
-    if (length > 1 && text[0] == 'F') {
-        s->flags |= LO2_RQ_PREFLUSH;
-        i = 1;
-    }
-    char op = i < length ? (char)text[i++] : '\0';
-    switch (op) {
-    case 'R': s->operation = LO2_RQ_READ; break;
-    case 'W':
-        s->operation = LO2_RQ_WRITE;
-        if (i < length && text[i] == 'Z') {
-            s->operation = LO2_RQ_WRITE_ZEROES;
-            i++;
-        }
-        break;
-    case 'D':
-        s->operation = LO2_RQ_DISCARD;
-        if (i < length && text[i] == 'E') {
-            s->operation = LO2_RQ_SECURE_ERASE;
-            i++;
-        }
-        break;
-    case 'F': s->operation = LO2_RQ_FLUSH; break;
-    case 'Z': s->operation = LO2_RQ_ZONE; break;
-    default: s->operation = LO2_RQ_OTHER; break;
-    }
-    for (; i < length; i++) {
-        switch (text[i]) {
-        case 'F': s->flags |= LO2_RQ_FUA; break;
-        case 'A': s->flags |= LO2_RQ_READAHEAD; break;
-        case 'S': s->flags |= LO2_RQ_SYNC; break;
-        case 'M': s->flags |= LO2_RQ_METADATA; break;
-        default: break;
-        }
-    }
-}
-
-static void read_sample(const lo2_event *event, const uint8_t *raw, sample *s)
-{
-    const lo2_field *f = event->fields;
-    s->device = (uint32_t)load_unsigned(raw, f[LO2_FIELD_DEV]);
-    s->sector = load_unsigned(raw, f[LO2_FIELD_SECTOR]);
-    s->nr_sectors = (uint32_t)load_unsigned(raw, f[LO2_FIELD_NR_SECTOR]);
-    s->error = -(int32_t)load_unsigned(raw, f[LO2_FIELD_ERROR]);
-    parse_rwbs(raw + f[LO2_FIELD_RWBS].offset, f[LO2_FIELD_RWBS].size, s);
-    bool moves_data = s->operation != LO2_RQ_ZONE && s->operation != LO2_RQ_OTHER;
-    if (moves_data && s->nr_sectors == 0)
-        s->operation = LO2_RQ_FLUSH;
-    s->bytes = s->operation == LO2_RQ_FLUSH ? UNKNOWN : (int64_t)s->nr_sectors * SECTOR_BYTES;
-}
 
 /* ---- the set of live requests: by (device, sector), and in order of birth ---- */
 
@@ -148,6 +82,7 @@ void requests_free(request_set *set)
         free(r);
     }
     free(set->buckets);
+    free(set->flush_bios.at);
 }
 
 /*
@@ -155,7 +90,7 @@ void requests_free(request_set *set)
  * one of the same size goes first, then the oldest; or the newest, if the counts say that completions were lost:
  * the older twin is then most likely one whose completion was.
  */
-static request *find(engine *e, const sample *s)
+static request *find(engine *e, const block_sample *s)
 {
     if (!e->requests.nr_buckets)
         return NULL;
@@ -223,10 +158,60 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->nr_completions[row] = r->nr_completions;
 }
 
+/* ---- who asked for a flush ---- */
+
+enum { MOST_FLUSH_BIOS = 4096 }; /* devices that never issue a flush (device mapper) must not fill the memory */
+
+static uint32_t disk_of(const engine *e, uint32_t device)
+{
+    for (uint32_t i = 0; i < e->config.nr_partitions; i++)
+        if (e->config.partitions[i].partition == device)
+            return e->config.partitions[i].disk;
+    return device;
+}
+
+static void flush_wanted(engine *e, const block_sample *s, uint32_t tid)
+{
+    request_set *set = &e->requests;
+    if (!(s->flags & LO2_RQ_PREFLUSH))
+        return;
+    if (set->flush_bios.count == MOST_FLUSH_BIOS)
+        set->flush_bios.count = 0;
+    if (!VEC_ROOM(&set->flush_bios, set->flush_bios.count + 1)) {
+        e->out_of_memory = true;
+        return;
+    }
+    set->flush_bios.at[set->flush_bios.count++] = (flush_bio){disk_of(e, s->device), tid};
+}
+
+static bool is_recorded(engine *e, uint32_t tid)
+{
+    const task *t = task_of(e, tid);
+    return t && e->processes.at[t->process].recorded;
+}
+
+/* One flush serves all bios that have asked since the last one: the first of a recorded thread, else the first, owns it. */
+static uint32_t flush_owner(engine *e, uint32_t device, uint32_t issuer)
+{
+    request_set *set = &e->requests;
+    uint32_t kept = 0, owner = NONE;
+    for (uint32_t i = 0; i < set->flush_bios.count; i++) {
+        flush_bio bio = set->flush_bios.at[i];
+        if (bio.device != device)
+            set->flush_bios.at[kept++] = bio;
+        else if (owner == NONE || (!is_recorded(e, owner) && is_recorded(e, bio.tid)))
+            owner = bio.tid;
+    }
+    set->flush_bios.count = kept;
+    return owner == NONE ? issuer : owner;
+}
+
 /* ---- the life of a request ---- */
 
-static request *begin(engine *e, const sample *s, uint32_t tid, int64_t time)
+static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t time)
 {
+    if (s->operation == LO2_RQ_FLUSH)
+        tid = flush_owner(e, s->device, tid);
     task *t = task_of(e, tid);
     bool ours = t && e->processes.at[t->process].recorded;
     request *r = request_new(e);
@@ -247,7 +232,7 @@ static request *begin(engine *e, const sample *s, uint32_t tid, int64_t time)
     return r;
 }
 
-static void inserted(engine *e, sample *s, uint32_t tid, int64_t time)
+static void inserted(engine *e, block_sample *s, uint32_t tid, int64_t time)
 {
     request *r = find(e, s);
     if (r && r->was_requeued) {
@@ -259,7 +244,7 @@ static void inserted(engine *e, sample *s, uint32_t tid, int64_t time)
         r->insert = time;
 }
 
-static void issued(engine *e, sample *s, uint32_t tid, int64_t time)
+static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
 {
     request *r = find(e, s);
     if (!r)
@@ -276,7 +261,7 @@ static void issued(engine *e, sample *s, uint32_t tid, int64_t time)
     write_event(e, r, EVENT_ISSUED, time, s->bytes);
 }
 
-static void requeued(engine *e, sample *s)
+static void requeued(engine *e, block_sample *s)
 {
     s->started = true;
     request *r = find(e, s);
@@ -287,9 +272,9 @@ static void requeued(engine *e, sample *s)
     r->nr_requeues++;
 }
 
-static void front_merged(engine *e, const sample *s)
+static void front_merged(engine *e, const block_sample *s)
 {
-    sample behind = *s;
+    block_sample behind = *s;
     behind.sector += s->nr_sectors;
     request *r = find(e, &behind);
     if (!r)
@@ -300,7 +285,7 @@ static void front_merged(engine *e, const sample *s)
     link_key(&e->requests, r);
 }
 
-static void merged(engine *e, const sample *s, int64_t time)
+static void merged(engine *e, const block_sample *s, int64_t time)
 {
     request *r = find(e, s);
     if (!r)
@@ -318,12 +303,12 @@ static void merged(engine *e, const sample *s, int64_t time)
     request_drop(&e->requests, r);
 }
 
-static void completed(engine *e, sample *s, int64_t time)
+static void completed(engine *e, block_sample *s, int64_t time)
 {
     s->started = true;
     request *r = find(e, s);
     if (!r) {
-        e->totals.nr_orphan_completions++;
+        e->totals.nr_orphan_completions += !s->wants_flush;
         return;
     }
     r->nr_completions++;
@@ -344,8 +329,8 @@ static void completed(engine *e, sample *s, int64_t time)
 
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time)
 {
-    sample s = {0};
-    read_sample(event, raw, &s);
+    block_sample s = {0};
+    block_sample_read(event, raw, &s);
     switch (event->role) {
     case LO2_ROLE_RQ_INSERT: inserted(e, &s, tid, time); break;
     case LO2_ROLE_RQ_ISSUE: issued(e, &s, tid, time); break;
@@ -353,6 +338,7 @@ void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t ti
     case LO2_ROLE_RQ_REQUEUE: requeued(e, &s); break;
     case LO2_ROLE_RQ_MERGE: merged(e, &s, time); break;
     case LO2_ROLE_BIO_FRONTMERGE: front_merged(e, &s); break;
+    case LO2_ROLE_BIO_FLUSH: flush_wanted(e, &s, tid); break;
     default: break;
     }
 }
