@@ -7,12 +7,13 @@ Times are int64 nanoseconds on the spool's clock unless a name says otherwise.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 UNKNOWN_I64 = -(2**63)
 """Unknown in int64 columns (times, offsets, sizes)."""
@@ -265,7 +266,7 @@ class SpoolMeta:
     """What the user was told while recording: rings halved, disk full, events this kernel lacks …"""
 
 
-Columns = dict[str, NDArray[Any]]
+Columns: TypeAlias = "dict[str, NDArray[Any]]"
 """Column name → array; all of one table have the same length."""
 
 
@@ -316,7 +317,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class EventCompleteness:
-    """``count − lost = samples`` of one event on one CPU, or by how much not."""
+    """``count - lost = samples`` of one event on one CPU, or by how much not."""
 
     event: str
     cpu: int

@@ -54,22 +54,30 @@ def read_devices(root: Path = ROOT) -> tuple[BlockDevice, ...]:
 
 def _read_device(entry: Path) -> BlockDevice | None:
     """None: it vanished (a loop device, a pulled disk)."""
-    major, _, minor = (_read_text(entry / "dev") or "").partition(":")
-    if not minor:
+    device = _read_dev(entry)
+    if device is None:
         return None
     disk = entry.resolve()
+    whole = None
     if (disk / "partition").exists():
         disk = disk.parent
+        whole = _read_dev(disk)
     rotational = _read_int(disk / "queue/rotational")
     sectors = _read_int(entry / "size")
     return BlockDevice(
-        device=kernel_dev(int(major), int(minor)),
+        device=device,
         name=entry.name.replace("!", "/"),  # sysfs writes a name's slash so: cciss!c0d0
         scheduler=_chosen(_read_text(disk / "queue/scheduler")),
         rotational=None if rotational is None else bool(rotational),
         size_bytes=None if sectors is None else sectors * SECTOR_BYTES,
         model=_read_text(disk / "device/model"),
+        disk=whole,
     )
+
+
+def _read_dev(entry: Path) -> int | None:
+    major, _, minor = (_read_text(entry / "dev") or "").partition(":")
+    return kernel_dev(int(major), int(minor)) if minor else None
 
 
 def _chosen(text: str | None) -> str | None:
