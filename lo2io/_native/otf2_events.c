@@ -421,11 +421,11 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
 {
     if (o->handle[row] == NONE || o->handle2[row] == NONE)
         return 0;
-    lo2_otf2_handle *fresh = handle_at(w, o->handle2[row]);
-    lo2_otf2_handle *old = fresh ? handle_at(w, o->handle[row]) : NULL;
-    if (!old)
+    /* The parent first: its reference has to be the lower one, the definition to come before. */
+    if (!handle_at(w, o->handle[row]) || !handle_at(w, o->handle2[row]))
         return -1;
-    fresh = handle_at(w, o->handle2[row]); /* the array may have moved */
+    const lo2_otf2_handle *old = &w->handles[o->handle[row]];
+    lo2_otf2_handle *fresh = &w->handles[o->handle2[row]];
     uint32_t bit = w->config.values.close_on_exec;
     fresh->status = ((old->state & LO2_OTF2_STATUS_KNOWN ? old->status : 0) & ~bit) | (close_on_exec ? bit : 0);
     fresh->state |= LO2_OTF2_CREATED | (old->state & LO2_OTF2_STATUS_KNOWN);

@@ -77,6 +77,10 @@ _KINDS = {
 }
 
 
+_NO_ROW = HandleRow(UNKNOWN_U32, -1, UNKNOWN_U32, UNKNOWN_U32, UNKNOWN_U32, used=True)
+"""Stands for a handle the engine gave no row: no reference of an event is left undefined."""
+
+
 def request_operation(code: int) -> str:
     """The rwbs-like text of ``operation << 5 | flags`` (block/blktrace.c, blk_fill_rwbs, has the order of letters)."""
     flags = code & 31
@@ -116,6 +120,19 @@ class Trace:
         """``lo2_otf2_view *``, read anew: references may have been given out since."""
         return lib.lo2_otf2_state(self.native)
 
+    def handle_refs(self) -> tuple[dict[int, int], set[int]]:
+        """OTF2's reference of every engine handle that events name, and which of them an event creates."""
+        view = self.view
+        refs: dict[int, int] = {}
+        created: set[int] = set()
+        for number in range(view.nr_handles):
+            native = view.handles[number]
+            if known(native.ref):
+                refs[number] = native.ref
+                if native.state & lib.LO2_OTF2_CREATED:
+                    created.add(native.ref)
+        return refs, created
+
 
 class Writer:
     """Writes the definitions of one trace, each kind once, what is referred to before what refers to it."""
@@ -127,7 +144,8 @@ class Writer:
         self._next_node = HOST_NODE + 1
         self._next_group = 0
         self._next_file = 0
-        self._defined_handles: dict[int, int] = {}
+        self._proxies: set[int] = set()
+        self._device_handles: dict[int, tuple[str, int]] = {}
         self._files: dict[int, int] = {}
         self._string_type = value("TYPE_STRING")
 
@@ -220,6 +238,7 @@ class Writer:
         for location in range(view.nr_locations):
             if view.locations[location].kind == lib.LO2_OTF2_TASK:
                 row = self._task_of(view.locations[location])
+                self._proxies.add(view.locations[location].handle)
                 threads.setdefault(row.process, []).append((location, row))
         names = {row.process: row.comm for row in self._trace.rows.tasks.values() if row.tid == row.pid}
         groups: dict[int, int] = {}
@@ -266,9 +285,7 @@ class Writer:
             self._describe_device(node, devices.get(number))
             self._location(location, f"{name} requests", self._location_group(f"block {name}", node, UNDEFINED_U32))
             file = self._file(f"/dev/{name}" if number in devices else name, node)
-            handle = view.locations[location].handle
-            self._handle(handle, name, file, paradigm=BLOCK_PARADIGM, flags=value("IO_HANDLE_FLAG_PRE_CREATED"))
-            self._state(handle, value("IO_ACCESS_MODE_READ_WRITE"), 0)
+            self._device_handles[view.locations[location].handle] = (name, file)
 
     def _describe_device(self, node: int, device: BlockDevice | None) -> None:
         if device is None:
@@ -313,24 +330,33 @@ class Writer:
         return next((mount for mount in self._trace.meta.mounts if mount.id == row.mount), None)
 
     def _handles(self) -> None:
-        self._sync_handles()
-        for row in self._trace.rows.handles():
-            view = self._trace.view
-            native = view.handles[row.handle] if row.handle < view.nr_handles else None
-            if native is not None and known(native.ref):
-                self._handle_of_row(row, native.ref, native.state & lib.LO2_OTF2_CREATED)
-            elif row.used:
-                self._handle_of_row(row, lib.lo2_otf2_new_handle(self._trace.native), 0)
-        self._handles_without_row()
+        """In the order of their references, which readers demand."""
+        trace = self._trace
+        refs, created = trace.handle_refs()
+        wanted: dict[int, HandleRow] = {}
+        for row in trace.rows.handles():
+            if row.handle not in refs and row.used:
+                refs[row.handle] = lib.lo2_otf2_new_handle(trace.native)
+            if row.handle in refs:
+                wanted[refs[row.handle]] = row
+        for ref in range(trace.view.nr_handle_refs):
+            if ref in self._proxies:
+                self._sync_handle(ref)
+            elif ref in self._device_handles:
+                self._device_handle(ref, *self._device_handles[ref])
+            else:
+                row = wanted.get(ref, _NO_ROW)
+                # A parent first used after its child would be a reference to what is not defined yet: left out.
+                parent = refs.get(row.parent, UNDEFINED_U32)
+                parent = parent if parent < ref else UNDEFINED_U32
+                self._handle_of_row(row, ref, created=ref in created, parent=parent)
 
-    def _handle_of_row(self, row: HandleRow, ref: int, created: int) -> None:
+    def _handle_of_row(self, row: HandleRow, ref: int, *, created: bool, parent: int) -> None:
         file = self._trace.rows.files.get(row.file)
         name = file.path if file and file.path else f"fd {row.fd}"
         file_ref = self._file_of_row(row.file, file) if file and file.path else UNDEFINED_U32
-        parent = self._defined_handles.get(row.parent, UNDEFINED_U32)
         flags = value("IO_HANDLE_FLAG_NONE" if created else "IO_HANDLE_FLAG_PRE_CREATED")
         self._handle(ref, name, file_ref, paradigm=POSIX_PARADIGM, flags=flags, parent=parent)
-        self._defined_handles[row.handle] = ref
         if created:
             return
         # Unknown flags: READ_WRITE excludes nothing; the handles table says that they are unknown.
@@ -344,27 +370,15 @@ class Writer:
         lib.lo2_otf2_open_flags(self._trace.native, flags, access, creation, status)
         return access[0], status[0]
 
-    def _sync_handles(self) -> None:
-        """What sync(2) flushes: everything, so a proxy without a file; one per process."""
-        view = self._trace.view
+    def _sync_handle(self, ref: int) -> None:
+        """What sync(2) flushes is everything: a proxy without a file."""
         flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
-        refs = {
-            view.locations[i].handle
-            for i in range(view.nr_locations)
-            if view.locations[i].kind == lib.LO2_OTF2_TASK and known(view.locations[i].handle)
-        }
-        for ref in sorted(refs):
-            self._handle(ref, "sync", UNDEFINED_U32, paradigm=POSIX_PARADIGM, flags=flags)
-            self._state(ref, value("IO_ACCESS_MODE_WRITE_ONLY"), 0)
+        self._handle(ref, "sync", UNDEFINED_U32, paradigm=POSIX_PARADIGM, flags=flags)
+        self._state(ref, value("IO_ACCESS_MODE_WRITE_ONLY"), 0)
 
-    def _handles_without_row(self) -> None:
-        """No reference is left undefined, even if the engine ended without the handle's row."""
-        view = self._trace.view
-        for number in range(view.nr_handles):
-            native = view.handles[number]
-            if known(native.ref) and number not in self._defined_handles:
-                row = HandleRow(number, -1, UNKNOWN_U32, UNKNOWN_U32, UNKNOWN_U32, used=True)
-                self._handle_of_row(row, native.ref, native.state & lib.LO2_OTF2_CREATED)
+    def _device_handle(self, ref: int, name: str, file: int) -> None:
+        self._handle(ref, name, file, paradigm=BLOCK_PARADIGM, flags=value("IO_HANDLE_FLAG_PRE_CREATED"))
+        self._state(ref, value("IO_ACCESS_MODE_READ_WRITE"), 0)
 
     def _handle(
         self, ref: int, name: str, file: int, *, paradigm: int, flags: int, parent: int = UNDEFINED_U32
