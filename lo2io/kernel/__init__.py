@@ -1,0 +1,1 @@
+"""The kernel as files: tracefs, /proc, /sys, and what it grants."""

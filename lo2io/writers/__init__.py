@@ -1,0 +1,1 @@
+"""From batches to files: OTF2 archives and Arrow tables."""

@@ -53,7 +53,7 @@ def test_disks_and_partitions(tmp_path: Path) -> None:
     assert sysfs.read_devices(tmp_path) == (
         BlockDevice(104 << 20, "cciss/c0d0", None, None, None, None),
         BlockDevice(254 << 20, "vda", "mq-deadline", True, 1 << 20, "Disk 5"),
-        BlockDevice(254 << 20 | 1, "vda1", "mq-deadline", True, 512 << 10, "Disk 5"),
+        BlockDevice(254 << 20 | 1, "vda1", "mq-deadline", True, 512 << 10, "Disk 5", disk=254 << 20),
         BlockDevice(259 << 20 | 300, "nvme0n1", "none", False, None, None),
     )
     assert sysfs.read_devices(tmp_path / "nowhere") == ()
