@@ -146,7 +146,7 @@ FILES: Final = (
 )
 THREADS: Final = (
     _id("task", "what operations refer to: one instance of a thread"),
-    _id("process", "one instance of a process: pids are re-used"),
+    _id("process", "one instance of a process: pids are used again"),
     _ref("pid", "process id"),
     _ref("tid", "thread id"),
     _ref("ppid", "process id of the parent"),

@@ -3,8 +3,8 @@
 In: batches, streaming. Out: one Arrow IPC file a table in ``T/lo2io/`` and ``metadata.json``. Each file is written as
 ``*.part`` and renamed at the close, the metadata last: where it is, the tables are whole. Schema: ``lo2io/tables.py``.
 
-Columns go to Arrow without a copy where the rows are many; what means unknown in them becomes null by a bitmap. Format and compression are
-chosen by ``benchmarks/tables.py``; the figures are in ``docs/reference/tables.md``.
+Columns go to Arrow without a copy where the rows are many; what means unknown in them becomes null by a bitmap. Format
+and compression are chosen by ``benchmarks/tables.py``; the figures are in ``docs/reference/tables.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lo2io.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -287,7 +287,7 @@ def _metadata(meta: SpoolMeta, calls: Sequence[CallSpec], totals: Totals, comple
 
 
 @contextlib.contextmanager
-def _writing(directory: Path) -> Any:
+def _writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
