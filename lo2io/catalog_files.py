@@ -36,7 +36,7 @@ DECODERS = {
     "kernel_dev": "dev_t of the kernel: major << 20 | minor",
     "sectors_512": "sectors of 512 bytes, whatever the device's block size",
     "bytes": "bytes",
-    "rwbs": "letters: F if it flushes first, then the operation (R W D DE WZ F N …), then F FUA, A read-ahead, S sync, M metadata",
+    "rwbs": "letters: F if it flushes first, the operation (R W D DE WZ F N …), F FUA, A read ahead, S sync, M meta",
     "negative_errno": "0, or an errno with its sign turned",
 }
 """What an operation's ``decode`` may name, and what each says of the numbers."""
