@@ -156,10 +156,10 @@ class StoppedCommand:
 
 def _restore_signals(ignored: Iterable[int]) -> None:
     """In the child: what Python and lo2io changed is again as it was."""
-    for number in _PYTHONS_OWN:
-        signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in signal.valid_signals():
+        # A handler would swallow what arrives between here and the exec.
+        if number in _PYTHONS_OWN or callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     for each in ignored:
         signal.signal(each, signal.SIG_IGN)
 

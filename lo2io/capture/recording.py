@@ -93,8 +93,20 @@ class _Event:
     text: str
 
 
+class _Notices:
+    """Passes each notice on, and keeps it for the spool."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.texts: list[str] = []
+        self._tell = tell
+
+    def __call__(self, text: str) -> None:
+        self.texts.append(text)
+        self._tell(text)
+
+
 def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None) -> RecordingResult:
-    """Record a command or running processes. Call it from the main thread, before other threads are started.
+    """Record a command or running processes. Call it from the main thread.
 
     Args:
         options: What to record.
@@ -108,14 +120,10 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
         AccessError: The kernel refuses; no spool is left.
         CommandError: The command could not be started; no spool is left.
         CaptureError: Rings refused, or the spool could not be written.
+        KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
     """
     _check(options)
-    notices: list[str] = []
-
-    def note(text: str) -> None:
-        notices.append(text)
-        tell(text)
-
+    note = _Notices(tell)
     events = _load_events(options, note)
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
@@ -125,19 +133,19 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored)
         try:
-            meta = _run(options, events, command, notices, note)
+            meta = _run(options, events, command, signals, note)
         finally:
             if command:
                 command.abandon()
-    return RecordingResult(options.spool, meta.exit_code or 0, tuple(notices), meta)
+    return RecordingResult(options.spool, meta.exit_code or 0, tuple(note.texts), meta)
 
 
 def _run(
     options: RecordOptions,
     events: Sequence[_Event],
     command: StoppedCommand | None,
-    notices: list[str],
-    note: Callable[[str], None],
+    signals: wait.BlockedSignals,
+    note: _Notices,
 ) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
     roots = options.pids if command is None else (command.pid,)
@@ -154,14 +162,14 @@ def _run(
         session = Session(opened, writer, note)
         undo.callback(session.abandon)
         scanner = _start(session, writer, roots, options, note)
-        meta = _describe(options, events, session, roots, notices)
+        meta = _describe(options, events, session, roots, note.texts)
         writer.write_meta(meta)
         if command:
             command.release()
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
-        exit_code = _wait(options, command)
+        exit_code = _wait(options, command, signals)
         scanner.stop()
         stopped = session.stop()
         meta = replace(
@@ -172,7 +180,7 @@ def _run(
             counts=stopped.counts,
             mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
             exit_code=exit_code,
-            notices=tuple(notices),
+            notices=tuple(note.texts),
         )
         writer.write_meta(meta)
     return meta
@@ -304,10 +312,10 @@ def _describe(
     )
 
 
-def _wait(options: RecordOptions, command: StoppedCommand | None) -> int | None:
+def _wait(options: RecordOptions, command: StoppedCommand | None, signals: wait.BlockedSignals) -> int | None:
     if command:
-        return wait.wait_for_command(command.pid)
-    wait.wait_for_processes(options.pids, options.duration_s)
+        return wait.wait_for_command(command.pid, signals)
+    wait.wait_for_processes(options.pids, signals, options.duration_s)
     return None
 
 

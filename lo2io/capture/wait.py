@@ -13,7 +13,8 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
 
 from lo2io.errors import UsageError
 from lo2io.kernel.procfs import read_process_of
@@ -26,12 +27,18 @@ FORWARDED = frozenset(
 )
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """What ends a recording that has no command."""
+_WAITED = FORWARDED | {signal.SIGCHLD}
+_MAX_WAIT_S = 1.0
+"""So long at most a signal that another thread got goes unseen."""
 SI_KERNEL = 0x80
 """``si_code`` of a signal that a terminal sent (include/uapi/asm-generic/siginfo.h)."""
 
 
 class BlockedSignals:
     """A context in which this module's signals wait to be fetched; afterwards those left take their usual effect.
+
+    Libraries' own threads (OpenBLAS starts some) do not block them, and the kernel turns to any thread that does not
+    unless the main thread is just waiting. So there are handlers, too: they only remember.
 
     Attributes:
         before: The mask outside; the command gets it.
@@ -41,23 +48,44 @@ class BlockedSignals:
     def __init__(self) -> None:
         self.before: frozenset[int] = frozenset()
         self.ignored: frozenset[int] = frozenset()
-        self._chld: object = signal.SIG_DFL
+        self._caught: deque[int] = deque()
+        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        # Ignored, children would vanish unseen.
-        self._chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if self._chld == signal.SIG_IGN:
-            self.ignored = frozenset({signal.SIGCHLD})
-        self.before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
+        self.before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED))
+        for number in _WAITED:
+            handler = signal.getsignal(number)
+            if handler is not None:  # None: installed by somebody who is no Python, and left alone
+                self._handlers[number] = handler
+                # Were SIGCHLD ignored, children would vanish unseen.
+                signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else self._catch)
+        self.ignored = frozenset(number for number, handler in self._handlers.items() if handler == signal.SIG_IGN)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._chld is not None:
-            signal.signal(signal.SIGCHLD, self._chld)  # type: ignore[arg-type] # what signal() returned it takes
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+        while self._caught:
+            signal.raise_signal(self._caught.popleft())
+
+    def fetch(self, deadline: float | None = None) -> tuple[int, bool] | None:
+        """The next signal, and whether a terminal sent it; None when the time (``time.monotonic``) is over."""
+        while True:
+            if self._caught:
+                return self._caught.popleft(), False
+            rest = _MAX_WAIT_S if deadline is None else min(_MAX_WAIT_S, deadline - time.monotonic())
+            if rest <= 0:
+                return None
+            info = signal.sigtimedwait(_WAITED, rest)
+            if info is not None:
+                return info.si_signo, info.si_code == SI_KERNEL
+
+    def _catch(self, number: int, _: object) -> None:
+        self._caught.append(number)
 
 
-def wait_for_command(pid: int) -> int:
+def wait_for_command(pid: int, signals: BlockedSignals) -> int:
     """Wait for a child to end, passing signals on to it.
 
     Returns:
@@ -68,23 +96,19 @@ def wait_for_command(pid: int) -> int:
         if done:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        info = _next_signal(None)
-        if info is not None and info.si_signo in FORWARDED and info.si_code != SI_KERNEL:
+        fetched = signals.fetch()
+        if fetched is not None and fetched[0] in FORWARDED and not fetched[1]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, info.si_signo)
+                os.kill(pid, fetched[0])
 
 
-def wait_for_processes(pids: Sequence[int], duration_s: float | None = None) -> None:
-    """Wait until none of the processes lives, the time is over, or a signal says to stop; they are left alone.
-
-    Raises:
-        UsageError: One of them is no process.
-    """
+def wait_for_processes(pids: Sequence[int], signals: BlockedSignals, duration_s: float | None = None) -> None:
+    """Wait until none of the processes lives, the time is over, or a signal says to stop; they are left alone."""
     deadline = None if duration_s is None else time.monotonic() + duration_s
     with _Watch(pids, threading.main_thread().ident or 0) as watch:
         while not watch.is_over:
-            info = _next_signal(deadline)
-            if info is None or info.si_signo in ENDING:
+            fetched = signals.fetch(deadline)
+            if fetched is None or fetched[0] in ENDING:
                 return
 
 
@@ -100,14 +124,6 @@ def check_processes(pids: Sequence[int]) -> None:
             raise UsageError(f"record process {pid}", "there is no such process", "name one that runs")
         if process != pid:
             raise UsageError(f"record process {pid}", f"it is a thread of process {process}", f"name {process}")
-
-
-def _next_signal(deadline: float | None) -> signal.struct_siginfo | None:
-    """The next signal, or None when the time is over."""
-    waited = FORWARDED | {signal.SIGCHLD}
-    if deadline is None:
-        return signal.sigwaitinfo(waited)
-    return signal.sigtimedwait(waited, max(0.0, deadline - time.monotonic()))
 
 
 class _Watch:

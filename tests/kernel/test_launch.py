@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,7 @@ def run(command: tuple[str, ...], user: User | None = None) -> int:
     with wait.BlockedSignals() as signals:
         child = StoppedCommand(command, user, signals.before, signals.ignored)
         child.release()
-        return wait.wait_for_command(child.pid)
+        return wait.wait_for_command(child.pid, signals)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_signal_masks_and_dispositions_are_the_users() -> None:
         "from lo2io.capture import wait; from lo2io.capture.launch import StoppedCommand\n"
         "with wait.BlockedSignals() as signals:\n"
         f"    child = StoppedCommand({show!r}, None, signals.before, signals.ignored); child.release()\n"
-        "    sys.exit(wait.wait_for_command(child.pid))"
+        "    sys.exit(wait.wait_for_command(child.pid, signals))"
     )
     assert subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True).stdout == direct
     for ignored in ("HUP", "CHLD"):
@@ -255,3 +257,24 @@ def test_only_processes_can_be_attached_to(until: Callable[[Callable[[], object]
             wait.check_processes((thread,))
         assert str(process.pid) in caught.value.remedy
         process.communicate(b"")
+
+
+def test_signals_other_threads_get_are_remembered(until: Callable[[Callable[[], object]], object]) -> None:
+    """A library's thread that blocks nothing gets what comes while the main thread is busy; nothing is lost by it."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        with wait.BlockedSignals() as signals:
+            command = ("sh", "-c", 'trap "exit 9" TERM; while :; do sleep 0.05; done')
+            child = StoppedCommand(command, None, signals.before, signals.ignored)
+            child.release()
+            status = Path(f"/proc/{child.pid}/status")
+            until(lambda: re.search(r"SigCgt:.*[4-7c-f]...$", status.read_text(), re.MULTILINE))
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert wait.wait_for_command(child.pid, signals) == 9
+        with pytest.raises(KeyboardInterrupt), wait.BlockedSignals():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        end.set()
+        thread.join()
