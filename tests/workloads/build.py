@@ -1,0 +1,38 @@
+"""Builds the workloads of this directory when a test wants one.
+
+What is built is kept under .cache/ by the content of its source, so that the next run finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".cache" / "workloads"
+FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
+STATIC = ("musl-gcc", "-static")
+"""Compiler and flags of a static program that no C library of the machine has a part in."""
+DYNAMIC = ("gcc",)
+
+
+def build(name: str, compiler: tuple[str, ...] = DYNAMIC) -> Path:
+    """Compile ``NAME.c``; the test is to require the compiler (``@pytest.mark.requires("musl-gcc")``).
+
+    Raises:
+        subprocess.CalledProcessError: It does not compile; the compiler said why on stderr.
+    """
+    source = HERE / f"{name}.c"
+    command = (*compiler, *FLAGS)
+    digest = hashlib.sha256(source.read_bytes() + repr(command).encode()).hexdigest()[:16]
+    program = CACHE / f"{name}-{digest}"
+    if not program.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            built = Path(scratch) / name
+            subprocess.run([*command, "-o", str(built), str(source)], check=True)
+            os.replace(built, program)  # noqa: PTH105 - two test runs at once must not see half a program
+    return program

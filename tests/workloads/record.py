@@ -1,0 +1,73 @@
+"""Runs ``lo2io record`` as a user would, and reads what it wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lo2io.tables import Trace, open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LO2IO = Path(sys.executable).parent / "lo2io"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A finished recording."""
+
+    trace: Trace
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def operations(self) -> list[dict[str, Any]]:
+        """All operations in the order of their begin; ``path`` and ``path2`` are their files' names, or None.
+
+        ``fd`` is -1 for calls without one, as the program passed it.
+        """
+        files = dict(zip(*(self.trace.files[column].to_pylist() for column in ("file", "path")), strict=True))
+        of_handle = dict(zip(*(self.trace.handles[column].to_pylist() for column in ("handle", "file")), strict=True))
+        rows = sorted(self.trace.operations.to_pylist(), key=lambda row: (row["begin_time_ns"], row["id"]))
+        for row in rows:
+            row["fd"] = -1 if row["fd"] is None else row["fd"]
+            row["path"] = files.get(of_handle.get(row["handle"]))
+            row["path2"] = files.get(of_handle.get(row["handle2"]))
+        return rows
+
+    def calls(self, *names: str) -> list[dict[str, Any]]:
+        """The operations of these calls."""
+        return [row for row in self.operations() if row["call"] in names]
+
+
+def record(
+    trace: Path,
+    command: Sequence[str | Path],
+    *options: str,
+    stdin: Path | None = None,
+    cwd: Path | None = None,
+    allow_failure: bool = False,
+) -> Recorded:
+    """Record a command from start to end.
+
+    The four counters must be zero and the completeness proven: tests that want exact numbers have no use for others.
+    """
+    arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
+    with open(stdin or "/dev/null", "rb") as source:  # noqa: PTH123
+        done = subprocess.run(arguments, stdin=source, capture_output=True, text=True, cwd=cwd, check=False)
+    assert allow_failure or done.returncode == 0, done.stderr
+    recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
+    proof = recorded.trace.completeness
+    assert proof.proven, done.stderr
+    assert (proof.lost, proof.late, proof.orphan, proof.in_flight) == (0, 0, 0, 0), done.stderr
+    return recorded
+
+
+def read_json_lines(text: str) -> list[dict[str, Any]]:
+    """The ground truth a workload printed."""
+    return [json.loads(line) for line in text.splitlines()]
