@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import _otf2
 import otf2
@@ -72,6 +73,18 @@ def test_trace_of_the_high_level_writer(tmp_path: Path) -> None:
     assert verdict.ok
     assert set(verdict.broken) <= {"region.group"}
     assert verdict.counts.events == 5
+
+
+def test_trace_of_lo2ios_own_writer(maker: Any, write: Any, tmp_path: Path) -> None:
+    """What lo2io writes keeps the rules it checks."""
+    start = 2_000_000
+    maker.task(0)
+    maker.row("handles", handle=0, fd=3, origin=3, open_flags=os.O_RDWR)
+    maker.call("read", start, start + 9, handle=0, fd=3, bytes_request=100, bytes_result=42, result=42, offset_bytes=7)
+    write(maker.make())
+    verdict = verify(tmp_path)
+    assert not verdict.broken
+    assert (verdict.counts.operations, verdict.counts.completed) == (1, 1)
 
 
 def test_both_names_of_a_trace(tmp_path: Path) -> None:
