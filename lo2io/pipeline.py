@@ -30,7 +30,7 @@ SPOOL = "spool"
 """The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
-TRACE_FILES = ("traces.otf2", "traces.def", "traces", "lo2io")
+TRACE_FILES = ("traces.otf2", "traces.def", "traces.marker", "traces", "lo2io")
 
 
 @dataclass(frozen=True, slots=True)
