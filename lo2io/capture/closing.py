@@ -58,10 +58,3 @@ def _keep_until_eof(kept: Iterable[int], pipe: int) -> NoReturn:
         os.read(pipe, 1)
     finally:
         os._exit(0)
-
-
-def close_now(opened: OpenEvents) -> None:
-    """Give up all events and rings, and wait for it: for tests of what closing costs."""
-    opened.unmap()
-    for fd in opened.iter_fds():
-        os.close(fd)
