@@ -18,7 +18,7 @@ PROPERTIES = {
     "orphan": "LO2IO::ORPHAN",
     "in_flight": "LO2IO::IN_FLIGHT",
     "samples": "LO2IO::SAMPLES",
-    "proven": "LO2IO::PROVEN",
+    "proven": "LO2IO::COMPLETENESS",
 }
 """Field of :class:`Completeness` → trace property, for traces that lost the tables beside them."""
 
@@ -48,4 +48,4 @@ def _from_properties(anchor: Path) -> Completeness | None:
     numbers = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
     if len(numbers) != len(texts) or proven is None:
         return None
-    return Completeness(events=(), **numbers, proven=proven.lower() in ("true", "yes", "1"))
+    return Completeness(events=(), **numbers, proven=proven == "proven")

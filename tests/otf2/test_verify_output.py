@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from otf2_builder import DISK, LENGTH, READ_FD, START, begin, complete, correct
 
 from lo2io import tables
 from lo2io.errors import TraceError
-from lo2io.model import Completeness, EventCompleteness
+from lo2io.model import Completeness, EventCompleteness, Totals, TraceEnd
 from lo2io.verify import RULES, Severity, Verification, exit_code, read_completeness, render, verify
 from lo2io.verify.completeness import PROPERTIES
 
@@ -122,18 +123,19 @@ def test_completeness_from_the_tables(tmp_path: Path) -> None:
     assert found == read_completeness(path / "traces.otf2")
 
 
-def test_completeness_from_trace_properties(tmp_path: Path) -> None:
+@pytest.mark.parametrize("proven", [True, False])
+def test_completeness_from_trace_properties(proven: bool, maker: Any, write: Any, tmp_path: Path) -> None:
     """Where the tables were left behind, the trace itself says the totals."""
-    trace = correct()
-    trace.properties = {key: str(getattr(PROVEN, name)) for name, key in PROPERTIES.items()}
-    assert read_completeness(trace.write(tmp_path / "T")) == PROVEN
+    totals = replace(PROVEN, proven=proven)
+    write(maker.make(), end=TraceEnd(1_000_000, 2_000_000, totals, Totals()))
+    assert read_completeness(tmp_path) == totals
 
 
 def test_completeness_unknown(tmp_path: Path) -> None:
     """Another tool's trace says nothing; half a set of properties is nothing either."""
     trace = correct()
     assert read_completeness(trace.write(tmp_path / "none")) is None
-    trace.properties = {PROPERTIES["lost"]: "0", PROPERTIES["proven"]: "true"}
+    trace.properties = {PROPERTIES["lost"]: "0", PROPERTIES["proven"]: "proven"}
     assert read_completeness(trace.write(tmp_path / "half")) is None
 
 
