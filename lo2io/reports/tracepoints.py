@@ -126,11 +126,17 @@ def render_check(findings: Sequence[Finding], *, json: bool = False) -> str:
         for f in ordered
     ]
     errors = sum(finding.is_error for finding in findings)
-    verdict = f"{errors} differences: samples would be misread" if errors else "every format agrees"
-    absent = len(findings) - errors
-    return "\n".join(
-        [*lines, f"{verdict}{f'; {absent} of the calls and tracepoints are not in this kernel' if absent else ''}"]
+    verdict = (
+        f"{errors} difference{'' if errors == 1 else 's'}: samples would be misread"
+        if errors
+        else "every format agrees"
     )
+    absent = len(findings) - errors
+    if absent == 1:
+        verdict += "; 1 call or tracepoint is not in this kernel"
+    elif absent:
+        verdict += f"; {absent} calls or tracepoints are not in this kernel"
+    return "\n".join([*lines, verdict])
 
 
 def render_list(catalog: Catalog, events: Sequence[str] = (), *, json: bool = False) -> str:

@@ -1,0 +1,230 @@
+"""`lo2io tracepoints`: what is listed, what is shown, and what a kernel that differs is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lo2io import catalog_files
+from lo2io.catalog import Catalog, load_catalog
+from lo2io.errors import UsageError
+from lo2io.model import CallKind, Returns
+from lo2io.reports.tracepoints import Finding, check, render_check, render_list, render_show
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parent.parent.parent
+DATA = ROOT / "tests/data"
+
+
+@pytest.fixture
+def core() -> Catalog:
+    """The catalog without what is not recorded by default: the test data of 6.18 has exactly these formats."""
+    catalog = load_catalog()
+    return dataclasses.replace(catalog, calls=tuple(call for call in catalog.calls if call.core))
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    """A copy of the test data's 6.18 that a test may change."""
+    shutil.copytree(DATA / "6.18", tmp_path / "tracefs")
+    return tmp_path / "tracefs"
+
+
+def change(kernel: Path, event: str, old: str, new: str) -> None:
+    """Change one format file."""
+    file = kernel / "events" / event.replace(":", "/") / "format"
+    text = file.read_text(encoding="ascii")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="ascii")
+
+
+def test_the_formats_of_6_18_agree(core: Catalog, kernel: Path) -> None:
+    """Nothing to say of the kernel the test data was taken from."""
+    assert check(core, kernel) == []
+
+
+@pytest.mark.parametrize("release", ["5.10", "6.1", "6.12", "6.18"])
+def test_the_block_formats_of_each_release_agree(core: Catalog, release: str) -> None:
+    """The fields of requests are there in each, though elsewhere."""
+    assert check(dataclasses.replace(core, calls=()), DATA / release) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "field", "what"),
+    [
+        ("syscalls:sys_enter_read", "count;", "length;", "count", "the format has no such field"),
+        ("syscalls:sys_enter_read", "fd;\toffset:16;\tsize:8", "fd;\toffset:16;\tsize:2", "fd", "2 bytes, not 4 or 8"),
+        ("syscalls:sys_enter_read", "size_t count", "__data_loc char[] count", "count", "is an array"),
+        (
+            "syscalls:sys_exit_read",
+            "offset:16;\tsize:8;\tsigned:1",
+            "offset:16;\tsize:8;\tsigned:0",
+            "ret",
+            "unsigned, not signed",
+        ),
+        (
+            "block:block_rq_issue",
+            "dev_t dev;\toffset:8;\tsize:4",
+            "dev_t dev;\toffset:8;\tsize:8",
+            "dev",
+            "8 bytes, not 4",
+        ),
+        ("block:block_rq_issue", "rwbs[10]", "rwbs", "rwbs", "char is no array"),
+        (
+            "block:block_rq_complete",
+            "int error;\toffset:28;\tsize:4;\tsigned:1",
+            "int error;\toffset:28;\tsize:4;\tsigned:0",
+            "error",
+            "unsigned, not signed",
+        ),
+    ],
+)
+def test_a_field_that_differs_is_an_error(
+    core: Catalog, kernel: Path, *, event: str, old: str, new: str, field: str, what: str
+) -> None:
+    """Missing, of another size, of another sign, array or not: samples would be misread."""
+    change(kernel, event, old, new)
+    (finding,) = check(core, kernel)
+    assert (finding.event, finding.field, finding.is_error) == (event, field, True)
+    assert what in finding.what
+
+
+def test_a_missing_call_is_a_note(core: Catalog, kernel: Path) -> None:
+    """Older kernels lack newer calls; said once for both halves."""
+    shutil.rmtree(kernel / "events/syscalls/sys_enter_openat2")
+    shutil.rmtree(kernel / "events/syscalls/sys_exit_openat2")
+    assert check(core, kernel) == [
+        Finding("syscalls:sys_enter_openat2", None, is_error=False, what="this kernel does not have the call")
+    ]
+
+
+def test_half_a_call_is_an_error(core: Catalog, kernel: Path) -> None:
+    """An entry without an exit cannot be paired."""
+    shutil.rmtree(kernel / "events/syscalls/sys_exit_read")
+    (finding,) = check(core, kernel)
+    assert finding.event == "syscalls:sys_exit_read"
+    assert finding.is_error
+
+
+def test_a_missing_tracepoint_is_an_error_unless_optional(core: Catalog, kernel: Path) -> None:
+    """Without issue there are no requests; without merge there are."""
+    shutil.rmtree(kernel / "events/block/block_rq_issue")
+    shutil.rmtree(kernel / "events/block/block_rq_merge")
+    assert {finding.event: finding.is_error for finding in check(core, kernel)} == {
+        "block:block_rq_issue": True,
+        "block:block_rq_merge": False,
+    }
+
+
+def test_a_kernel_without_syscall_tracepoints_is_told_once(core: Catalog, kernel: Path) -> None:
+    """Not 34 notes but the configuration that is missing."""
+    shutil.rmtree(kernel / "events/syscalls")
+    (finding,) = check(core, kernel)
+    assert finding.is_error
+    assert "CONFIG_FTRACE_SYSCALLS" in finding.what
+
+
+def test_findings_as_text_and_json() -> None:
+    """Errors first, a verdict last; the same as JSON."""
+    note = Finding("syscalls:sys_enter_x", None, is_error=False, what="this kernel does not have the call")
+    error = Finding("block:block_rq_issue", "dev", is_error=True, what="8 bytes, not 4")
+    assert render_check([note, error]).splitlines() == [
+        "error  block:block_rq_issue field dev: 8 bytes, not 4",
+        "note   syscalls:sys_enter_x: this kernel does not have the call",
+        "1 difference: samples would be misread; 1 call or tracepoint is not in this kernel",
+    ]
+    assert render_check([]) == "every format agrees"
+    assert json.loads(render_check([error], json=True)) == [
+        {"event": "block:block_rq_issue", "field": "dev", "is_error": True, "what": "8 bytes, not 4"}
+    ]
+
+
+def test_listing_all_and_some() -> None:
+    """By group, the core marked, chosen as --events chooses."""
+    catalog = load_catalog()
+    lines = render_list(catalog).splitlines()
+    assert sum(line.startswith(("  * ", "    ")) for line in lines) == 210
+    assert sum(line.startswith("  * ") for line in lines) == 40
+    assert "metadata (" in lines[-1]
+    some = render_list(catalog, ("seek,socket", "-bind")).splitlines()
+    assert some[:2] == ["seek", f"  * {'lseek':17}Moves the file position; whence 0 SET, 1 CUR, 2 END, 3 DATA, 4 HOLE."]
+    assert not any("bind" in line for line in some)
+    with pytest.raises(UsageError):
+        render_list(catalog, ("sock",))
+
+
+def test_listing_as_json() -> None:
+    """Every fact of the files by its key."""
+    (fact,) = json.loads(render_list(load_catalog(), ("sys_pwritev2",), json=True))
+    assert fact == {
+        "name": "pwritev2",
+        "abi_name": "pwritev2",
+        "events": ["syscalls:sys_enter_pwritev2", "syscalls:sys_exit_pwritev2"],
+        "kind": "write",
+        "returns": "bytes",
+        "io_mode": "write",
+        "region_role": "file_io",
+        "vectored": True,
+        "fixed_flags": None,
+        "group": "write",
+        "default": True,
+        "fields": {"fd": "fd", "count": "vlen", "offset": "pos_l", "flags": "flags"},
+        "summary": "pwritev with RWF_* flags; offset -1 means at the file position, moving it.",
+    }
+    assert len(json.loads(render_list(load_catalog(), json=True))) == 210
+
+
+def test_showing_a_call_and_a_tracepoint() -> None:
+    """Roles, fields and what their numbers say."""
+    catalog = load_catalog()
+    call = render_show(catalog, "preadv")
+    assert "field vlen: a number of vectors, not bytes" in call
+    assert "syscalls:sys_enter_preadv, syscalls:sys_exit_preadv" in call
+    assert "always 0o1101" in render_show(catalog, "creat")
+    merge = render_show(catalog, "block:block_rq_merge")
+    assert "merge of a request, optional" in merge
+    assert "field sector: sectors of 512 bytes" in merge
+    assert len(render_show(catalog, "block").split("\n\n")) == 6
+    assert json.loads(render_show(catalog, "block:block_rq_merge", json=True))[0]["role"] == "merge"
+    with pytest.raises(UsageError):
+        render_show(catalog, "preed")
+
+
+def load_script(name: str) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_current() -> None:
+    """docs/reference/tracepoints.md is what its script makes of the TOML files."""
+    script = load_script("reference_tracepoints")
+    assert script.OUTPUT.read_text(encoding="utf-8") == script.page(load_catalog())
+
+
+def test_the_file_format_is_documented() -> None:
+    """Every key, kind, role and decoder a file may hold has its place in docs/reference/tracepoint-files.md."""
+    text = (ROOT / "docs/reference/tracepoint-files.md").read_text(encoding="utf-8")
+    accepted = {
+        *catalog_files.CALL_ROLES,
+        *catalog_files.REQUEST_ROLES,
+        *catalog_files.IO_MODES,
+        *catalog_files.REGION_ROLES,
+        *catalog_files.EVENT_ROLES,
+        *catalog_files.DECODERS,
+        *(kind.name.lower() for kind in CallKind),
+        *(kind.name.lower() for kind in Returns),
+    }
+    assert [name for name in sorted(accepted) if f"`{name}`" not in text] == []
