@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,3 +41,41 @@ def test_every_format_of_this_kernel_parses(tracefs: Path) -> None:
         assert layout.fields == parse_format(text).fields
         assert layout.field("common_type") is not None
         assert len(layout.fields) == text.count("\tfield:")
+
+
+_UNMOUNTED = """
+import ctypes, os, re, sys
+libc = ctypes.CDLL(None, use_errno=True)
+MS_REC, MS_PRIVATE, MNT_DETACH = 0x4000, 1 << 18, 2
+assert libc.unshare(0x20000) == 0  # CLONE_NEWNS: what is unmounted here stays mounted for everybody else
+assert libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) == 0
+with open("/proc/self/mounts") as mounts:
+    for line in reversed(mounts.readlines()):
+        if line.split()[2] in ("tracefs", "debugfs"):
+            assert libc.umount2(line.split()[1].encode(), MNT_DETACH) == 0
+if sys.argv[1] == "nobody":
+    os.setgroups([])
+    os.setuid(65534)
+from lo2io.errors import AccessError
+from lo2io.kernel.tracefs import event_exists, find_tracefs
+try:
+    folder = find_tracefs()
+except AccessError as error:
+    print(error.answer, error.remedy, sep="; ")
+else:
+    print(folder, event_exists(folder, "block:block_rq_issue"))
+"""
+
+
+@pytest.mark.requires("root", "tracefs")
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ("root", "/sys/kernel/tracing True"),
+        ("nobody", "Operation not permitted; sudo mount -t tracefs nodev /sys/kernel/tracing"),
+    ],
+)
+def test_tracefs_is_mounted_where_it_is_nowhere(user: str, said: str) -> None:
+    """In a mount namespace of its own, without tracefs: root gets one, others are told how."""
+    run = subprocess.run([sys.executable, "-c", _UNMOUNTED, user], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == (f"{said}\n", "")
