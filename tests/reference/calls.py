@@ -1,0 +1,393 @@
+"""Pairs entries with exits, and follows what calls do to fds and positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import CallKind, CallSpec, Returns
+from reference.fds import (
+    BEFORE,
+    DUPLICATED,
+    O_APPEND,
+    O_CLOEXEC,
+    OPENED,
+    S_IFCHR,
+    S_IFIFO,
+    S_IFMT,
+    S_IFSOCK,
+    UNSEEN,
+    Description,
+    Handle,
+    Slot,
+    Table,
+    Tables,
+    new_description,
+)
+from reference.tasks import CLONE_FILES
+
+if TYPE_CHECKING:
+    from reference.engine import Reference
+    from reference.tasks import Task
+
+EBADF = 9
+F_DUPFD, F_SETFD, F_SETFL, F_DUPFD_CLOEXEC = 0, 2, 4, 1030
+FIONCLEX, FIOCLEX = 0x5450, 0x5451
+RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
+MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+UNSEEN_OPENED, ABSENT = (OPENED, DUPLICATED), -1
+NAMES_NO_HANDLE = (CallKind.OPEN, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+@dataclass(eq=False)
+class Pending:
+    """A call between its entry and its exit."""
+
+    task: Task
+    call: int
+    spec: CallSpec
+    time: int
+    cpu: int
+    values: dict[str, Any]
+    fd: int = -1
+    fd2: int = -1
+    table: Table | None = None
+    handle: Handle | None = None
+    handle2: Handle | None = None
+    taken: Slot | None = None
+    position: int | None = None
+    moves: list[Description] = field(default_factory=list)
+    overlapped: bool = False
+    first_use: int = 0
+
+
+class Calls:
+    """The system calls of every recorded thread."""
+
+    def __init__(self, engine: Reference) -> None:
+        self.engine = engine
+        self.tables = Tables()
+
+    # -- entry
+
+    def enter(self, task: Task, time: int, cpu: int, call: int, values: dict[str, Any]) -> None:
+        """``sys_enter``."""
+        if task.pending is not None:
+            self.in_flight(task.pending)
+        spec = self.engine.specs.calls[call]
+        op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
+        op.fd = _signed(values["fd"], 32) if "fd" in values else -1
+        op.fd2 = _signed(values["fd2"], 32) if "fd2" in values else -1
+        if spec.kind is CallKind.CLOSE:
+            op.taken = task.table.take(op.fd, time)
+            if op.taken is not None:
+                op.handle = self.tables.use(op.taken, task, op.fd)
+        elif spec.kind not in NAMES_NO_HANDLE:
+            op.handle = self._resolve(op, op.fd)
+            if spec.kind is CallKind.COPY:
+                op.handle2 = self._resolve(op, op.fd2)
+        self._claim(op)
+        self._begin_moving(op)
+
+    @staticmethod
+    def _claim(op: Pending) -> None:
+        """Of several calls that overlap, the one entered first is a handle's first use."""
+        for bit, handle in enumerate((op.handle, op.handle2)):
+            if handle is not None and not handle.wanted and op.task.recorded:
+                handle.wanted = True
+                op.first_use |= (handle.origin not in (OPENED, DUPLICATED)) << bit
+
+    def _resolve(self, op: Pending, fd: int) -> Handle | None:
+        slot = op.task.table.slots.get(fd)
+        return None if slot is None else self.tables.use(slot, op.task, fd)
+
+    def _begin_moving(self, op: Pending) -> None:
+        kind = op.spec.kind
+        handles = [op.handle, op.handle2] if kind is CallKind.COPY else [op.handle]
+        if kind in (CallKind.READ, CallKind.WRITE) and self._explicit(op) is not None:
+            return
+        if kind not in (CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY):
+            return
+        for handle in handles:
+            if handle is None or handle.description in op.moves:
+                continue
+            description = handle.description
+            for other in description.moving:
+                other.overlapped = op.overlapped = True
+            description.moving.append(op)
+            op.moves.append(description)
+            op.position = description.position
+
+    @staticmethod
+    def _explicit(op: Pending) -> int | None:
+        if "offset" not in op.values:
+            return None
+        offset = _signed(op.values["offset"], 64)
+        return None if offset == -1 and op.spec.kind is not CallKind.SEEK else offset
+
+    def _end_moving(self, op: Pending, time: int, ret: int | None) -> None:
+        """Advance the position; ``ret`` None means that nobody knows what the call did."""
+        for description in op.moves:
+            description.moving.remove(op)
+            description.last_moved = time
+            kind = op.spec.kind
+            if ret is None:
+                description.move_to(None)
+            elif ret < 0:
+                continue
+            elif kind is CallKind.SEEK:
+                description.move_to(None if op.overlapped else ret)
+            elif ret == 0:
+                continue
+            elif kind is CallKind.COPY or (kind is CallKind.WRITE and description.append is not False):
+                description.move_to(None)
+            elif description.position is not None:
+                description.move_to(description.position + ret)
+
+    # -- exit
+
+    def exit(self, task: Task, time: int, call: int, ret: int) -> None:
+        """``sys_exit``."""
+        op = task.pending
+        spec = self.engine.specs.calls[call]
+        if op is None or op.call != call:
+            born = op is None and spec.kind is CallKind.CLONE and ret == 0
+            self.engine.totals["nr_orphan_exits"] += task.recorded and not born
+            if op is not None:
+                self.in_flight(op)
+            return
+        task.pending = None
+        error = -ret if -4095 <= ret < 0 else 0
+        self._see_unseen(op, error)
+        offset = self._offset(op)
+        self._end_moving(op, time, ret)
+        row = self._row(op, offset) | {"end_time_ns": time, "status": 0, "result": ret, "error": error}
+        row["bytes_result"] = ret if op.spec.returns is Returns.BYTES and not error else None
+        ended: list[Handle] = []
+        if not error:
+            ended = self._effects(op, time, ret, row)
+        if op.spec.kind is CallKind.CLOSE and op.handle is not None:
+            op.handle.end(None if error == EBADF else time)
+            row["closes"] = int(error != EBADF)
+        row["handle"], row["handle2"] = op.handle, op.handle2
+        if op.spec.kind is CallKind.CLOSE and error == EBADF:
+            row["handle"] = None
+        self._emit(row)
+        for handle in ended:
+            self._destroy(handle, task, time)
+
+    def _see_unseen(self, op: Pending, error: int) -> None:
+        """An fd nobody saw opened gets its handle when a call on it ends with anything but EBADF."""
+        if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
+            return
+        if op.handle is None and op.fd >= 0 and "fd" in op.values:
+            op.handle = self._unseen(op, op.fd)
+        if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0:
+            same = op.fd2 == op.fd
+            op.handle2 = op.handle if same else self._unseen(op, op.fd2)
+        self._claim(op)
+
+    def _unseen(self, op: Pending, fd: int) -> Handle:
+        table = op.task.table
+        slot = table.slots.get(fd)
+        closing = op.spec.kind is CallKind.CLOSE
+        handle = self.tables.make(op.task, fd, UNSEEN, Description(None), None)
+        if slot is None and not closing:
+            table.find(fd, handle)
+        elif not closing:
+            handle.end(None)
+        return handle
+
+    def in_flight(self, op: Pending, ended: int | None = None) -> None:
+        """A call whose exit nobody saw, perhaps because its thread ended."""
+        op.task.pending = None
+        offset = self._offset(op)
+        self._end_moving(op, self.engine.now, None)
+        if op.spec.kind is CallKind.CLOSE and op.handle is not None:
+            op.handle.end(ended)
+        self.engine.totals["nr_in_flight_calls"] += op.task.recorded
+        nothing = {"end_time_ns": None, "status": 1, "result": None, "error": 0, "bytes_result": None}
+        self._emit(self._row(op, offset) | nothing | {"handle": op.handle, "handle2": op.handle2})
+
+    def _offset(self, op: Pending) -> tuple[int | None, int]:
+        explicit = self._explicit(op)
+        if explicit is not None:
+            return explicit, 1
+        if op.spec.kind not in (CallKind.READ, CallKind.WRITE) or op.overlapped or op.position is None:
+            return None, 0
+        if op.spec.kind is CallKind.WRITE and op.moves[0].append is not False:
+            return None, 0
+        return op.position, 2
+
+    def _row(self, op: Pending, offset: tuple[int | None, int]) -> dict[str, Any]:
+        spec, values = op.spec, op.values
+        counted = "count" in values and not spec.vectored and spec.kind is not CallKind.FCNTL
+        flags = values.get("flags", 0)
+        return {
+            "begin_time_ns": op.time,
+            "task": op.task,
+            "tid": op.task.tid,
+            "pid": op.task.process.pid,
+            "call": spec.name,
+            "offset_source": offset[1],
+            "offset_bytes": offset[0],
+            "cpu": op.cpu,
+            "fd": -1 if spec.kind is CallKind.OPEN else op.fd,
+            "flags": flags & MASK32,
+            "bytes_request": values["count"] if counted else None,
+            "closes": 0,
+            "first_use": op.first_use,
+        }
+
+    def _emit(self, row: dict[str, Any]) -> None:
+        if not row["task"].recorded:
+            return
+        for handle in (row["handle"], row["handle2"]):
+            if handle is not None:
+                handle.used = True
+        self.engine.operations.append(row)
+
+    def _destroy(self, handle: Handle, task: Task, time: int) -> None:
+        """Tell of a handle that ended outside the calls that name it, if anybody ever used it."""
+        if handle.wanted and task.recorded:
+            handle.used = True
+            row = {"before": len(self.engine.operations), "time_ns": time, "task": task, "handle": handle, "kind": 0}
+            self.engine.handle_events.append(row)
+
+    # -- effects
+
+    def _effects(  # noqa: C901 - one case per row of the document's table
+        self, op: Pending, time: int, ret: int, row: dict[str, Any]
+    ) -> list[Handle]:
+        """What a call that succeeded did; returns the handles that ended by it."""
+        kind, flags, table = op.spec.kind, row["flags"], op.task.table
+        if kind is CallKind.OPEN:
+            known = row["flags"] if "flags" in op.values else op.spec.fixed_flags
+            op.handle = self._install(op, ret, OPENED, new_description(known), time)
+            row["fd"] = ret
+            path = op.values.get("path")
+            if path and op.handle.description.name is None:
+                op.handle.description.name = (0, 0, 0, MASK32, path)
+                op.handle.description.name_source = 2
+            self._set_cloexec(table, ret, on=bool((known or 0) & O_CLOEXEC))
+        elif kind is CallKind.DUP or (kind is CallKind.FCNTL and flags in (F_DUPFD, F_DUPFD_CLOEXEC)):
+            self._duplicate(op, ret, time, cloexec=kind is CallKind.FCNTL and flags == F_DUPFD_CLOEXEC)
+        elif kind is CallKind.DUP_TO and op.fd != op.fd2:
+            slot = table.take(op.fd2, time)
+            if slot is not None and slot.own:
+                slot.handle.end(time)
+            self._duplicate(op, op.fd2, time, cloexec=bool(flags & O_CLOEXEC))
+            return [slot.handle] if slot is not None and slot.own else []
+        elif kind is CallKind.FCNTL and flags == F_SETFD:
+            self._set_cloexec(table, op.fd, on=bool(op.values["count"] & 1), handle=op.handle)
+        elif kind is CallKind.IOCTL and flags in (FIOCLEX, FIONCLEX):
+            self._set_cloexec(table, op.fd, on=flags == FIOCLEX, handle=op.handle)
+        elif kind is CallKind.FCNTL and flags == F_SETFL and op.handle is not None:
+            op.handle.description.append = bool(op.values["count"] & O_APPEND)
+        elif kind is CallKind.UNSHARE and flags & CLONE_FILES:
+            self.engine.tasks.unshare(op.task)
+        elif kind is CallKind.CLOSE_RANGE:
+            return self._close_range(op, time, flags)
+        return []
+
+    def _install(self, op: Pending, fd: int, origin: int, description: Description, time: int) -> Handle:
+        """A new handle in a slot; one that stands there ended unseen."""
+        slot = op.task.table.take(fd, time)
+        if slot is not None and slot.own:
+            slot.handle.end(None)
+        handle = self.tables.make(op.task, fd, origin, description, time)
+        op.task.table.put(fd, handle, time)
+        return handle
+
+    def _duplicate(self, op: Pending, fd: int, time: int, *, cloexec: bool) -> None:
+        if op.handle is None:
+            return
+        op.handle2 = self._install(op, fd, DUPLICATED, op.handle.description, time)
+        op.handle2.parent = op.handle
+        op.handle2.open_flags = op.handle.open_flags
+        self._set_cloexec(op.task.table, fd, on=cloexec)
+
+    @staticmethod
+    def _set_cloexec(table: Table, fd: int, *, on: bool, handle: Handle | None = None) -> None:
+        slot = table.slots.get(fd)
+        if slot is not None and (handle is None or slot.handle is handle):
+            slot.cloexec = slot.handle.cloexec = on
+
+    def _close_range(self, op: Pending, time: int, flags: int) -> list[Handle]:
+        if flags & RANGE_UNSHARE:
+            self.engine.tasks.unshare(op.task)
+        table, ended = op.task.table, []
+        for fd in sorted(table.slots):
+            if not op.fd & MASK32 <= fd <= op.fd2 & MASK32:
+                continue
+            if flags & RANGE_CLOEXEC:
+                slot = table.slots[fd]
+                slot.cloexec = True
+                if slot.own:
+                    slot.handle.cloexec = True
+            else:
+                ended += self._end_slot(table, fd, time)
+        return ended
+
+    @staticmethod
+    def _end_slot(table: Table, fd: int, time: int) -> list[Handle]:
+        slot = table.take(fd, time)
+        if slot is None or not slot.own:
+            return []
+        slot.handle.end(time)
+        return [slot.handle]
+
+    def close_on_exec(self, task: Task, time: int) -> None:
+        """Exec ends the handles marked so."""
+        for fd in sorted(fd for fd, slot in task.table.slots.items() if slot.cloexec):
+            for handle in self._end_slot(task.table, fd, time):
+                self._destroy(handle, task, time)
+
+    # -- facts
+
+    def fact(self, values: dict[str, Any]) -> None:
+        """``FD``: a descriptor as /proc showed it somewhen between begin - margin and end + margin (now)."""
+        found = self.engine.tasks.table_of(values["pid"])
+        if found is None:
+            self.engine.totals["nr_names_refused"] += 1
+            return
+        task, table = found
+        slot = table.slots.get(values["fd"])
+        since = table.last_change(values["fd"]) if slot is None else slot.since
+        if since > values["begin"]:
+            self.engine.totals["nr_names_refused"] += 1
+            return
+        self.engine.totals["nr_names_verified"] += 1
+        if slot is None:
+            origin = BEFORE if values["end"] <= self.engine.meta.start_ns else UNSEEN
+            handle = self.tables.make(task, values["fd"], origin, Description(None), None)
+            table.find(values["fd"], handle)
+            slot = table.slots[values["fd"]]
+        self._learn(slot, values)
+
+    @staticmethod
+    def _learn(slot: Slot, values: dict[str, Any]) -> None:
+        description, flags = slot.description, values["open_flags"]
+        if description.name is None or description.name_source == 2:
+            description.name = tuple(values[key] for key in ("mode", "device", "inode", "mount", "path"))  # type: ignore[assignment]
+            description.name_source = 1
+        if description.flags is None and flags is not None:
+            description.flags = flags
+            description.append = bool(flags & O_APPEND)
+            slot.cloexec = bool(flags & O_CLOEXEC)
+            if slot.own:
+                slot.handle.open_flags, slot.handle.cloexec = flags, slot.cloexec
+        if values["mode"] & S_IFMT in (S_IFIFO, S_IFSOCK, S_IFCHR):
+            description.movable = False
+            description.move_to(None)
+        elif values["position"] is not None and not description.moving and description.last_moved <= values["begin"]:
+            if description.position is None:
+                description.move_to(values["position"])
+            elif description.position != values["position"]:
+                description.movable = False
+                description.move_to(None)

@@ -1,0 +1,250 @@
+"""One shape for the rows of both engines, without the numbers each is free to choose.
+
+Handles are numbered by their first appearance, tasks and processes named by what is known of them, descriptions by
+the handles that share them. Unknown is None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.pairing import Engine
+from lo2io.spool.reader import SpoolReader
+from reference.engine import TOTALS, Reference
+from reference.fds import NO_FILE, file_row
+from reference.specs import CALL_NAMES, SPECS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Row = dict[str, Any]
+Tables = dict[str, Any]
+TABLES = ("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "losses")
+EXACT_U32 = ("flags", "fd", "tid", "cpu", "device", "call")
+"""Columns in which the value of UNKNOWN_U32 is no reference."""
+
+
+def run_reference(path: Path) -> Tables:
+    """The slow engine's tables."""
+    return canonical(reference_rows(Reference(path)))
+
+
+def run_native(path: Path, batch_rows: int = 1 << 12) -> Tables:
+    """The native engine's tables."""
+    return canonical(native_rows(path, batch_rows))
+
+
+def reference_rows(reference: Reference) -> Tables:
+    """Objects to numbers."""
+    handles = reference.calls.tables.handles
+    number: dict[int, int] = {id(handle): index for index, handle in enumerate(handles)}
+    requests = {id(r["request"]): index for index, r in enumerate(reference.requests)}
+    descriptions: dict[int, int] = {}
+    for handle in handles:
+        descriptions.setdefault(id(handle.description), len(descriptions))
+
+    def plain(row: Row) -> Row:
+        row = dict(row)
+        for name in ("handle", "handle2"):
+            if name in row:
+                row[name] = None if row[name] is None else number[id(row[name])]
+        if "request" in row:
+            row["id"] = requests[id(row.pop("request"))]
+        if "task" in row:
+            row["task"] = None if row["task"] is None else row["task"].index
+        return row
+
+    tables: Tables = {name: [plain(row) for row in getattr(reference, name)] for name in _SHARED}
+    tables["operations"] = [row | {"id": 10**6 + 2 * i} for i, row in enumerate(tables["operations"])]
+    tables["handles"] = [
+        {
+            "handle": number[id(h)],
+            "process": h.process,
+            "task": h.task,
+            "fd": h.fd,
+            "origin": h.origin,
+            "name_source": h.name_source if h.ended else h.description.name_source,
+            "close_on_exec": int(h.cloexec),
+            "used": int(h.used),
+            "parent": None if h.parent is None else number[id(h.parent)],
+            "description": descriptions[id(h.description)],
+            "file": file_row(h),
+            "open_flags": h.open_flags,
+            "open_time_ns": h.open_time,
+            "close_time_ns": h.close_time,
+        }
+        for h in handles
+    ]
+    tables["tasks"] = [
+        {
+            "task": task.index,
+            "process": task.process.index,
+            "pid": task.process.pid,
+            "tid": task.tid,
+            "ppid": task.process.ppid,
+            "parent_process": _parent(task.process),
+            "start_time_ns": task.start,
+            "exit_time_ns": task.exit,
+            "comm": task.comm,
+        }
+        for task in reference.tasks.all
+        if task.recorded
+    ]
+    return tables | {"totals": reference.totals, "seen": reference.seen}
+
+
+_SHARED = ("operations", "handle_events", "requests", "request_events", "losses")
+
+
+def _parent(process: Any) -> int | None:
+    return process.parent.index if process.parent is not None and process.parent.recorded else None
+
+
+def native_rows(path: Path, batch_rows: int) -> Tables:
+    """Columns to rows, batch by batch."""
+    spool = SpoolReader(path)
+    engine = Engine(spool, SPECS, batch_rows=batch_rows)  # type: ignore[arg-type]
+    tables: Tables = {name: [] for name in TABLES}
+    files: dict[int, Any] = {}
+    for batch in engine.batches():
+        assert batch.first_operation == len(tables["operations"])
+        for name in TABLES:
+            columns = getattr(batch, name)
+            lists = {key: column.tolist() for key, column in columns.items()}
+            rows = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+            for row in rows:
+                for text in ("path", "comm"):
+                    if f"{text}_offset" in row:
+                        offset = row.pop(f"{text}_offset")
+                        row[text] = batch.text[offset : offset + row.pop(f"{text}_length")]
+            tables[name] += [_known(row) for row in rows] if name != "files" else rows
+        for row in tables["files"]:
+            files[row["file"]] = tuple(row[key] for key in ("mode", "device", "inode", "mount", "path"))
+        for row in tables["handles"]:
+            if isinstance(row["file"], int):
+                row["file"] = files[row["file"]]  # its row must have come by now
+    for row in tables["operations"]:
+        row["call"] = CALL_NAMES[row["call"]]
+    totals = {name: getattr(engine.totals, name) for name in TOTALS}
+    seen = [engine.seen(i).tolist() for i in range(len(spool.streams()))]
+    return tables | {"totals": totals, "seen": seen}
+
+
+def _known(row: Row) -> Row:
+    for key, value in row.items():
+        if value == UNKNOWN_I64 or (value == UNKNOWN_U32 and key not in EXACT_U32):
+            row[key] = None
+    return row
+
+
+# ---- numbers out ----
+
+
+def canonical(tables: Tables) -> Tables:
+    """The tables in the shape both engines share; also checks what holds within one run."""
+    operations = _settle(tables["operations"])
+    _check_ids(operations, tables["requests"])
+    tasks = _name_tasks(tables["tasks"])
+    processes = _name_processes(tables["tasks"], tasks)
+    handles = _name_handles(operations, tables["handle_events"])
+    ids = {row["id"]: index for index, row in enumerate(_by_time(tables["requests"]))}
+    shared: dict[int, list[str]] = {}
+    for row in tables["handles"]:
+        if row["used"]:
+            shared.setdefault(row["description"], []).append(handles[row["handle"]])
+
+    def refer(row: Row) -> Row:
+        row = {key: value for key, value in row.items() if key not in ("id", "description")}
+        for key in ("handle", "handle2", "parent"):
+            if row.get(key) is not None:
+                row[key] = handles.get(row[key], "unused")
+        if row.get("task") is not None:
+            row["task"] = tasks.get(row["task"], "unrecorded")
+        for key in ("process", "parent_process"):
+            if row.get(key) is not None:
+                row[key] = processes.get(row[key], "unrecorded")
+        return row
+
+    rows = [refer(row) | {"shares": sorted(shared.get(row["description"], []))} for row in tables["handles"]]
+    requests = _by_time(tables["requests"])
+    events = [refer(row) | {"request": ids.get(row["id"])} for row in tables["request_events"]]
+    return {
+        "operations": [refer(row) for row in operations],
+        "handle_events": sorted((refer(row) for row in tables["handle_events"]), key=_event_key),
+        "handles": sorted((row for row in rows if row["used"]), key=lambda row: int(row["handle"][1:])),
+        "unused": sorted((_unused(row) for row in rows if not row["used"]), key=repr),
+        "tasks": sorted((refer(row) for row in tables["tasks"]), key=lambda row: row["task"]),
+        "requests": [refer(row) for row in requests],
+        "request_events": events,
+        "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
+        "totals": tables["totals"],
+        "seen": tables["seen"],
+    }
+
+
+def _settle(operations: list[Row]) -> list[Row]:
+    """Calls in flight at the end come in any order."""
+    end = len(operations)
+    while end and operations[end - 1]["status"] == 1:
+        end -= 1
+    tail = sorted(operations[end:], key=lambda row: (row["begin_time_ns"], row["tid"]))
+    return operations[:end] + tail
+
+
+def _check_ids(operations: list[Row], requests: list[Row]) -> None:
+    """Matching ids are unique, and a copy call owns two."""
+    ids = [row["id"] for row in operations + requests]
+    ids += [row["id"] + 1 for row in operations if row["call"] in ("copy_file_range", "sendfile64")]
+    assert len(ids) == len(set(ids)), "matching ids are not unique"
+
+
+def _name_tasks(rows: list[Row]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for row in sorted(rows, key=lambda row: (row["tid"], row["start_time_ns"] or -1, row["task"])):
+        name = f"tid {row['tid']} from {row['start_time_ns']}"
+        while name in names.values():
+            name += " again"
+        names[row["task"]] = name
+    return names
+
+
+def _name_processes(rows: list[Row], tasks: dict[int, str]) -> dict[int, str]:
+    members: dict[int, list[str]] = {}
+    for row in rows:
+        members.setdefault(row["process"], []).append(tasks[row["task"]])
+    return {process: ", ".join(sorted(names)) for process, names in members.items()}
+
+
+def _name_handles(operations: list[Row], events: list[Row]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    pending = sorted(events, key=lambda row: (row["before"], row["time_ns"], -row["kind"]))
+    for ordinal in range(len(operations) + 1):
+        while pending and pending[0]["before"] <= ordinal:
+            handle = pending.pop(0)["handle"]
+            names.setdefault(handle, f"h{len(names)}")
+        if ordinal < len(operations):
+            for key in ("handle", "handle2"):
+                handle = operations[ordinal][key]
+                if handle is not None:
+                    names.setdefault(handle, f"h{len(names)}")
+    return names
+
+
+def _event_key(row: Row) -> Any:
+    return row["before"], row["time_ns"], -row["kind"], row["handle"]
+
+
+def _unused(row: Row) -> Row:
+    """Handles no row names: what counts is that their end and name are told."""
+    return {key: row[key] for key in ("fd", "origin", "name_source", "file", "close_time_ns")}
+
+
+def _by_time(requests: list[Row]) -> list[Row]:
+    """In flight at the end: any order."""
+    ended = [row for row in requests if row["status"] != 1]
+    rest = [row for row in requests if row["status"] == 1]
+    return ended + sorted(rest, key=lambda r: (r["device"], r["insert_time_ns"] or 0, r["issue_time_ns"] or 0, r["id"]))
+
+
+__all__ = ["NO_FILE", "Tables", "run_native", "run_reference"]

@@ -1,0 +1,121 @@
+"""The slow engine: a spool in, tables as lists of dicts out."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import Role
+from reference.calls import Calls
+from reference.records import Decoder, Record
+from reference.requests import Requests
+from reference.specs import SPECS, Specs
+from reference.tasks import Tasks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOTALS = (
+    "nr_samples",
+    "nr_selected",
+    "nr_late",
+    "nr_reordered",
+    "nr_orphan_exits",
+    "nr_orphan_completions",
+    "nr_in_flight_calls",
+    "nr_in_flight_requests",
+    "nr_lost_records",
+    "nr_lost",
+    "nr_throttled",
+    "nr_undecoded",
+    "truncated_bytes",
+    "nr_names_verified",
+    "nr_names_refused",
+)
+PAIRED = (Role.ENTER, Role.EXIT)
+
+
+class Reference:
+    """Everything one run finds out. Rows hold objects, not numbers, where the native engine has references."""
+
+    def __init__(self, path: Path, specs: Specs = SPECS) -> None:
+        self.specs = specs
+        self.decoder = Decoder(path, specs)
+        self.meta = self.decoder.meta
+        self.all_tasks = self.meta.mode == "system"
+        self.totals = dict.fromkeys(TOTALS, 0)
+        self.operations: list[dict[str, Any]] = []
+        self.handle_events: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        self.request_events: list[dict[str, Any]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.now = 0
+        self.tasks = Tasks(self)
+        self.calls = Calls(self)
+        self.block = Requests(self)
+        streams = self.decoder.streams()
+        self.seen = [[0] * len(self.meta.events) for _ in streams[:-1]]
+        for cpu, stream in enumerate(streams):
+            self.totals["nr_reordered"] += stream.reordered
+            self.totals["truncated_bytes"] += stream.truncated
+            for record in stream.records:
+                self._count(cpu, record)
+            for last, end, lost in stream.losses:
+                begin = self.meta.start_ns if last is None else last
+                self.losses.append({"cpu": cpu, "begin_time_ns": begin, "end_time_ns": end, "lost": lost})
+                self.totals["nr_lost_records"] += 1
+                self.totals["nr_lost"] += lost
+        self.newest_first = self._completions_missing()
+        self._run([stream.records for stream in streams])
+
+    def _count(self, cpu: int, record: Record) -> None:
+        self.totals["nr_throttled"] += record.kind == "throttle"
+        if record.kind == "sample":
+            meaning = record.values["meaning"]
+            self.totals["nr_samples"] += 1
+            self.totals["nr_undecoded"] += meaning is None
+            if meaning is not None:
+                self.seen[cpu][meaning.index] += 1
+
+    def _completions_missing(self) -> bool:
+        """The kernel counted more completions than the rings hold."""
+        name = "block:block_rq_complete"
+        counted = sum(sum(row.counts) for row in self.meta.counts if row.name == name)
+        return counted > sum(row[self.meta.events.index(name)] for row in self.seen)
+
+    def _run(self, streams: list[list[Record]]) -> None:
+        for record in heapq.merge(*streams, key=lambda record: (record.time, record.stream)):
+            self.now = record.time
+            if record.kind == "sample":
+                self._sample(record)
+            elif record.kind == "fork":
+                self.tasks.fork(record.time, record.values)
+            elif record.kind == "exit":
+                self.tasks.exit(record.time, record.values)
+            elif record.kind == "comm":
+                self.tasks.comm(record.time, record.values)
+            elif record.kind == "fact_task":
+                self.tasks.fact(record.values)
+            elif record.kind == "fact_fd":
+                self.calls.fact(record.values)
+        for op in sorted((t.pending for t in self.tasks.all if t.pending), key=lambda op: (op.time, op.task.tid)):
+            self.calls.in_flight(op)
+        self.block.finish()
+
+    def _sample(self, record: Record) -> None:
+        meaning, tid = record.values["meaning"], record.values.get("common_pid", 0)
+        if meaning is None:
+            return
+        task = self.tasks.of_sample(tid, create=meaning.role in PAIRED)
+        recorded = task is not None and task.recorded
+        self.totals["nr_selected"] += recorded and meaning.role in PAIRED
+        values = {k: v for k, v in record.values.items() if k not in ("meaning", "common_pid")}
+        if meaning.role in PAIRED:
+            if task is None or not (recorded or task.from_exec):
+                return
+            if meaning.role is Role.ENTER:
+                self.calls.enter(task, record.time, record.stream, meaning.call, values)
+            else:
+                self.calls.exit(task, record.time, meaning.call, values["ret"])
+        elif meaning.role is not Role.IGNORED:
+            self.block.sample(meaning.role, record.time, tid, task, values)

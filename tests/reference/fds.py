@@ -1,0 +1,160 @@
+"""Open file descriptions, handles and fd tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lo2io.model import UNKNOWN_U32
+
+if TYPE_CHECKING:
+    from reference.calls import Pending
+    from reference.tasks import Task
+
+LONG_AGO = -(10**30)
+O_APPEND = 0o2000
+O_CLOEXEC = 0o2000000
+S_IFMT, S_IFIFO, S_IFSOCK, S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
+OPENED, DUPLICATED, INHERITED, BEFORE, UNSEEN = range(5)
+
+File = tuple[int, int, int, int, bytes]
+"""mode, device, inode, mount, path."""
+
+
+@dataclass(eq=False)
+class Description:
+    """What the kernel calls a struct file."""
+
+    flags: int | None
+    """Open flags; None: unknown."""
+    append: bool | None = None
+    position: int | None = None
+    movable: bool = True
+    """False: a pipe, a socket, or somebody outside the trace moves it: the position stays unknown."""
+    name: File | None = None
+    name_source: int = 0
+    moving: list[Pending] = field(default_factory=list)
+    last_moved: int = LONG_AGO
+
+    def move_to(self, position: int | None) -> None:
+        """Set the position, unless it can never be known."""
+        self.position = position if self.movable else None
+
+
+@dataclass(eq=False)
+class Handle:
+    """One fd of one process from its making to its end."""
+
+    process: int
+    task: int
+    fd: int
+    origin: int
+    description: Description
+    parent: Handle | None = None
+    cloexec: bool = False
+    open_flags: int | None = None
+    open_time: int | None = None
+    close_time: int | None = None
+    ended: bool = False
+    wanted: bool = False
+    """A call resolved to it."""
+    used: bool = False
+    """A row names it."""
+    name: File | None = None
+    name_source: int = 0
+
+    def end(self, time: int | None) -> None:
+        """The handle's life is over; it keeps the name its description has by now."""
+        if not self.ended:
+            self.ended = True
+            self.close_time = time
+            self.name, self.name_source = self.description.name, self.description.name_source
+
+
+@dataclass(eq=False)
+class Slot:
+    """One place of a table: a handle, or (``own`` false) a copy of a parent's that nobody used yet."""
+
+    handle: Handle
+    own: bool
+    since: int
+    cloexec: bool
+
+    @property
+    def description(self) -> Description:
+        """What the fd refers to."""
+        return self.handle.description
+
+
+class Tables:
+    """Makes handles and remembers them all."""
+
+    def __init__(self) -> None:
+        self.handles: list[Handle] = []
+
+    def make(self, task: Task, fd: int, origin: int, description: Description, time: int | None) -> Handle:
+        """A new handle."""
+        handle = Handle(task.process.index, task.index, fd, origin, description, open_time=time)
+        handle.open_flags = description.flags
+        handle.wanted = origin in (OPENED, DUPLICATED)
+        self.handles.append(handle)
+        return handle
+
+    def use(self, slot: Slot, task: Task, fd: int) -> Handle:
+        """The slot's own handle; a copy gets one now."""
+        if not slot.own:
+            parent = slot.handle
+            slot.handle = self.make(task, fd, INHERITED, parent.description, None)
+            slot.handle.parent, slot.handle.cloexec, slot.own = parent, slot.cloexec, True
+            slot.handle.open_flags = parent.open_flags
+        return slot.handle
+
+
+class Table:
+    """The fd table of one or more threads."""
+
+    def __init__(self, since: int) -> None:
+        self.slots: dict[int, Slot] = {}
+        self.changed: dict[int, int] = {}
+        self.since = since
+        self.users = 0
+
+    def copy(self) -> Table:
+        """What fork, unshare and exec do; what a slot of the copy holds has been open as long as the original."""
+        table = Table(self.since)
+        table.slots = {fd: Slot(s.handle, False, s.since, s.cloexec) for fd, s in self.slots.items()}
+        table.changed = dict(self.changed)
+        return table
+
+    def put(self, fd: int, handle: Handle, time: int) -> None:
+        """Install a handle; who stood there has been seen to."""
+        self.slots[fd] = Slot(handle, True, time, handle.cloexec)
+        self.changed[fd] = time
+
+    def find(self, fd: int, handle: Handle) -> None:
+        """A handle nobody saw opened turns out to have stood here since the slot last changed."""
+        self.slots[fd] = Slot(handle, True, self.last_change(fd), handle.cloexec)
+
+    def take(self, fd: int, time: int) -> Slot | None:
+        """Free a slot."""
+        slot = self.slots.pop(fd, None)
+        if slot is not None:
+            self.changed[fd] = time
+        return slot
+
+    def last_change(self, fd: int) -> int:
+        """When the slot was last filled or freed."""
+        return self.changed.get(fd, self.since)
+
+
+def new_description(flags: int | None) -> Description:
+    """A description just opened: at 0, if its flags show that it is a file's."""
+    return Description(flags) if flags is None else Description(flags, bool(flags & O_APPEND), 0)
+
+
+def file_row(handle: Handle) -> File | None:
+    """Name of a handle, also of one still open."""
+    return handle.name if handle.ended else handle.description.name
+
+
+NO_FILE: File = (0, 0, 0, UNKNOWN_U32, b"")

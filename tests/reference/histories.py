@@ -1,0 +1,434 @@
+"""Histories of system calls a kernel could produce, and what recording may do to them.
+
+A hypothesis strategy draws small integers; :class:`Machine` reads them as moves: enter a call, let the kernel do its
+work, leave, fork, exec, exit, look into /proc. So whatever is drawn makes sense, and shrinks to few moves. The work of
+a call happens anywhere between its entry and its exit, on tables as the kernel has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+History = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
+EBADF, EINTR, EIO, EINVAL = 9, 4, 5, 22
+O_APPEND, O_CLOEXEC = 0o2000, 0o2000000
+NR_FDS = 6
+CALLS = (
+    "read",
+    "write",
+    "read",
+    "write",
+    "pread64",
+    "preadv2",
+    "pwrite64",
+    "lseek",
+    "openat",
+    "openat",
+    "creat",
+    "openat2",
+    "socket",
+    "close",
+    "close",
+    "dup",
+    "dup2",
+    "dup3",
+    "fcntl",
+    "ioctl",
+    "close_range",
+    "copy_file_range",
+    "fsync",
+    "sync",
+    "newfstat",
+    "unshare",
+    "memfd_create",
+    "writev",
+    "sendfile64",
+)
+STEPS = (0, 1, 1, 1, 7, 7, 1_500, 6_000)
+"""Nanoseconds between moves: ties, close neighbours, and more than a fact's margin."""
+
+
+@dataclass(eq=False)
+class File:
+    """An open file description: what /proc would show of it."""
+
+    inode: int
+    flags: int
+    position: int = 0
+
+
+@dataclass(eq=False)
+class Call:
+    """A call under way in the kernel."""
+
+    name: str
+    args: dict[str, int]
+    salt: int
+    done: bool = False
+    ret: int = 0
+
+
+@dataclass(eq=False)
+class Thread:
+    """A thread of the machine."""
+
+    pid: int
+    tid: int
+    cpu: int
+    table: dict[int, File]
+    cloexec: set[int]
+    call: Call | None = None
+
+
+@dataclass
+class Machine:
+    """Threads, their tables, and the records they cause.
+
+    Every move takes the thread and two numbers to choose by, whether it needs them or not.
+    """
+
+    cpus: int
+    now: int = 100_000
+    history: History = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    next_tid: int = 100
+    inodes: int = 1
+    free_tids: list[int] = field(default_factory=list)
+    past: list[tuple[int, int]] = field(default_factory=list)
+
+    def record(self, method: str, *args: Any, **options: Any) -> None:
+        """One call of the builder."""
+        self.history.append((method, args, options))
+
+    def start(self, count: int, *, flags: int) -> None:
+        """Processes that are there before the trace, with two descriptors each."""
+        for _ in range(count):
+            thread = self._thread(None)
+            self.record("fact_task", self.now, thread.pid, thread.tid, comm=b"old", flags=flags)
+            for fd in (0, 1):
+                thread.table[fd] = self._file(2)
+        self.now += 10_000
+
+    def _file(self, flags: int) -> File:
+        self.inodes += 1
+        return File(self.inodes, flags)
+
+    def _thread(self, parent: Thread | None, pid: int | None = None, *, reuse: bool = False) -> Thread:
+        if reuse and self.free_tids:
+            tid = self.free_tids.pop(0)
+        else:
+            tid, self.next_tid = self.next_tid, self.next_tid + 1
+        thread = Thread(pid or tid, tid, parent.cpu if parent else tid % self.cpus, {}, set())
+        self.threads.append(thread)
+        return thread
+
+    # -- moves
+
+    def move(self, kind: int, who: int, what: int, salt: int, step: int) -> None:
+        """One move; numbers pick among what is possible."""
+        self.now += STEPS[step % len(STEPS)]
+        if not self.threads:
+            return
+        thread = self.threads[who % len(self.threads)]
+        moves = (self.call, self.call, self.call, self.call, self.call, self.work, self.whole, self.whole)
+        moves += (self.fork, self.exec, self.end, self.look, self.migrate, self.whole, self.call, self.name)
+        moves[kind % len(moves)](thread, what, salt)
+
+    def call(self, thread: Thread, what: int, salt: int) -> None:
+        """Enter a call, or leave the one under way."""
+        if thread.call is None:
+            name = CALLS[what % len(CALLS)]
+            thread.call = Call(name, self._args(name, what // len(CALLS), salt), salt)
+            self.record("enter", self.now, thread.cpu, thread.tid, name, **thread.call.args)
+        else:
+            self.work(thread, what, salt)
+            call, thread.call = thread.call, None
+            self.record("exit", self.now, thread.cpu, thread.tid, call.name, call.ret)
+
+    def whole(self, thread: Thread, what: int, salt: int) -> None:
+        """A call from entry to exit, nothing in between on this thread."""
+        if thread.call is None:
+            self.call(thread, what, salt)
+            self.now += 1
+        self.call(thread, what, salt)
+
+    def work(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """The kernel does what was asked."""
+        call = thread.call
+        if call is not None and not call.done:
+            call.ret, call.done = self._do(thread, call), True
+
+    def migrate(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """Go on on another CPU."""
+        thread.cpu = what % self.cpus
+
+    def name(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """prctl(PR_SET_NAME)."""
+        self.record("comm", self.now, thread.cpu, thread.pid, thread.tid, b"name%d" % (what % 3))
+
+    def fork(self, thread: Thread, what: int, salt: int) -> None:
+        """fork, vfork, a new thread, or a process that shares the table."""
+        if thread.call is not None or len(self.threads) > 5:
+            return
+        is_thread, shares = what % 3 == 1, what % 3 > 0
+        name = ("clone", "clone3", "vfork")[salt % 3]
+        flags = 0x400 if shares else 0
+        if shares and not is_thread:
+            name = "clone"
+        self.record(
+            "enter", self.now, thread.cpu, thread.tid, name, **({"clone_flags": flags} if name == "clone" else {})
+        )
+        child = self._thread(thread, thread.pid if is_thread else None, reuse=salt % 4 == 3)
+        child.table = thread.table if shares else dict(thread.table)
+        child.cloexec = thread.cloexec if shares else set(thread.cloexec)
+        self.now += 1
+        self.record("fork", self.now, thread.cpu, child.pid, child.tid, thread.pid, thread.tid)
+        self.now += 1
+        if salt % 5:
+            self.record("exit", self.now, child.cpu, child.tid, name, 0)
+        self.record("exit", self.now, thread.cpu, thread.tid, name, child.tid)
+
+    def exec(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """Other threads of the process die, tables part, descriptors close; the caller may be any thread."""
+        if thread.call is not None:
+            return
+        self.record("enter", self.now, thread.cpu, thread.tid, "execve")
+        for other in [t for t in self.threads if t.pid == thread.pid and t is not thread]:
+            self._gone(other)
+        self.now += 1
+        thread.tid = thread.pid
+        thread.table = {fd: file for fd, file in thread.table.items() if fd not in thread.cloexec}
+        thread.cloexec = set()
+        self.record("comm", self.now, thread.cpu, thread.pid, thread.tid, b"prog%d" % (what % 2), is_exec=True)
+        self.record("exit", self.now + 1, thread.cpu, thread.tid, "execve", 0)
+        self.now += 1
+
+    def end(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """A thread ends, or its whole process."""
+        doomed = [t for t in self.threads if t.pid == thread.pid] if what % 2 else [thread]
+        for each in doomed:
+            self._gone(each)
+
+    def _gone(self, thread: Thread) -> None:
+        self.threads.remove(thread)
+        if thread.tid != thread.pid or all(t.pid != thread.pid for t in self.threads):
+            self.free_tids.append(thread.tid)
+        self.past.append((self.now, thread.tid))
+        self.record("task_exit", self.now, thread.cpu, thread.pid, thread.tid)
+
+    def look(self, thread: Thread, what: int, salt: int) -> None:
+        """What /proc shows: mostly the truth, sometimes seen a while ago."""
+        begin = self.now - (0, 5, 3_000)[salt % 3]
+        if what % 7 == 6:
+            self.record("fact_task", self.now, thread.pid, thread.tid, begin=begin, comm=b"seen")
+            return
+        for fd, file in sorted(thread.table.items()):
+            if (fd + what) % 2:
+                self.record(
+                    "fact_fd",
+                    self.now,
+                    thread.pid,
+                    fd,
+                    b"/f/%d" % file.inode,
+                    begin=begin,
+                    inode=file.inode,
+                    mode=0o010600 if file.inode % 5 == 4 else 0o100644,
+                    position=None if what % 5 == 4 else file.position + (what % 6 == 5),
+                    open_flags=file.flags | (O_CLOEXEC if fd in thread.cloexec else 0),
+                )
+
+    # -- what calls take and do
+
+    def _args(self, name: str, pick: int, salt: int) -> dict[str, int]:
+        fd, other, count = pick % NR_FDS, salt % NR_FDS, (10, 100, 4096)[salt % 3]
+        offset = (0, 512, -1)[pick % 3]
+        table: dict[str, dict[str, int]] = {
+            "read": {"fd": fd, "count": count},
+            "write": {"fd": fd, "count": count},
+            "pread64": {"fd": fd, "count": count, "pos": offset},
+            "pwrite64": {"fd": fd, "count": count, "pos": offset},
+            "preadv2": {"fd": fd, "vlen": 2, "pos_l": offset, "flags": 0},
+            "writev": {"fd": fd, "vlen": 2},
+            "lseek": {"fd": fd, "offset": 100 * other, "whence": pick % 3},
+            "openat": {"dfd": -100, "flags": (2, 2 | O_APPEND, 2 | O_CLOEXEC)[salt % 3]},
+            "dup": {"fildes": fd},
+            "dup2": {"oldfd": fd, "newfd": other},
+            "dup3": {"oldfd": fd, "newfd": other, "flags": (0, O_CLOEXEC)[salt % 2]},
+            "fcntl": {"fd": fd, "cmd": (0, 1030, 2, 4, 1)[salt % 5], "arg": (0, 1, O_APPEND, 3)[pick % 4]},
+            "ioctl": {"fd": fd, "cmd": (0x5450, 0x5451, 0x5401)[salt % 3]},
+            "close_range": {"fd": fd, "max_fd": (other, 0xFFFFFFFF)[pick % 2], "flags": (0, 0, 2, 4, 6)[salt % 5]},
+            "copy_file_range": {"fd_in": fd, "fd_out": other, "len": count, "flags": 0},
+            "sendfile64": {"in_fd": fd, "out_fd": other, "count": count},
+            "unshare": {"unshare_flags": (0x400, 0x200)[salt % 2]},
+            "memfd_create": {"flags": 0},
+        }
+        if name in ("close", "fsync", "newfstat"):
+            return {"fd": fd}
+        return table.get(name, {})
+
+    def _do(self, thread: Thread, call: Call) -> int:
+        """The call's result; fails now and then."""
+        name, args, salt = call.name, call.args, call.salt
+        table = thread.table
+        fd = args.get("fd", args.get("fildes", args.get("oldfd", args.get("fd_in", args.get("in_fd", -1)))))
+        if name in ("openat", "openat2", "creat", "socket", "memfd_create"):
+            return self._new_fd(thread, args.get("flags", 0o1101 if name == "creat" else 2), failing=salt % 7 == 6)
+        if name == "close_range":
+            return self._close_range(thread, args)
+        if name == "unshare":
+            if args["unshare_flags"] & 0x400:
+                thread.table, thread.cloexec = dict(table), set(thread.cloexec)
+            return 0
+        if name == "sync":
+            return 0
+        if fd not in table:
+            return -EBADF
+        return self._do_with(thread, call, fd, table[fd])
+
+    def _do_with(  # noqa: C901, PLR0911 - one case per call
+        self, thread: Thread, call: Call, fd: int, file: File
+    ) -> int:
+        name, args, salt = call.name, call.args, call.salt
+        table = thread.table
+        if name == "close":
+            del table[fd]
+            thread.cloexec.discard(fd)
+            return (0, 0, 0, -EIO, -EINTR)[salt % 5]
+        if salt % 11 == 10:
+            return -(EINTR, EIO, 512)[salt % 3]
+        if name == "dup" or (name == "fcntl" and args["cmd"] in (0, 1030)):
+            return self._put(thread, file, cloexec=args.get("cmd") == 1030)
+        if name in ("dup2", "dup3"):
+            return self._dup_to(thread, fd, args)
+        if name == "fcntl":
+            return self._fcntl(thread, fd, file, args)
+        if name == "ioctl":
+            (thread.cloexec.add if args["cmd"] == 0x5451 else thread.cloexec.discard)(fd)
+            return 0
+        if name == "lseek":
+            file.position = args["offset"]
+            return file.position
+        if name in ("copy_file_range", "sendfile64") and args.get("fd_out", args.get("out_fd")) not in table:
+            return -EBADF
+        if name in ("fsync", "newfstat"):
+            return 0
+        size = (args.get("count", 64), 7, 0)[salt % 3]
+        if args.get("pos", args.get("pos_l", -1)) == -1:
+            file.position += size
+        return size
+
+    def _fcntl(self, thread: Thread, fd: int, file: File, args: dict[str, int]) -> int:
+        if args["cmd"] == 2:
+            (thread.cloexec.add if args["arg"] & 1 else thread.cloexec.discard)(fd)
+        elif args["cmd"] == 4:
+            file.flags = file.flags & ~O_APPEND | args["arg"] & O_APPEND
+        return 0
+
+    def _new_fd(self, thread: Thread, flags: int, *, failing: bool) -> int:
+        if failing:
+            return -2
+        return self._put(thread, self._file(flags & ~O_CLOEXEC), cloexec=bool(flags & O_CLOEXEC))
+
+    @staticmethod
+    def _put(thread: Thread, file: File, *, cloexec: bool) -> int:
+        fd = next(fd for fd in range(100) if fd not in thread.table)
+        thread.table[fd] = file
+        (thread.cloexec.add if cloexec else thread.cloexec.discard)(fd)
+        return fd
+
+    @staticmethod
+    def _dup_to(thread: Thread, fd: int, args: dict[str, int]) -> int:
+        new = args["newfd"]
+        if new == fd:
+            return -EINVAL if "flags" in args else fd
+        thread.table[new] = thread.table[fd]
+        (thread.cloexec.add if args.get("flags") else thread.cloexec.discard)(new)
+        return new
+
+    @staticmethod
+    def _close_range(thread: Thread, args: dict[str, int]) -> int:
+        if args["fd"] > args["max_fd"]:
+            return -EINVAL
+        if args["flags"] & 2:
+            thread.table, thread.cloexec = dict(thread.table), set(thread.cloexec)
+        for fd in [fd for fd in thread.table if args["fd"] <= fd <= args["max_fd"]]:
+            if args["flags"] & 4:
+                thread.cloexec.add(fd)
+            else:
+                del thread.table[fd]
+        return 0
+
+
+SMALL = st.integers(0, 2**10)
+MOVES = st.lists(st.tuples(SMALL, st.integers(0, 7), SMALL, SMALL, st.integers(0, 7)), max_size=60)
+
+
+@st.composite
+def call_histories(draw: st.DrawFn, *, cpus: int = 2, flags: int = 0, damage: bool = True) -> History:
+    """A history, and in it: records dropped, LOST records, neighbours swapped."""
+    machine = Machine(cpus)
+    machine.start(draw(st.integers(1, 3)), flags=flags)
+    for move in draw(MOVES):
+        machine.move(*move)
+    history = machine.history
+    if damage:
+        for at, what in draw(st.lists(st.tuples(SMALL, st.integers(0, 2)), max_size=6)):
+            history = spoil(history, at, what)
+    return history
+
+
+def spoil(history: History, at: int, what: int) -> History:
+    """Lose a sample, say that some were lost, or turn two records around."""
+    if not history:
+        return history
+    at %= len(history)
+    method, args, _ = history[at]
+    if what == 0 and method in ("enter", "exit", "block", "task_exit"):
+        return history[:at] + history[at + 1 :]
+    if what == 1 and not method.startswith("fact"):
+        return [*history[:at], ("lost", (args[0], args[1], 3), {}), *history[at:]]
+    if what == 2 and at + 1 < len(history):
+        return [*history[:at], history[at + 1], history[at], *history[at + 2 :]]
+    return history
+
+
+# ---- block ----
+
+DEVICES = (8 << 20, 253 << 20 | 1)
+RWBS = (b"R", b"W", b"WS", b"RA", b"FWFS", b"D", b"DE", b"WZ", b"FF", b"F", b"RSM", b"N")
+EVENTS = ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge", "bio_frontmerge", "bio_queue")
+
+
+@st.composite
+def block_histories(draw: st.DrawFn, *, cpus: int = 2) -> History:
+    """Block events on few sectors: merges, requeues, splits, partial completions, twins, flushes, errors, bypass."""
+    history: History = [("fact_task", (1_000, 100, 100), {"comm": b"io", "flags": 1})]
+    now = 100_000
+    event = st.tuples(
+        st.sampled_from((*EVENTS, *EVENTS, "rq_insert", "rq_issue", "rq_complete", "rq_complete")),
+        st.integers(0, 9),
+        st.integers(0, 3),
+        st.sampled_from((b"W", b"W", b"W", b"R", *RWBS)),
+        st.sampled_from((0, 1, 5)),
+        SMALL,
+    )
+    for name, place, length, rwbs, step, salt in draw(st.lists(event, max_size=50)):
+        now += step
+        if name in ("rq_merge", "bio_frontmerge") and rwbs in (b"F", b"FF", b"FWFS"):
+            continue  # flushes have no place another request could touch
+        flush = rwbs in (b"F", b"FF") or (rwbs == b"FWFS" and salt % 2 == 0)
+        size = 0 if flush else 8 * (length + 1)
+        fields: dict[str, Any] = {
+            "dev": DEVICES[salt % 8 == 7],
+            "sector": 0 if flush else 1000 + 8 * place,
+            "nr_sector": size,
+            "rwbs": rwbs,
+        }
+        if name == "rq_complete" and salt % 9 == 8:
+            fields["error"] = -5
+        tid = 0 if name == "rq_complete" else (100, 100, 100, 55)[salt % 4]
+        history.append(("block", (now, salt % cpus, tid, name), fields))
+    return history

@@ -1,0 +1,183 @@
+"""A spool's bytes as one list of records in time order."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Role
+from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.model import CallSpec, SpoolMeta
+    from reference.specs import Specs
+
+CLOCK_SLACK_NS = 2_000
+FIELD = re.compile(r"field:(?P<decl>[^;]*);\s*offset:(?P<o>\d+);\s*size:(?P<s>\d+);\s*signed:(?P<n>[01]);")
+
+
+@dataclass
+class Record:
+    """One record: its place in the order, what it is, and its values."""
+
+    time: int
+    stream: int
+    kind: str
+    values: dict[str, Any]
+
+
+@dataclass
+class Meaning:
+    """One event of the spool."""
+
+    index: int
+    role: Role
+    call: int
+    fields: dict[str, tuple[int, int, bool, bool]]
+    """Role of the field → offset, size, signed, dynamic string."""
+
+
+@dataclass
+class Stream:
+    """The records of one file, sorted, and what was wrong with it."""
+
+    records: list[Record] = field(default_factory=list)
+    reordered: int = 0
+    truncated: int = 0
+    losses: list[tuple[int | None, int, int]] = field(default_factory=list)
+
+
+class Decoder:
+    """Reads the files of one spool."""
+
+    def __init__(self, path: Path, specs: Specs) -> None:
+        self.reader = SpoolReader(path)
+        self.meta: SpoolMeta = self.reader.meta
+        self.by_type: dict[int, Meaning] = {}
+        for index, (name, text) in enumerate(zip(self.meta.events, self.meta.formats, strict=True)):
+            event_id = int(re.search(r"^ID: (\d+)", text, re.MULTILINE)[1])  # type: ignore[index]
+            self.by_type[event_id] = _meaning(index, name, _fields(text), specs)
+        syncs = self.meta.syncs
+        self.margin = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
+
+    def streams(self) -> list[Stream]:
+        """CPUs in their order, then the facts."""
+        files = [path for path, _ in self.reader.streams()] + [self.reader.facts]
+        return [self._stream(i, path.read_bytes(), facts=i == len(files) - 1) for i, path in enumerate(files)]
+
+    def _stream(self, index: int, data: bytes, *, facts: bool) -> Stream:
+        stream, at, newest = Stream(), 0, None
+        while len(data) - at >= 8:
+            kind, misc, size = struct.unpack_from("<IHH", data, at)
+            if size < 8 or at + size > len(data):
+                break
+            body = data[at + 8 : at + size]
+            record = self._fact(kind, body) if facts else self._perf(kind, misc, body)
+            at += size
+            if record is None:
+                continue
+            record.stream = index
+            if record.kind == "lost":
+                stream.losses.append((newest, record.time, record.values["lost"]))
+            if newest is not None and record.time < newest:
+                stream.reordered += 1
+            newest = record.time if newest is None else max(newest, record.time)
+            stream.records.append(record)
+        stream.truncated = len(data) - at
+        stream.records.sort(key=lambda record: record.time)
+        return stream
+
+    def _perf(self, kind: int, misc: int, body: bytes) -> Record | None:
+        if kind == 9:
+            time, size = struct.unpack_from("<QI", body)
+            return Record(time, 0, "sample", self._sample(body[12 : 12 + size]))
+        if len(body) < 8:
+            return None
+        (time,) = struct.unpack_from("<Q", body, len(body) - 8)
+        if kind in (4, 7):
+            pid, ppid, tid, ptid = struct.unpack_from("<IIII", body)
+            values = {"pid": pid, "tid": tid, "ppid": ppid, "ptid": ptid}
+            return Record(time, 0, "fork" if kind == 7 else "exit", values)
+        if kind == 3:
+            pid, tid = struct.unpack_from("<II", body)
+            comm = body[8:-8].split(b"\0")[0]
+            return Record(time, 0, "comm", {"pid": pid, "tid": tid, "comm": comm, "exec": bool(misc & 1 << 13)})
+        if kind == 2:
+            return Record(time, 0, "lost", {"lost": struct.unpack_from("<Q", body, 8)[0]})
+        return Record(time, 0, "throttle" if kind == 5 else "other", {})
+
+    def _sample(self, raw: bytes) -> dict[str, Any]:
+        if len(raw) < 8:
+            return {"meaning": None}
+        common_type, tid = struct.unpack_from("<H2xi", raw)
+        meaning = self.by_type.get(common_type)
+        if meaning is None:
+            return {"meaning": None}
+        values: dict[str, Any] = {"meaning": meaning, "common_pid": tid}
+        for role, (offset, size, signed, dynamic) in meaning.fields.items():
+            part = raw[offset : offset + size]
+            if role == "rwbs":
+                values[role] = part.split(b"\0")[0].decode()
+            elif dynamic:
+                place = int.from_bytes(part, "little")
+                start = place & 0xFFFF
+                values[role] = raw[start : start + (place >> 16)].split(b"\0")[0]
+            else:
+                values[role] = int.from_bytes(part, "little", signed=signed)
+        return values
+
+    def _fact(self, kind: int, body: bytes) -> Record | None:
+        time, begin = (self._spool_time(t) for t in struct.unpack_from("<QQ", body))
+        values: dict[str, Any] = {"begin": begin - self.margin, "end": time}
+        if kind == 0x4C01:
+            pid, tid, ppid, flags = struct.unpack_from("<IIII", body, 16)
+            values |= {"pid": pid, "tid": tid, "ppid": ppid, "flags": flags, "comm": body[32:48].split(b"\0")[0]}
+            return Record(time + self.margin, 0, "fact_task", values)
+        if kind != 0x4C02:
+            return None
+        names = ("device", "inode", "position", "pid", "fd", "open_flags", "mode", "mount", "length")
+        values |= dict(zip(names, struct.unpack_from("<QQqIiIIII", body, 16), strict=True))
+        values["path"] = body[64 : 64 + values["length"]]
+        values["position"] = None if values["position"] == UNKNOWN_I64 else values["position"]
+        values["open_flags"] = None if values["open_flags"] == UNKNOWN_U32 else values["open_flags"]
+        return Record(time + self.margin, 0, "fact_fd", values)
+
+    def _spool_time(self, monotonic: int) -> int:
+        """Linear between the first and the last reading of both clocks."""
+        first, last = self.meta.syncs[0], self.meta.syncs[-1]
+        elapsed = last.monotonic_ns - first.monotonic_ns
+        drift = (last.time_ns - first.time_ns) / elapsed - 1 if elapsed else 0.0
+        past = monotonic - first.monotonic_ns
+        return first.time_ns + past + int(past * drift)
+
+
+def _fields(text: str) -> dict[str, tuple[int, int, bool, bool]]:
+    fields = {}
+    for match in FIELD.finditer(text):
+        name = match["decl"].split()[-1].split("[")[0].lstrip("*")
+        place = int(match["o"]), int(match["s"]), match["n"] == "1", match["decl"].startswith("__data_loc")
+        fields[name] = place
+    return fields
+
+
+def _entry_names(call: CallSpec) -> list[tuple[str, str]]:
+    """Of a path not the pointer counts but the string, which kernels from 6.19 on add as ``__NAME_val``."""
+    return [(role, f"__{name}_val" if role == "path" else name) for role, name in call.fields.items()]
+
+
+def _meaning(index: int, name: str, fields: dict[str, tuple[int, int, bool, bool]], specs: Specs) -> Meaning:
+    for number, call in enumerate(specs.calls):
+        if name == call.enter_event:
+            mapped = {role: fields[field] for role, field in _entry_names(call) if field in fields}
+            return Meaning(index, Role.ENTER, number, mapped)
+        if name == call.exit_event:
+            return Meaning(index, Role.EXIT, number, {"ret": fields["ret"]})
+    for spec in specs.tracepoints:
+        if name == spec.event:
+            mapped = {role: fields[field] for role, field in spec.fields.items() if field in fields}
+            return Meaning(index, spec.role, 0, mapped)
+    return Meaning(index, Role.IGNORED, 0, {})

@@ -1,0 +1,81 @@
+"""What the tests' tracepoints mean, written down here and not read from tracepoints/: an oracle's own knowledge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lo2io.model import CallKind, CallSpec, Returns, Role, TracepointSpec
+
+O_CREAT_WRONLY_TRUNC = 0o1101
+O_RDWR = 2
+
+
+@dataclass(frozen=True)
+class Specs:
+    """What the engine asks of a catalog."""
+
+    calls: tuple[CallSpec, ...]
+    tracepoints: tuple[TracepointSpec, ...]
+
+
+def _call(name: str, kind: CallKind, returns: Returns, roles: str = "", **more: object) -> CallSpec:
+    """``roles`` reads ``fd=fd count=count``."""
+    fields = dict(pair.split("=") for pair in roles.split())
+    return CallSpec(name, name, "test", True, kind, returns, "none", "file_io", fields, **more)  # type: ignore[arg-type]
+
+
+def _calls() -> tuple[CallSpec, ...]:
+    kind, returns = CallKind, Returns
+    opened = "flags=flags path=filename"
+    return (
+        _call("read", kind.READ, returns.BYTES, "fd=fd count=count"),
+        _call("write", kind.WRITE, returns.BYTES, "fd=fd count=count"),
+        _call("pread64", kind.READ, returns.BYTES, "fd=fd count=count offset=pos"),
+        _call("pwrite64", kind.WRITE, returns.BYTES, "fd=fd count=count offset=pos"),
+        _call("preadv2", kind.READ, returns.BYTES, "fd=fd count=vlen offset=pos_l", vectored=True),
+        _call("writev", kind.WRITE, returns.BYTES, "fd=fd count=vlen", vectored=True),
+        _call("openat", kind.OPEN, returns.FD, opened),
+        _call("openat2", kind.OPEN, returns.FD, "path=filename"),
+        _call("creat", kind.OPEN, returns.FD, fixed_flags=O_CREAT_WRONLY_TRUNC),
+        _call("socket", kind.OPEN, returns.FD),
+        _call("memfd_create", kind.OPEN, returns.FD, fixed_flags=O_RDWR),
+        _call("close", kind.CLOSE, returns.ZERO, "fd=fd"),
+        _call("close_range", kind.CLOSE_RANGE, returns.ZERO, "fd=fd fd2=max_fd flags=flags"),
+        _call("dup", kind.DUP, returns.FD, "fd=fildes"),
+        _call("dup2", kind.DUP_TO, returns.FD, "fd=oldfd fd2=newfd"),
+        _call("dup3", kind.DUP_TO, returns.FD, "fd=oldfd fd2=newfd flags=flags"),
+        _call("fcntl", kind.FCNTL, returns.VALUE, "fd=fd flags=cmd count=arg"),
+        _call("ioctl", kind.IOCTL, returns.VALUE, "fd=fd flags=cmd"),
+        _call("lseek", kind.SEEK, returns.OFFSET, "fd=fd offset=offset flags=whence"),
+        _call("fsync", kind.SYNC, returns.ZERO, "fd=fd"),
+        _call("sync", kind.SYNC, returns.ZERO),
+        _call("ftruncate", kind.META, returns.ZERO, "fd=fd"),
+        _call("newfstat", kind.META, returns.ZERO, "fd=fd"),
+        _call("copy_file_range", kind.COPY, returns.BYTES, "fd=fd_in fd2=fd_out count=len flags=flags"),
+        _call("sendfile64", kind.COPY, returns.BYTES, "fd=in_fd fd2=out_fd count=count"),
+        _call("clone", kind.CLONE, returns.VALUE, "flags=clone_flags"),
+        _call("clone3", kind.CLONE, returns.VALUE),
+        _call("vfork", kind.CLONE, returns.VALUE),
+        _call("unshare", kind.UNSHARE, returns.ZERO, "flags=unshare_flags"),
+        _call("execve", kind.META, returns.ZERO),
+    )
+
+
+def _tracepoint(event: str, role: Role, extra: str) -> TracepointSpec:
+    fields = {name: name for name in f"dev sector nr_sector rwbs {extra}".split()}
+    return TracepointSpec(f"block:block_{event}", role, fields, "block", core=True)
+
+
+SPECS = Specs(
+    _calls(),
+    (
+        _tracepoint("rq_insert", Role.RQ_INSERT, "bytes"),
+        _tracepoint("rq_issue", Role.RQ_ISSUE, "bytes"),
+        _tracepoint("rq_merge", Role.RQ_MERGE, "bytes"),
+        _tracepoint("rq_requeue", Role.RQ_REQUEUE, ""),
+        _tracepoint("rq_complete", Role.RQ_COMPLETE, "error"),
+        _tracepoint("bio_frontmerge", Role.BIO_FRONTMERGE, ""),
+        _tracepoint("bio_queue", Role.BIO_FLUSH, ""),
+    ),
+)
+CALL_NAMES = tuple(call.name for call in SPECS.calls)

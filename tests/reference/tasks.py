@@ -1,0 +1,217 @@
+"""Which threads there are, which are recorded, and what their births and ends do to fd tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import CallKind
+from reference.fds import LONG_AGO, Table
+
+if TYPE_CHECKING:
+    from reference.calls import Pending
+    from reference.engine import Reference
+
+CLONE_FILES = 0x400
+SELECT, FROM_EXEC = 1, 2
+
+
+@dataclass(eq=False)
+class Process:
+    """One instance of a process."""
+
+    index: int
+    pid: int | None
+    ppid: int | None
+    parent: Process | None
+    tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def alive(self) -> list[Task]:
+        """Its threads that live."""
+        return [task for task in self.tasks if not task.ended]
+
+    @property
+    def recorded(self) -> bool:
+        """Some thread of it is."""
+        return any(task.recorded for task in self.tasks)
+
+
+@dataclass(eq=False)
+class Task:
+    """One instance of a thread."""
+
+    index: int
+    process: Process
+    tid: int
+    start: int | None
+    comm: bytes
+    recorded: bool
+    table: Table
+    from_exec: bool = False
+    ended: bool = False
+    exit: int | None = None
+    pending: Pending | None = None
+    ever_recorded: bool = False
+
+
+class Tasks:
+    """Every thread seen or announced."""
+
+    def __init__(self, engine: Reference) -> None:
+        self.engine = engine
+        self.all: list[Task] = []
+        self.alive: dict[int, Task] = {}
+        self.exited: dict[int, int] = {}
+        self.processes: list[Process] = []
+
+    def process(self, pid: int | None) -> Process | None:
+        """The living process of that pid."""
+        if pid is None:
+            return None
+        return next((p for p in self.processes if p.pid == pid and p.alive), None)
+
+    def _new_process(self, pid: int | None, ppid: int | None, parent: Process | None) -> Process:
+        process = Process(len(self.processes), pid, ppid, parent)
+        self.processes.append(process)
+        return process
+
+    def _new(self, process: Process, tid: int, start: int | None, table: Table, *, recorded: bool) -> Task:
+        task = Task(len(self.all), process, tid, start, b"", recorded, table)
+        table.users += 1
+        process.tasks.append(task)
+        self.all.append(task)
+        self.alive[tid] = task
+        return task
+
+    def _recorded_by_default(self, pid: int | None) -> bool:
+        return self.engine.all_tasks and pid != self.engine.meta.recorder_pid
+
+    def of_sample(self, tid: int, *, create: bool) -> Task | None:
+        """The thread of a sample; in system mode one never announced is made."""
+        task = self.alive.get(tid)
+        if task is None and create and self.engine.all_tasks:
+            process = self._new_process(tid, None, None)
+            task = self._new(process, tid, None, Table(LONG_AGO), recorded=self._recorded_by_default(tid))
+        return task
+
+    # -- records
+
+    def fork(self, time: int, values: dict[str, Any]) -> None:
+        """``PERF_RECORD_FORK``."""
+        pid, tid = values["pid"], values["tid"]
+        parent = self.alive.get(values["ptid"])
+        old = self.alive.get(tid)
+        if old is not None:
+            self.end(old, None)
+        if parent is None and not self.engine.all_tasks:
+            return
+        recorded = self._recorded_by_default(pid) if self.engine.all_tasks else parent is not None and parent.recorded
+        if not recorded and not self.engine.all_tasks:
+            return
+        if parent is not None and parent.process.pid == pid:
+            process, table = parent.process, parent.table
+        else:
+            process = self._new_process(pid, values["ppid"], parent.process if parent else None)
+            table = self._table_of_child(parent, time)
+        task = self._new(process, tid, time, table, recorded=recorded)
+        if parent is not None:
+            task.comm = parent.comm
+
+    @staticmethod
+    def _table_of_child(parent: Task | None, time: int) -> Table:
+        if parent is None:
+            return Table(time)
+        call = parent.pending
+        if call is not None and call.spec.kind is CallKind.CLONE and call.values.get("flags", 0) & CLONE_FILES:
+            return parent.table
+        return parent.table.copy()
+
+    def comm(self, time: int, values: dict[str, Any]) -> None:
+        """``PERF_RECORD_COMM``, of an exec or a mere change of the name."""
+        task = self.alive.get(values["tid"])
+        process = self.process(values["pid"])
+        if values["exec"] and values["pid"] == values["tid"] and process is not None:
+            task = self._take_over(process, task, time)
+        if task is None:
+            return
+        task.comm = values["comm"]
+        if values["exec"]:
+            if task.from_exec:
+                task.recorded, task.from_exec, task.start = True, False, time
+            self.unshare(task)
+            self.engine.calls.close_on_exec(task, time)
+
+    def _take_over(self, process: Process, leader: Task | None, time: int) -> Task | None:
+        """Exec by another thread than the leader: it goes on under the leader's tid (de_thread in fs/exec.c)."""
+        others = [task for task in process.alive if task.tid != process.pid]
+        if leader is not None or len(others) != 1 or process.pid is None:
+            return leader
+        (caller,) = others
+        task = self._new(process, process.pid, time, caller.table, recorded=caller.recorded)
+        task.pending, caller.pending = caller.pending, None
+        if task.pending is not None:
+            task.pending.task = task
+        task.from_exec = caller.from_exec
+        self.end(caller, time)
+        return task
+
+    def exit(self, time: int, values: dict[str, Any]) -> None:
+        """``PERF_RECORD_EXIT``."""
+        self.exited[values["tid"]] = time
+        task = self.alive.get(values["tid"])
+        if task is not None:
+            self.end(task, time)
+
+    def end(self, task: Task, known: int | None) -> None:
+        """A thread's end; ``known`` is None if only its successor shows that it ended."""
+        if task.pending is not None:
+            self.engine.calls.in_flight(task.pending, known)
+        task.ended, task.exit = True, known
+        del self.alive[task.tid]
+        self._leave(task, known)
+
+    def _leave(self, task: Task, time: int | None) -> None:
+        task.table.users -= 1
+        if task.table.users == 0:
+            for handle in [slot.handle for slot in task.table.slots.values() if slot.own]:
+                handle.end(time)
+
+    def unshare(self, task: Task) -> None:
+        """A shared table is copied."""
+        if task.table.users > 1:
+            task.table.users -= 1
+            task.table = task.table.copy()
+            task.table.users = 1
+
+    # -- facts
+
+    def fact(self, values: dict[str, Any]) -> None:
+        """``TASK``: a thread as /proc showed it."""
+        tid, pid, flags = values["tid"], values["pid"], values["flags"]
+        if self.exited.get(tid, LONG_AGO) >= values["begin"]:
+            return
+        task = self.alive.get(tid)
+        if task is None:
+            process = self.process(pid)
+            if process is None and not self.engine.all_tasks and not flags & SELECT:
+                return
+            known = process is not None and any(t.recorded for t in process.alive)
+            table = process.alive[0].table if process else Table(LONG_AGO)
+            if process is None:
+                process = self._new_process(pid, values["ppid"], self.process(values["ppid"]))
+            task = self._new(process, tid, None, table, recorded=known or self._recorded_by_default(pid))
+        task.comm = task.comm or values["comm"]
+        if flags & SELECT and not self.engine.all_tasks:
+            if flags & FROM_EXEC:
+                task.from_exec = not task.recorded
+            else:
+                task.recorded = True
+
+    def table_of(self, pid: int) -> tuple[Task, Table] | None:
+        """Whose table a fact of that process shows: the leader's, or any thread's if the leader is gone."""
+        process = self.process(pid)
+        if process is None:
+            return None
+        task = next((t for t in process.alive if t.tid == pid), process.alive[0])
+        return task, task.table
