@@ -120,12 +120,16 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 
 
 class BatchMaker:
-    """Collects rows of any table as keyword arguments and makes one batch of them."""
+    """Collects rows of any table as keyword arguments and makes one batch of them.
 
-    def __init__(self) -> None:
+    ``first_id`` is the first operation's id; ``shift`` is added to the times of calls.
+    """
+
+    def __init__(self, first_id: int = 1, shift: int = 0) -> None:
         self._rows: dict[str, list[dict[str, int]]] = {}
         self._text = b""
-        self._next_id = 1
+        self._next_id = first_id
+        self._shift = shift
         self.first_operation = 0
 
     def row(self, table: str, **columns: int) -> None:
@@ -136,7 +140,8 @@ class BatchMaker:
         """An operation, of task 0 unless said otherwise; its id."""
         number = self._next_id
         self._next_id += 2
-        end_columns = {"status": 1} if end is None else {"end_time_ns": end}
+        begin += self._shift
+        end_columns = {"status": 1} if end is None else {"end_time_ns": end + self._shift}
         ids = {"pid": 100, "tid": 100 + task, **columns}
         self.row("operations", id=number, call=CALL[name], begin_time_ns=begin, task=task, **{**end_columns, **ids})
         return number
@@ -195,15 +200,17 @@ class Written:
 
     def printed(self, *options: str) -> str:
         """What otf2-print says; it must say it without a warning."""
-        command = ["otf2-print", "-Werror", *options, str(self.path / "traces.otf2")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return self._said("otf2-print", "-Werror", *options)
+
+    def markers(self) -> list[str]:
+        """The lines of otf2-marker: definitions, each with its markers behind it."""
+        return self._said("otf2-marker").splitlines()
+
+    def _said(self, *command: str) -> str:
+        done = subprocess.run([*command, str(self.path / "traces.otf2")], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert not done.stderr, done.stderr
         return done.stdout
-
-    def markers(self) -> list[str]:
-        """The lines otf2-print has on markers; the otf2 package reads none."""
-        return [line for line in self.printed("-A").splitlines() if line.startswith("MARKER")]
 
 
 def label(event: Any) -> str:
@@ -288,5 +295,5 @@ END = TraceEnd(START, STOP, complete(), Totals())
 def read_back(path: Path) -> Written:
     """Read a trace."""
     with otf2.reader.open(str(path / "traces.otf2")) as reader:
-        events = [(location, event) for location, event in reader.events]
+        events = list(reader.events)
         return Written(path, events, reader.definitions)

@@ -6,13 +6,13 @@
  * and the module comment of otf2_events.c.
  */
 
-/* Addresses in libotf2; the C prototypes they are called with stand in otf2_events.c. */
+/* Addresses in libotf2; the C prototypes they are called with stand in otf2_writer.h. */
 typedef struct {
     void *get_evt_writer, *close_evt_writer, *get_number_of_events;
     void *enter, *leave;
     void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;
     void *operation_begin, *operation_issued, *operation_complete, *operation_cancelled;
-    void *list_new, *list_delete, *list_add_uint8, *list_add_uint32, *list_add_uint64, *list_add_string;
+    void *list_new, *list_delete, *add_uint8, *add_uint32, *add_uint64, *add_string;
 } lo2_otf2_functions;
 
 typedef struct {
@@ -99,6 +99,8 @@ typedef struct lo2_otf2_writer lo2_otf2_writer;
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
 /* 0, or -1: see the view's error_code and failed; the writer can then only be freed. */
 int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
+/* A location for a thread that made no call. */
+int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
 /* Closes what is open on a location: at end_ns, or later if its last event is. */
 int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns);
 /* Counts the events and closes the event writers, last one first. */

@@ -15,7 +15,8 @@ from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, SpoolMeta, TraceEnd
 from lo2io.writers import otf2_definitions as definitions
-from lo2io.writers.otf2_library import O_CLOEXEC, Archive, native_values, open_flags, value
+from lo2io.writers.otf2_archive import Archive
+from lo2io.writers.otf2_library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
 from lo2io.writers.otf2_rows import Rows
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Otf2Writer:
             self._end_locations(end)
             self._check(lib.lo2_otf2_finish(native))
             view = lib.lo2_otf2_state(native)
+            for location in range(view.nr_locations):
+                self._archive.require_events(location, view.locations[location].nr_events)
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
@@ -135,7 +138,8 @@ class Otf2Writer:
     def _check(self, code: int) -> None:
         if code:
             view = lib.lo2_otf2_state(self._native)
-            raise self._archive.error(ffi.string(view.failed).decode(), view.error_code)
+            failed = ffi.string(view.failed).decode()
+            raise self._archive.error(FUNCTIONS.get(failed, failed), view.error_code)
 
     def _free_native(self) -> None:
         native, self._native = self._native, None
@@ -144,13 +148,17 @@ class Otf2Writer:
 
     def _abandon(self) -> None:
         """Without effect after ``close``."""
-        if self._archive.pointer is not None:
-            self._archive.abort()
+        self._archive.abort()
         self._free_native()
 
     def _end_locations(self, end: TraceEnd) -> None:
         """Calls in flight end for their regions with their thread, or with the trace."""
         view = lib.lo2_otf2_state(self._native)
+        if not view.nr_locations:
+            # otf2-print and others refuse a trace without locations. The threads were there, though they did nothing;
+            # without even a thread, one stands for none.
+            for task in self._rows.tasks or (0,):
+                self._check(lib.lo2_otf2_add_task(self._native, task))
         for location in range(view.nr_locations):
             row = self._rows.tasks.get(view.locations[location].key)
             exit_time = row.exit_time_ns if row is not None else UNKNOWN_I64

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lo2io._native._lib import ffi, lib
-from lo2io.model import UNKNOWN_U32, CallKind, CallSpec, RequestOp
+from lo2io.model import UNKNOWN_U32, CallKind, CallSpec
 from lo2io.units import split_kernel_dev
-from lo2io.writers.otf2_library import UNDEFINED_U32, UNDEFINED_U64, Definitions, value
-from lo2io.writers.otf2_rows import FileRow, HandleRow, Rows, TaskRow, known
+from lo2io.writers.otf2_library import UNDEFINED_U32, value
+from lo2io.writers.otf2_rows import FileRow, HandleRow, Rows, TaskRow, known, realtime_at, request_operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lo2io.model import BlockDevice, ClockSync, Mount, SpoolMeta
+    from lo2io.model import BlockDevice, Mount, SpoolMeta
+    from lo2io.writers.otf2_archive import Definitions
 
 NS_RESOLUTION = 1_000_000_000
 HOST_NODE = 0
@@ -48,16 +49,6 @@ ATTRIBUTES = {
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""
 
-_REQUEST_OPS = {
-    RequestOp.READ: "R",
-    RequestOp.WRITE: "W",
-    RequestOp.FLUSH: "F",
-    RequestOp.DISCARD: "D",
-    RequestOp.SECURE_ERASE: "DE",
-    RequestOp.WRITE_ZEROES: "WZ",
-    RequestOp.ZONE: "Z",
-    RequestOp.OTHER: "N",
-}
 _KINDS = {
     CallKind.READ: "I/O read",
     CallKind.WRITE: "I/O write",
@@ -79,28 +70,6 @@ _KINDS = {
 
 _NO_ROW = HandleRow(UNKNOWN_U32, -1, UNKNOWN_U32, UNKNOWN_U32, UNKNOWN_U32, used=True)
 """Stands for a handle the engine gave no row: no reference of an event is left undefined."""
-
-
-def request_operation(code: int) -> str:
-    """The rwbs-like text of ``operation << 5 | flags`` (block/blktrace.c, blk_fill_rwbs, has the order of letters)."""
-    flags = code & 31
-    letters = ("F" if flags & 1 else "") + _REQUEST_OPS[RequestOp(code >> 5)]
-    return letters + "".join(letter for bit, letter in ((2, "F"), (4, "A"), (8, "S"), (16, "M")) if flags & bit)
-
-
-def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
-    """CLOCK_REALTIME at a time of the spool's clock: on the line through the first and last reading.
-
-    Without a reading: OTF2's undefined timestamp.
-    """
-    if not syncs:
-        return UNDEFINED_U64
-    first, last = syncs[0], syncs[-1]
-    span = last.time_ns - first.time_ns
-    moved = time_ns - first.time_ns
-    if span > 0:
-        moved = moved * (last.realtime_ns - first.realtime_ns) // span
-    return first.realtime_ns + moved
 
 
 @dataclass(slots=True)
@@ -244,6 +213,10 @@ class Writer:
         groups: dict[int, int] = {}
         for process in sorted(threads):
             row = threads[process][0][1]
+            if not known(row.pid):
+                location, _ = threads[process][0]
+                self._location(location, "no thread recorded", self._location_group("no process recorded", HOST_NODE))
+                continue
             group = groups[process] = self._location_group(
                 f"{names.get(process) or row.comm or 'process'} [{row.pid}]",
                 HOST_NODE,
@@ -255,7 +228,7 @@ class Writer:
                 self._number_property("LocationProperty", location, "Thread ID", thread.tid)
                 self._number_property("LocationProperty", location, "lo2io task", thread.task)
 
-    def _location_group(self, name: str, node: int, creator: int) -> int:
+    def _location_group(self, name: str, node: int, creator: int = UNDEFINED_U32) -> int:
         ref, self._next_group = self._next_group, self._next_group + 1
         self._out.write("LocationGroup", ref, self._unique(name), value("LOCATION_GROUP_TYPE_PROCESS"), node, creator)
         return ref
@@ -283,7 +256,7 @@ class Writer:
             self._node(node, name, "block device", parent)
             self._text_property("SystemTreeNodeProperty", node, "Device", f"{major}:{minor}")
             self._describe_device(node, devices.get(number))
-            self._location(location, f"{name} requests", self._location_group(f"block {name}", node, UNDEFINED_U32))
+            self._location(location, f"{name} requests", self._location_group(f"block {name}", node))
             file = self._file(f"/dev/{name}" if number in devices else name, node)
             self._device_handles[view.locations[location].handle] = (name, file)
 

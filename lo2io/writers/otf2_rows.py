@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_U32, Batch, Columns
+from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
+from lo2io.writers.otf2_library import UNDEFINED_U64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from lo2io.model import ClockSync
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +112,35 @@ def known(reference: int) -> bool:
     return reference != UNKNOWN_U32
 
 
-__all__ = ["FileRow", "HandleRow", "Rows", "TaskRow", "known", "text_at"]
+_REQUEST_OPS = {
+    RequestOp.READ: "R",
+    RequestOp.WRITE: "W",
+    RequestOp.FLUSH: "F",
+    RequestOp.DISCARD: "D",
+    RequestOp.SECURE_ERASE: "DE",
+    RequestOp.WRITE_ZEROES: "WZ",
+    RequestOp.ZONE: "Z",
+    RequestOp.OTHER: "N",
+}
+
+
+def request_operation(code: int) -> str:
+    """The rwbs-like text of ``operation << 5 | flags`` (block/blktrace.c, blk_fill_rwbs, has the order of letters)."""
+    flags = code & 31
+    letters = ("F" if flags & 1 else "") + _REQUEST_OPS[RequestOp(code >> 5)]
+    return letters + "".join(letter for bit, letter in ((2, "F"), (4, "A"), (8, "S"), (16, "M")) if flags & bit)
+
+
+def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
+    """CLOCK_REALTIME at a time of the spool's clock: on the line through the first and last reading.
+
+    Without a reading: OTF2's undefined timestamp.
+    """
+    if not syncs:
+        return UNDEFINED_U64
+    first, last = syncs[0], syncs[-1]
+    span = last.time_ns - first.time_ns
+    moved = time_ns - first.time_ns
+    if span > 0:
+        moved = moved * (last.realtime_ns - first.realtime_ns) // span
+    return first.realtime_ns + moved

@@ -1,0 +1,41 @@
+/* Block requests as OTF2 events: non-blocking operations on the location of their device. */
+#include "otf2_writer.h"
+
+static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
+                         uint64_t time)
+{
+    const lo2_otf2_values *v = &w->config.values;
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    bool flush = e->operation[row] == LO2_RQ_FLUSH;
+    uint8_t mode = flush ? v->mode_flush : e->operation[row] == LO2_RQ_READ ? v->mode_read : v->mode_write;
+    uint64_t bytes = flush || e->bytes[row] == UNKNOWN ? UNDEFINED : (uint64_t)e->bytes[row];
+    if (!flush)
+        OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
+    if (e->pid[row] != NONE)
+        OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
+    if (e->tid[row] != NONE)
+        OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+    OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
+    OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode, v->non_blocking, bytes, e->id[row]);
+    return 0;
+}
+
+int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    lo2_otf2_location *location = otf2_location_of_device(w, e->device[row]);
+    if (!location)
+        return -1;
+    uint64_t time = otf2_advance(w, location, e->time_ns[row]);
+    switch (e->kind[row]) {
+    case 0: return begin_request(w, location, e, row, time);
+    case 1: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case 2: {
+        bool no_bytes = e->operation[row] == LO2_RQ_FLUSH || e->error[row] || e->bytes[row] == UNKNOWN;
+        OTF2(w, operation_complete, location->writer, otf2_error_list(w, e->error[row]), time, location->handle,
+             no_bytes ? UNDEFINED : (uint64_t)e->bytes[row], e->id[row]);
+        return 0;
+    }
+    case 3: OTF2(w, operation_cancelled, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    default: return otf2_fail(w, "unknown request event", 0);
+    }
+}
