@@ -24,9 +24,9 @@ run-lint:
 	.venv/bin/lint-imports
 	.venv/bin/codespell
 
-bench:  ## the measurements of benchmarks/README.md; takes minutes and a quiet machine
-	@scripts/setup.sh test
-	$(python) benchmarks/run.py
+bench:  ## the measurements of benchmarks/README.md: 20 minutes, root, a quiet machine; BENCH=ad runs those two
+	@scripts/setup.sh bench
+	$(python) benchmarks/run.py $(BENCH)
 
 docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	@scripts/setup.sh demo

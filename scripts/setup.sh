@@ -1,20 +1,21 @@
 #!/bin/sh
-# Sets up what `make demo` or `make test` needs: system packages, .venv, the native part. Says what it does and does
-# only what is missing; a second run takes a fraction of a second.
-# usage: setup.sh demo|test
+# Sets up what `make demo`, `make test` or `make bench` needs: system packages, .venv, the native part. Says what it
+# does and does only what is missing; a second run takes a fraction of a second.
+# usage: setup.sh demo|test|bench
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-}
 case $purpose in
     demo) purposes=demo ;;
     test) purposes='demo|test' ;;
-    *) echo "usage: $0 demo|test" >&2; exit 2 ;;
+    bench) purposes='demo|bench' ;;
+    *) echo "usage: $0 demo|test|bench" >&2; exit 2 ;;
 esac
 
 say() { printf '» %s\n' "$*"; }
 fail() { printf '%s: %s\n' "$0" "$*" >&2; exit 1; }
 
-wanted=$(sed -nE "s/^($purposes) +([^ #]+).*/\2/p" scripts/packages.apt)
+wanted=$(sed -nE "s/^($purposes) +([^ #]+).*/\2/p" scripts/packages.apt scripts/packages-bench.apt)
 
 # Of each entry a|b|c one must be installed; prints the entries of which none is.
 missing_packages() {

@@ -1,0 +1,86 @@
+"""How long the user waits after the command: from its end until the prompt is back, trace and summary made.
+
+Three commands: fio's cached reads (one file, one handle), the same four times as long (what the fixed part is), and a
+loop that opens, reads and closes small files (every fourth call makes a handle: the most a trace has to define).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from common import LO2IO, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from overhead import fio_command, make_cached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+NAME = "aftermath"
+LETTER = "b"
+CALLS = 1_000_000
+TARGET_S = 0.5
+"""Per million calls."""
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Record each command with every default, and see when the prompt returns."""
+    require("fio", "gcc")
+    folder, calls = settings.directory, settings.scaled(CALLS)
+    timed, loop = (build(source, settings.bin) for source in ("timed.c", "calls.c"))
+    make_cached(folder / "data")
+    (folder / "files").mkdir()
+    reads = [fio_command(folder / "data", count, folder / "fio.json") for count in (calls, 4 * calls)]
+    variants = {
+        "fio": _record(folder, timed, reads[0]),
+        "fio, four times": _record(folder, timed, reads[1]),
+        "small files": _record(folder, timed, [str(loop), "files", str(calls // 4), str(folder / "files")]),
+    }
+    return {"calls": calls}, in_turns(NAME, variants, settings.runs)
+
+
+def _record(folder: Path, timed: Path, command: Sequence[str]) -> Callable[[], dict[str, Any]]:
+    def record() -> dict[str, Any]:
+        trace, times = folder / "trace", folder / "times.json"
+        usage = run([LO2IO, "record", "-o", trace, "--", timed, times, *command], folder / "output.txt")
+        ended_ns = json.loads(times.read_text(encoding="ascii"))["end_ns"]
+        report = run([LO2IO, "report", trace, "--json"], folder / "report.json")
+        summary = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        shutil.rmtree(trace)
+        return {
+            "after_s": (usage.end_ns - ended_ns) / 1e9,
+            "calls": summary["activity"]["calls"],
+            "lost": summary["completeness"]["lost"],
+            "max_rss_bytes": usage.max_rss_bytes,
+            "report_s": report.wall_s,
+            "background_s": usage.background_s,
+        }
+
+    return record
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Table and verdict."""
+    rows = document["runs"]
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    for row in rows:
+        row["per_million_s"] = row["after_s"] / row["calls"] * 1e6
+    lines = [
+        [
+            name,
+            f"{middle(rows, name, 'calls'):,.0f}",
+            spread(column(rows, name, "after_s")),
+            spread(column(rows, name, "per_million_s")),
+            spread([rss / 2**20 for rss in column(rows, name, "max_rss_bytes")], 0),
+            spread(column(rows, name, "background_s"), 1),
+        ]
+        for name in names
+    ]
+    worst = max(middle(rows, name, "per_million_s") for name in names)
+    head = ["", "calls", "s until the prompt", "s per million calls", "peak memory MiB", "events closed unseen, s"]
+    return (
+        f"Medians and least to most of {len(rows) // len(names)} runs in turns.\n\n{table(head, lines)}\n\n"
+        f"Target: at most {TARGET_S} s per million calls: {worst:.2f} at worst "
+        f"({verdict(met=worst <= TARGET_S)})."
+    )

@@ -1,0 +1,275 @@
+"""What all benchmarks share: whole runs measured from outside, variants in turns, machine facts, results as JSON.
+
+Only the standard library is imported: a child starts with its parent's peak memory on its account (the kernel keeps
+the larger of the two through exec), so this process stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+LO2IO = Path(sys.executable).parent / "lo2io"
+PR_SET_CHILD_SUBREAPER = 36
+BACKGROUND_LIMIT_S = 120
+"""So long at most what a run left behind may live; closing a recorder's events takes 4 to 9 s."""
+
+
+class BenchError(Exception):
+    """A benchmark cannot be run, or a run failed; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to measure, and where.
+
+    Attributes:
+        runs: Runs of each variant.
+        scale: 1 for the figures that are kept; less for a quick look.
+        directory: Of this benchmark alone, removed afterwards. Spools and traces are written here.
+        bin: Where the programs of this directory are built.
+    """
+
+    runs: int
+    scale: float
+    directory: Path
+    bin: Path
+
+    def scaled(self, count: int) -> int:
+        """A count of calls or samples, as large as this run wants it."""
+        return max(1000, int(count * self.scale))
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One run of a command, with all its descendants, as the kernel accounts for it."""
+
+    begin_ns: int
+    """CLOCK_MONOTONIC right before it was started …"""
+    end_ns: int
+    """… and right after it was waited for."""
+    cpu_s: float
+    """User and system time of the command and the descendants it waited for."""
+    max_rss_bytes: int
+    """Of the largest single process."""
+    background_s: float
+    """How long descendants that nobody waited for lived on after the command's end."""
+    background_cpu_s: float
+
+    @property
+    def wall_s(self) -> float:
+        """From start to end."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end: they can be waited for, and their costs are known."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise BenchError(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}")
+
+
+def run(command: Sequence[object], output: Path) -> Usage:
+    """Run a command to its end, then wait until everything it left behind has ended, too.
+
+    Args:
+        command: Program and arguments.
+        output: File for what it prints, on stdout and stderr.
+
+    Raises:
+        BenchError: It failed, or left something that does not end.
+    """
+    words = [str(word) for word in command]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+    with output.open("wb") as file:
+        begin_ns = time.monotonic_ns()
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
+        _, status, usage = os.wait4(child.pid, 0)
+        end_ns = time.monotonic_ns()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        last = output.read_text(encoding="utf-8", errors="replace")[-2000:]
+        raise BenchError(f"`{' '.join(words)[:500]}` ended with {child.returncode}:\n{last}")
+    background_cpu_s = _wait_for_orphans(words[0])
+    return Usage(
+        begin_ns,
+        end_ns,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss * 1024,
+        (time.monotonic_ns() - end_ns) / 1e9,
+        background_cpu_s,
+    )
+
+
+def _wait_for_orphans(name: str) -> float:
+    """Wait for all children; their CPU time in seconds. lo2io closes its events in such a process."""
+    deadline = time.monotonic() + BACKGROUND_LIMIT_S
+    cpu_s = 0.0
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            pid, _, usage = os.wait4(-1, os.WNOHANG)
+            if pid:
+                cpu_s += usage.ru_utime + usage.ru_stime
+            else:
+                time.sleep(0.005)
+        raise BenchError(f"what {name} left in the background still runs after {BACKGROUND_LIMIT_S} s")
+    return cpu_s
+
+
+def in_turns(name: str, variants: Mapping[str, Callable[[], dict[str, Any]]], runs: int) -> list[dict[str, Any]]:
+    """Run every variant once, then every one again, and so on: A B C A B C.
+
+    A machine that grows slower for a while then slows all of them. What dirty pages a run leaves are written before
+    the next begins.
+
+    Returns:
+        What each run returned, with ``variant`` and ``run`` added.
+    """
+    rows = []
+    for number in range(1, runs + 1):
+        for variant, measure in variants.items():
+            os.sync()
+            begin = time.monotonic()
+            rows.append({"variant": variant, "run": number, **measure()})
+            print(f"  {name} {number}/{runs}  {variant}  {time.monotonic() - begin:.1f} s", flush=True)
+    return rows
+
+
+def build(source: str, folder: Path) -> Path:
+    """Compile one of this directory's C programs.
+
+    Raises:
+        BenchError: The compiler says no.
+    """
+    target = folder / Path(source).stem
+    command = ["gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", str(target), str(HERE / source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"cannot compile {source}:\n{done.stderr}")
+    return target
+
+
+def require(*programs: str) -> None:
+    """See that programs are there.
+
+    Raises:
+        BenchError: One is not.
+    """
+    missing = [program for program in programs if not shutil.which(program)]
+    if missing:
+        raise BenchError(f"no {', '.join(missing)} in PATH: `scripts/setup.sh bench` installs what benchmarks need")
+
+
+def require_root() -> None:
+    """See that this is root.
+
+    Raises:
+        BenchError: It is not.
+    """
+    if os.geteuid() != 0:
+        raise BenchError("the benchmarks record whole machines with five tools: run them as root")
+
+
+@contextlib.contextmanager
+def workspace(parent: Path | None) -> Iterator[Path]:
+    """A private directory that is removed afterwards; its path holds no space, for bpftrace splits at them."""
+    with tempfile.TemporaryDirectory(prefix="lo2io-bench-", dir=parent) as name:
+        yield Path(name)
+
+
+# ---- figures ----
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """``median (least to most)``."""
+    low, middle, high = (f"{value:.{digits}f}" for value in (min(values), median(values), max(values)))
+    return f"{middle} ({low} to {high})"
+
+
+def column(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> list[float]:
+    """One figure of all runs of a variant."""
+    return [row[key] for row in rows if row["variant"] == variant]
+
+
+def middle(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> float:
+    """The median of one figure of a variant."""
+    return median(column(rows, variant, key))
+
+
+def verdict(*, met: bool) -> str:
+    """A target, met or not."""
+    return "met" if met else "missed"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; all columns but the first are figures."""
+    lines = [head, ["---", *("--:" for _ in head[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---- results ----
+
+
+def machine_facts() -> dict[str, Any]:
+    """What the figures depend on, besides lo2io."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), ":")
+    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    virtual = "hypervisor" in Path("/proc/cpuinfo").read_text()
+    return {
+        "cpu": cpu.partition(":")[2].strip(),
+        "cpus": os.cpu_count(),
+        "virtual": virtual,
+        "memory_gib": round(int(memory.split()[1]) / 2**20, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "commit": _first_line("git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12"),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "tools": {tool: version for tool in ("fio", "perf", "strace", "bpftrace") if (version := _version(tool))},
+    }
+
+
+def _version(tool: str) -> str:
+    """As the tool itself says it, without its name."""
+    words = _first_line(tool, "--version").replace("-", " ", 1).split()
+    return next((word for word in words if any(c.isdigit() for c in word)), "")
+
+
+def _first_line(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.partition("\n")[0].strip()
+
+
+def describe_machine(machine: Mapping[str, Any]) -> str:
+    """The facts as a sentence."""
+    tools = ", ".join(f"{tool} {version}" for tool, version in machine["tools"].items())
+    return (
+        f"{machine['cpu']}{' (virtual machine)' if machine['virtual'] else ''}, {machine['cpus']} CPUs, "
+        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, {tools}; "
+        f"load average at the start {machine['load_average']}; lo2io at {machine['commit']}, {machine['date']}."
+    )
+
+
+def save(folder: Path, document: Mapping[str, Any]) -> None:
+    """Write every run's figures, unrounded, as ``NAME.json``; tables are made from these files alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{document['benchmark']}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,98 @@
+"""How fast a spool becomes a trace with tables, what each stage takes of that, and whether memory stays constant.
+
+The spools are made by synthetic_spool.py and lie in the page cache, as they do right after a recording. Every figure is
+of a whole process: starting Python and importing are part of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from common import HERE, LO2IO, BenchError, Settings, column, in_turns, middle, run, spread, table, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+NAME = "convert"
+LETTER = "c"
+SMALL, LARGE = 20_000_000, 60_000_000
+TARGET_PER_S = 3e6
+TARGET_BYTES = 300 * 10**6
+SAME = 1.1
+"""Peaks that differ by no more than this factor are the same."""
+WHOLE, WHOLE_LARGE = "lo2io convert", "lo2io convert, three times the samples"
+STAGES = {"engine": [], "engine + OTF2": ["--otf2"], "engine + tables": ["--tables"]}
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Make both spools, then convert them whole and stage by stage, in turns."""
+    folder = settings.directory
+    spools = [_make(folder, settings.scaled(samples)) for samples in (SMALL, LARGE)]
+    python = LO2IO.parent / "python"
+    variants = {
+        WHOLE: _convert(folder, *spools[0], [LO2IO, "convert"], ["-o"]),
+        **{
+            name: _convert(folder, *spools[0], [python, HERE / "stages.py", *stages]) for name, stages in STAGES.items()
+        },
+        WHOLE_LARGE: _convert(folder, *spools[1], [LO2IO, "convert"], ["-o"]),
+    }
+    return {"samples": [samples for _, samples in spools]}, in_turns(NAME, variants, settings.runs)
+
+
+def _make(folder: Path, samples: int) -> tuple[Path, int]:
+    """A spool and its number of samples. In a process of its own: NumPy's memory is not to be this one's."""
+    spool, answer = folder / f"spool-{samples}", folder / "samples.txt"
+    run([LO2IO.parent / "python", HERE / "synthetic_spool.py", spool, samples], answer)
+    return spool, int(answer.read_text(encoding="ascii"))
+
+
+def _convert(
+    folder: Path, spool: Path, samples: int, command: Sequence[object], before_trace: Sequence[object] = ()
+) -> Callable[[], dict[str, Any]]:
+    def convert() -> dict[str, Any]:
+        trace, output = folder / "trace", folder / "output.txt"
+        usage = run([*command, spool, *before_trace, trace], output)
+        if before_trace and "\ncomplete: " not in "\n" + output.read_text(encoding="utf-8"):
+            raise BenchError(f"converting found the spool wanting:\n{output.read_text(encoding='utf-8')}")
+        size = sum(file.stat().st_size for file in trace.rglob("*") if file.is_file())
+        shutil.rmtree(trace)
+        return {
+            "samples": samples,
+            "samples_per_s": samples / usage.wall_s,
+            "wall_s": usage.wall_s,
+            "cpu_s": usage.cpu_s,
+            "max_rss_bytes": usage.max_rss_bytes,
+            "trace_bytes": size,
+        }
+
+    return convert
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Table and verdict."""
+    rows = document["runs"]
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    lines = [
+        [
+            name,
+            f"{middle(rows, name, 'samples') / 1e6:.1f}",
+            spread([rate / 1e6 for rate in column(rows, name, "samples_per_s")]),
+            spread(column(rows, name, "wall_s")),
+            spread(column(rows, name, "cpu_s")),
+            spread([size / 1e6 for size in column(rows, name, "max_rss_bytes")], 0),
+            f"{middle(rows, name, 'trace_bytes') / middle(rows, name, 'samples'):.1f}",
+        ]
+        for name in names
+    ]
+    rate = min(middle(rows, name, "samples_per_s") for name in (WHOLE, WHOLE_LARGE))
+    peaks = [max(column(rows, name, "max_rss_bytes")) for name in (WHOLE, WHOLE_LARGE)]
+    head = ["", "million samples", "million samples/s", "wall s", "CPU s", "peak memory MB", "bytes a sample written"]
+    return (
+        f"Medians and least to most of {len(rows) // len(names)} runs in turns.\n\n{table(head, lines)}\n\n"
+        f"Targets: {TARGET_PER_S / 1e6:.0f} million samples/s end to end: {rate / 1e6:.2f} "
+        f"({verdict(met=rate >= TARGET_PER_S)}); peak at most {TARGET_BYTES / 1e6:.0f} MB: {peaks[0] / 1e6:.0f} "
+        f"({verdict(met=peaks[0] <= TARGET_BYTES)}); the same with three times the samples: {peaks[1] / 1e6:.0f} "
+        f"({verdict(met=peaks[1] <= min(TARGET_BYTES, peaks[0] * SAME))})."
+    )

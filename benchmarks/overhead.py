@@ -1,0 +1,144 @@
+"""What recording costs the program that is recorded, beside other recorders of the same events.
+
+fio reads a cached file with a million preads of 4 KiB, in one process. Such a read takes less than a microsecond, so a
+recorder's share is as large here as it gets: this is the worst case. After fio, in the same recording, a loop of
+getppid shows what calls pay that nobody asked about.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from common import Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from tracers import Tracer, variants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+NAME = "overhead"
+LETTER = "a"
+READS = 1_000_000
+BLOCK = 4096
+FILE_BYTES = 256 << 20
+GETPPID = 200_000
+TARGET_RATIO = 1.9
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run fio untraced and under every recorder, in turns."""
+    require("fio", "perf", "strace", "bpftrace", "gcc")
+    reads = settings.scaled(READS)
+    data = settings.directory / "data"
+    make_cached(data)
+    workload = _write_workload(settings, data, reads)
+    rows = in_turns(
+        NAME,
+        {name: _measure_one(settings.directory, tracer, workload) for name, tracer in variants().items()},
+        settings.runs,
+    )
+    return {"reads": reads, "block_bytes": BLOCK, "file_bytes": FILE_BYTES, "getppid_calls": GETPPID}, rows
+
+
+def make_cached(path: Path) -> None:
+    """A file of random bytes, in the page cache."""
+    with path.open("wb") as file, open("/dev/urandom", "rb") as random:  # noqa: PTH123 - a device
+        for _ in range(FILE_BYTES >> 20):
+            file.write(random.read(1 << 20))
+    with path.open("rb") as file:
+        while file.read(1 << 20):
+            pass
+
+
+def fio_command(data: Path, reads: int, result: Path) -> list[str]:
+    """A fixed number of cached reads by fio, and nothing that empties the cache; its result is JSON."""
+    return [
+        *("fio", "--name=cached", f"--filename={data}", f"--size={FILE_BYTES}", "--ioengine=psync", "--rw=randread"),
+        *(f"--bs={BLOCK}", f"--number_ios={reads}", f"--io_size={reads * BLOCK}", "--norandommap", "--invalidate=0"),
+        *("--output-format=json", f"--output={result}"),
+    ]
+
+
+def _write_workload(settings: Settings, data: Path, reads: int) -> Path:
+    """A script, because every recorder can start one, and bpftrace nothing that has spaces in it."""
+    timed, calls = build("timed.c", settings.bin), build("calls.c", settings.bin)
+    folder = settings.directory
+    path = folder / "workload"
+    fio = " ".join(fio_command(data, reads, folder / "fio.json"))
+    path.write_text(
+        f"#!/bin/sh\nset -e\n{timed} {folder}/times.json {fio}\n{calls} getppid {GETPPID} {folder}/getppid\n",
+        encoding="ascii",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def _measure_one(directory: Path, tracer: Tracer, workload: Path) -> Callable[[], dict[str, Any]]:
+    def measure_one() -> dict[str, Any]:
+        folder = directory / "run"
+        folder.mkdir()
+        output = directory / "output.txt"
+        whole = run(tracer.command(folder, workload), output)
+        times = json.loads((directory / "times.json").read_text(encoding="ascii"))
+        job = json.loads((directory / "fio.json").read_text(encoding="utf-8"))["jobs"][0]
+        cpu_s = times["user_s"] + times["system_s"]
+        row = {
+            "wall_s": (times["end_ns"] - times["begin_ns"]) / 1e9,
+            "cpu_s": cpu_s,
+            "system_s": times["system_s"],
+            "fio_ios": job["read"]["total_ios"],
+            "getppid_ns": float((directory / "getppid").read_text(encoding="ascii")),
+            "command_wall_s": whole.wall_s,
+            # The loop of getppid and the shell are the recorder's here; they take some hundredths of a second.
+            "recorder_cpu_s": whole.cpu_s - cpu_s + whole.background_cpu_s,
+            "background_s": whole.background_s,
+            **tracer.outcome(folder, output.read_text(encoding="utf-8", errors="replace")),
+        }
+        shutil.rmtree(folder)
+        return row
+
+    return measure_one
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Tables and verdict."""
+    rows, reads = document["runs"], document["settings"]["reads"]
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    lines = [_line(rows, name, reads) for name in names]
+    head = ["", "wall ratio", "CPU ratio", "wall s", "CPU s", "recorder's CPU s", "reads missing", "lost", "getppid ns"]
+    ratio, rival = (median(ratios(rows, name, "cpu_s")) for name in ("lo2io record", "perf record -a"))
+    lost = sum(column(rows, "lo2io record", "lost"))
+    return (
+        f"{reads:,} reads of {document['settings']['block_bytes']} bytes; medians and least to most of "
+        f"{len(rows) // len(names)} runs in turns; ratios are to the untraced median.\n\n"
+        f"{table(head, lines)}\n\n"
+        f"Targets: CPU at most {TARGET_RATIO} times the untraced: {ratio:.2f} "
+        f"({verdict(met=ratio <= TARGET_RATIO)}); not above perf record's: {ratio:.2f} to {rival:.2f} "
+        f"({verdict(met=ratio <= rival)}); nothing lost at default rings: {lost:,} in all runs "
+        f"({verdict(met=lost == 0)})."
+    )
+
+
+def ratios(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> list[float]:
+    """A variant's runs over the untraced median."""
+    base = middle(rows, "untraced", key)
+    return [value / base for value in column(rows, variant, key)]
+
+
+def _line(rows: Sequence[Mapping[str, Any]], name: str, reads: int) -> list[str]:
+    traced = name != "untraced"
+    missing = [max(0, reads - seen) for seen in column(rows, name, "reads")] if traced else []
+    return [
+        name,
+        spread(ratios(rows, name, "wall_s")) if traced else "1",
+        spread(ratios(rows, name, "cpu_s")) if traced else "1",
+        spread(column(rows, name, "wall_s")),
+        spread(column(rows, name, "cpu_s")),
+        spread(column(rows, name, "recorder_cpu_s")) if traced else "",
+        spread(missing, 0) if traced else "",
+        spread(column(rows, name, "lost"), 0) if traced else "",
+        spread(column(rows, name, "getppid_ns"), 0),
+    ]

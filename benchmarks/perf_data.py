@@ -1,0 +1,74 @@
+"""Counts in a perf.data file: what perf record lost by its own account, and how many samples of one event it has.
+
+`perf report --stats` would say the same after half a minute. Layout: tools/perf/Documentation/perf.data-file-format.txt
+and the records of include/uapi/linux/perf_event.h.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD_LOST = 2
+RECORD_SAMPLE = 9
+RECORD_LOST_SAMPLES = 13
+SAMPLE_IDENTIFIER = 1 << 16
+_SECTION = struct.Struct("<QQ")
+_RECORD = struct.Struct("<IHH")
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class PerfCounts:
+    """What a perf.data file holds and what it lacks."""
+
+    lost: int
+    """The larger of what the rings' LOST records and perf's closing LOST_SAMPLES records add up to."""
+    samples: int
+    """Of the event that was asked for."""
+
+
+def count(path: Path, event_id: int) -> PerfCounts:
+    """Walk through a file's records.
+
+    Args:
+        path: A perf.data file of several events, so that its samples begin with an identifier.
+        event_id: The tracepoint to count, by its id in tracefs.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[:8] != b"PERFILE2":
+            raise ValueError(f"{path} is no perf.data file")
+        wanted = _ids(data, event_id)
+        offset, size = _SECTION.unpack_from(data, 40)
+        end = offset + size
+        lost = lost_samples = samples = 0
+        while offset < end:
+            kind, _, size = _RECORD.unpack_from(data, offset)
+            if kind == RECORD_SAMPLE:
+                samples += data[offset + 8 : offset + 16] in wanted
+            elif kind == RECORD_LOST:
+                lost += _U64.unpack_from(data, offset + 16)[0]
+            elif kind == RECORD_LOST_SAMPLES:
+                lost_samples += _U64.unpack_from(data, offset + 8)[0]
+            offset += size
+    return PerfCounts(max(lost, lost_samples), samples)
+
+
+def _ids(data: mmap.mmap, event_id: int) -> frozenset[bytes]:
+    """The identifiers of one tracepoint's samples, one per CPU: those of the attr whose config is its id."""
+    entry_size = _U64.unpack_from(data, 16)[0]
+    offset, size = _SECTION.unpack_from(data, 24)
+    for entry in range(offset, offset + size, entry_size):
+        config = _U64.unpack_from(data, entry + 8)[0]
+        if config != event_id:
+            continue
+        if not _U64.unpack_from(data, entry + 24)[0] & SAMPLE_IDENTIFIER:
+            raise ValueError("samples bear no identifier")
+        ids_offset, ids_size = _SECTION.unpack_from(data, entry + entry_size - _SECTION.size)
+        return frozenset(data[at : at + 8] for at in range(ids_offset, ids_offset + ids_size, 8))
+    raise ValueError(f"no event has id {event_id}")

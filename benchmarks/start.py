@@ -1,0 +1,77 @@
+"""How quickly lo2io starts: until the command runs, until the prompt is back, and until help is printed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from common import LO2IO, Settings, build, column, in_turns, middle, run, spread, table, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NAME = "start"
+LETTER = "d"
+TARGET_RECORD_S = 0.5
+TARGET_HELP_S = 0.2
+HELP, RECORD, BARE = "lo2io --help", "lo2io record -- true", "python -c pass"
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Help, a recording of nothing, and the bare interpreter both stand on."""
+    timed = build("timed.c", settings.bin)
+    folder, output = settings.directory, settings.directory / "output.txt"
+    python = LO2IO.parent / "python"
+
+    def only(*command: object) -> dict[str, Any]:
+        usage = run(command, output)
+        return {"wall_s": usage.wall_s, "cpu_s": usage.cpu_s}
+
+    variants = {
+        HELP: lambda: only(LO2IO, "--help"),
+        RECORD: lambda: _record(folder, output, timed),
+        BARE: lambda: only(python, "-c", "pass"),
+    }
+    for warm in variants.values():
+        warm()
+    return {}, in_turns(NAME, variants, settings.runs)
+
+
+def _record(folder: Path, output: Path, timed: Path) -> dict[str, Any]:
+    """`timed` says when it was executed; it takes a millisecond itself."""
+    usage = run([LO2IO, "record", "-o", folder / "trace", "--", timed, folder / "times.json", "true"], output)
+    times = json.loads((folder / "times.json").read_text(encoding="ascii"))
+    shutil.rmtree(folder / "trace")
+    return {
+        "wall_s": usage.wall_s,
+        "cpu_s": usage.cpu_s,
+        "until_exec_s": (times["begin_ns"] - usage.begin_ns) / 1e9,
+        "after_s": (usage.end_ns - times["end_ns"]) / 1e9,
+        "background_s": usage.background_s,
+    }
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Table and verdict."""
+    rows = document["runs"]
+
+    def line(text: str, variant: str, key: str) -> list[str]:
+        return [text, spread(column(rows, variant, key), 3)]
+
+    lines = [
+        line("`lo2io --help`", HELP, "wall_s"),
+        line("`lo2io record -- true`: until the command runs", RECORD, "until_exec_s"),
+        line("… from the command's end until the prompt", RECORD, "after_s"),
+        line("… in all", RECORD, "wall_s"),
+        line("… and unseen by the user, until the kernel has closed the events", RECORD, "background_s"),
+        line("`python -c pass`, for scale", BARE, "wall_s"),
+    ]
+    record, help_ = middle(rows, RECORD, "wall_s"), middle(rows, HELP, "wall_s")
+    return (
+        f"Medians and least to most of {len(rows) // 3} runs, files in the page cache.\n\n{table(['', 's'], lines)}\n\n"
+        f"Targets: `record -- true` within {TARGET_RECORD_S} s: {record:.2f} "
+        f"({verdict(met=record <= TARGET_RECORD_S)}); `--help` within {TARGET_HELP_S} s: {help_:.3f} "
+        f"({verdict(met=help_ <= TARGET_HELP_S)})."
+    )

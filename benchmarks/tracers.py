@@ -1,0 +1,199 @@
+"""The recorders that are compared: how each is told to record the same calls, and what it says it lost.
+
+All of them record lo2io's default set of events, the same on every CPU or for the command alone, as each variant says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any, Protocol
+
+from common import LO2IO, BenchError
+from perf_data import count
+
+from lo2io.catalog import load_catalog
+from lo2io.kernel.tracefs import event_exists, find_tracefs, load_format
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENTER, EXIT = "syscalls:sys_enter_", "syscalls:sys_exit_"
+
+
+def default_events() -> tuple[str, ...]:
+    """What `lo2io record` records on this kernel if nobody says otherwise."""
+    tracefs = find_tracefs()
+    return tuple(event for event in load_catalog().select(()).events if event_exists(tracefs, event))
+
+
+class Tracer(Protocol):
+    """One way to record a command."""
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """What to run so that ``workload`` runs and is recorded into ``folder``."""
+        ...
+
+    def outcome(self, folder: Path, output: str) -> dict[str, Any]:
+        """After the run: ``lost`` events by the tool's own account, ``reads`` (pread64 calls) it tells of."""
+        ...
+
+
+class Untraced:
+    """The workload alone."""
+
+    def command(self, _: Path, workload: Path) -> list[str]:
+        """The workload."""
+        return [str(workload)]
+
+    def outcome(self, _folder: Path, _output: str) -> dict[str, Any]:
+        """Nothing was recorded."""
+        return {"lost": None, "reads": None}
+
+
+class Lo2io:
+    """`lo2io record`, without converting: that is measured elsewhere, and happens after the command's end."""
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """Every default."""
+        return [str(LO2IO), "record", "-q", "--no-convert", "-o", str(folder / "recorded"), "--", str(workload)]
+
+    def outcome(self, folder: Path, _: str) -> dict[str, Any]:
+        """From the report of the trace, which is made now. Both `lost` and `vanished` count as lost."""
+        trace = folder / "trace"
+        _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
+        report = json.loads(_answer(str(LO2IO), "report", str(trace), "--json"))
+        reads = next(call["activity"]["calls"] for call in report["calls"] if call["name"] == "pread64")
+        proof = report["completeness"]
+        return {
+            "lost": proof["lost"],
+            "vanished": proof["vanished"],
+            "reads": reads,
+            "proven": proof["proven"],
+            "says": report["completeness_line"],
+        }
+
+
+class PerfRecord:
+    """`perf record` of the same events."""
+
+    def __init__(self, *options: str) -> None:
+        self.options = options
+        self.events = default_events()
+        self.read_event = load_format(find_tracefs(), ENTER + "pread64")[0].id
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """As the manual page says, with the options of this variant."""
+        return [
+            *("perf", "record", "-q", *self.options, "-e", ",".join(self.events)),
+            *("-o", str(folder / "perf.data"), "--", str(workload)),
+        ]
+
+    def outcome(self, folder: Path, _: str) -> dict[str, Any]:
+        """From the file's own records of loss."""
+        counts = count(folder / "perf.data", self.read_event)
+        return {"lost": counts.lost, "reads": counts.samples}
+
+
+class PerfTrace:
+    """`perf trace` of the same calls, each printed to a file; of the command and its children, as it does by itself."""
+
+    def __init__(self) -> None:
+        self.calls = [event.removeprefix(ENTER) for event in default_events() if event.startswith(ENTER)]
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """Block requests are left out: beside them perf trace would need each call twice."""
+        return ["perf", "trace", "-o", str(folder / "calls.txt"), "-e", ",".join(self.calls), "--", str(workload)]
+
+    def outcome(self, folder: Path, _: str) -> dict[str, Any]:
+        """It prints a line where it lost something."""
+        reads = lost = 0
+        with (folder / "calls.txt").open("rb") as file:
+            for line in file:
+                reads += b" pread64(fd" in line
+                if (said := re.search(rb"LOST (\d+) events", line)) is not None:
+                    lost += int(said[1])
+        return {"lost": lost, "reads": reads}
+
+
+class Strace:
+    """`strace -f -c`: every call of the command and its children stops it twice; counts only."""
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """All calls: a choice would make it stop at the others all the same, but for --seccomp-bpf."""
+        return ["strace", "-f", "-c", "-o", str(folder / "counts.txt"), str(workload)]
+
+    def outcome(self, folder: Path, _: str) -> dict[str, Any]:
+        """A stopped program cannot outrun its tracer: nothing is ever lost."""
+        lines = [line.split() for line in (folder / "counts.txt").read_text(encoding="utf-8").splitlines()]
+        return {"lost": 0, "reads": next(int(words[3]) for words in lines if words[-1:] == ["pread64"])}
+
+
+class Bpftrace:
+    """bpftrace, counting or printing the same calls and requests on every CPU."""
+
+    def __init__(self, *, printing: bool) -> None:
+        self.printing = printing
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """With the program of this variant, kept beside its output."""
+        (folder / "calls.bt").write_text(bpftrace_program(default_events(), printing=self.printing), encoding="utf-8")
+        return ["bpftrace", "-o", str(folder / "calls.txt"), "-c", str(workload), str(folder / "calls.bt")]
+
+    def outcome(self, folder: Path, output: str) -> dict[str, Any]:
+        """It says `Lost N events` when its ring was full; what is counted in maps cannot be lost that way."""
+        lost, reads = 0, 0
+        counted = re.compile(r"^@calls\[.*sys_exit_pread64\]: (\d+)$")
+        with (folder / "calls.txt").open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if self.printing:
+                    reads += "sys_exit_pread64" in line
+                elif (found := counted.match(line)) is not None:
+                    reads = int(found[1])
+                if line.startswith("Lost"):
+                    lost += int(line.split()[1])
+        lost += sum(int(said) for said in re.findall(r"^Lost (\d+) events", output, re.MULTILINE))
+        return {"lost": lost, "reads": reads}
+
+
+def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
+    """A program for every call's time: summed up in the kernel, or one line a call and request.
+
+    Both keep the time of entry by thread, as bpftrace's own examples do. The first gives numbers and sums of times by
+    call; the second time, thread, call and duration of every call, which is nearest to what lo2io records (arguments
+    and results are left out: each call has others, so there would be a program for every call).
+    """
+    enters = ",\n".join(f"tracepoint:{event}" for event in events if event.startswith(ENTER))
+    exits = ",\n".join(f"tracepoint:{event}" for event in events if event.startswith(EXIT))
+    others = ",\n".join(f"tracepoint:{event}" for event in events if not event.startswith((ENTER, EXIT)))
+    each = '  printf("%llu %d %s %llu\\n", nsecs, tid, probe, nsecs - @begin[tid]);\n'
+    summed = "  @calls[probe] = count();\n  @time_ns[probe] = sum(nsecs - @begin[tid]);\n"
+    other = '  printf("%llu %d %s\\n", nsecs, tid, probe);\n' if printing else "  @calls[probe] = count();\n"
+    return (
+        f"{enters}\n{{\n  @begin[tid] = nsecs;\n}}\n\n"
+        f"{exits}\n/@begin[tid]/\n{{\n{each if printing else summed}  delete(@begin[tid]);\n}}\n\n"
+        f"{others}\n{{\n{other}}}\n\nEND\n{{\n  clear(@begin);\n}}\n"
+    )
+
+
+def _answer(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def variants() -> dict[str, Tracer]:
+    """Every way to record, by the name it has in results and tables; `untraced` is what all are divided by."""
+    return {
+        "untraced": Untraced(),
+        "lo2io record": Lo2io(),
+        "perf record -a": PerfRecord("-a"),
+        "perf record -a -m 4M": PerfRecord("-a", "-m", "4M"),
+        "perf record": PerfRecord(),
+        "perf trace": PerfTrace(),
+        "strace -f -c": Strace(),
+        "bpftrace, sums": Bpftrace(printing=False),
+        "bpftrace, each call": Bpftrace(printing=True),
+    }
