@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import warnings
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lo2io.capture.source import OpenEvents
+
+_MAX_WAIT_S = 60
+"""lo2io lets go within milliseconds; a closer that outlives this was forgotten."""
 
 
 def close_in_background(opened: OpenEvents) -> None:
@@ -55,6 +59,8 @@ def _keep_until_eof(kept: Iterable[int], pipe: int) -> NoReturn:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         os.nice(10)
-        os.read(pipe, 1)
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        poll.poll(_MAX_WAIT_S * 1000)
     finally:
         os._exit(0)

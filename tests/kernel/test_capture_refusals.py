@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lo2io.capture import native, perf, session, source
-from lo2io.capture.closing import close_in_background
 from lo2io.capture.clock import read_sync
+from lo2io.capture.closing import close_in_background
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import sysfs, tracefs

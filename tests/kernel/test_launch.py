@@ -215,7 +215,12 @@ def test_the_command_runs_as_the_user_and_lo2io_does_not() -> None:
     assert notice == ""
     show = f'test "$(id -u):$(id -ru):$(id -g):$(id -G)" = "{user.uid}:{user.uid}:{user.gid}:{user.gid}"'
     no_rights = "grep -q '^CapEff:.0*$' /proc/self/status"
-    assert run(("sh", "-c", f"{show} && {no_rights}"), user) == 0
+    groups = os.getgroups()
+    os.setgroups([4, 5])
+    try:
+        assert run(("sh", "-c", f"{show} && {no_rights}"), user) == 0
+    finally:
+        os.setgroups(groups)
     assert os.geteuid() == 0
 
 
