@@ -30,7 +30,8 @@ bench:  ## the measurements of benchmarks/README.md: 20 minutes, root, a quiet m
 
 docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	@scripts/setup.sh demo
-	$(python) scripts/reference.py
+	$(python) scripts/reference_tracepoints.py
+	$(python) scripts/reference_cli.py
 
 clean:  ## remove what was built, .venv included
 	rm -rf .venv build demo-trace .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
