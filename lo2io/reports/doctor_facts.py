@@ -1,6 +1,6 @@
 """What the doctor asks of the kernel and of this Python.
 
-In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing is changed but that tracefs is mounted
+In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing changed: only tracefs is mounted
 if it is nowhere and the user may.
 """
 
