@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-EVENTS = ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge", "bio_frontmerge")
+EVENTS = ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge", "bio_frontmerge", "bio_queue")
 SIZES = {"dev_t": (4, 0), "sector_t": (8, 0), "unsigned int": (4, 0), "int": (4, 1), "unsigned short": (2, 0)}
 """Type → bytes (= alignment on x86-64), signed."""
 HEADER = """\
