@@ -17,7 +17,7 @@ _memory: weakref.WeakKeyDictionary[Any, tuple[dict[str, Columns], Any]] = weakre
 
 
 def column_dtypes(table: str) -> dict[str, np.dtype[Any]]:
-    """Columns of ``lo2_<table>_columns`` (``operation``, ``handle_event`` …) in the header's order, and their dtypes."""
+    """Columns of ``lo2_<table>_columns`` (``operation`` …) in the header's order, and their dtypes."""
     return _dtypes(ffi.typeof(f"lo2_{table}_columns"))
 
 

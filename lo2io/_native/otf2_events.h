@@ -2,8 +2,8 @@
  * The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi.
  *
  * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the
- * otf2 Python package at run time (lo2io/writers/otf2_library.py). What an operation becomes: docs/explanation/design.md
- * and the module comment of otf2_events.c.
+ * otf2 Python package at run time (lo2io/writers/otf2_library.py). What an operation becomes stands at the head of
+ * otf2_events.c.
  */
 
 /* Addresses in libotf2; the C prototypes they are called with stand in otf2_writer.h. */

@@ -248,6 +248,24 @@ def test_every_file_is_seen_to_be_whole(
     assert not list(tmp_path.iterdir())
 
 
+def test_events_missing_from_a_file_that_ends_well(
+    tmp_path: Path, maker: BatchMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may be cut where what is left looks like an end: the last chunk's header tells how many events there are."""
+    maker.call("newfstat", START, START + 1)
+    require = Archive.require_events
+
+    def one_less(self: Archive, location: int, count: int) -> None:
+        require(self, location, count + 1)
+
+    monkeypatch.setattr(Archive, "require_events", one_less)
+    with Otf2Writer(tmp_path, META, CALLS) as writer:
+        writer.write(maker.make())
+        with pytest.raises(TraceError, match=r"traces/0\.evt was cut short"):
+            writer.close(END)
+    assert not list(tmp_path.iterdir())
+
+
 def test_open_files_limit_is_raised(tmp_path: Path) -> None:
     """Every location keeps a file open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -334,6 +334,13 @@ def test_handles_closed_by_exec_end_inside_it(before: BatchMaker, write: Write) 
     assert write(before.make()).shape() == [("+execve", T), ("DestroyHandle", T + 5), ("-execve", T + 9)]
 
 
+def test_handle_event_at_the_moment_of_the_entry_is_inside(before: BatchMaker, write: Write) -> None:
+    """Nothing but the call ends a handle then."""
+    before.row("handle_events", before=0, time_ns=T, task=0, handle=0)
+    before.call("execve", T, T + 9, result=0)
+    assert write(before.make()).shape() == [("+execve", T), ("DestroyHandle", T), ("-execve", T + 9)]
+
+
 def test_handle_events_between_and_after_calls(maker: BatchMaker, write: Write) -> None:
     """Each at its own time; twice the same handle is destroyed once; first uses are no events."""
     maker.task(0)
