@@ -1,9 +1,9 @@
 """Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
 
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
-operation inside; every block device a location with its requests (details: ``lo2io/_native/otf2_events.c``). A gap the kernel
-reported is a marker of severity HIGH. Threads have no CPU of their own, so its scope is the host's node of the system
-tree, and the text names the CPU.
+operation inside; every block device a location with its requests (details: ``lo2io/_native/otf2_events.c``). A gap
+the kernel reported is a marker of severity HIGH. Threads have no CPU of their own, so its scope is the host's node of
+the system tree, and the text names the CPU.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def test_every_file_is_seen_to_be_whole(
 def test_events_missing_from_a_file_that_ends_well(
     tmp_path: Path, maker: BatchMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may be cut where what is left looks like an end: the last chunk's header tells how many events there are."""
+    """A file may be cut where what is left looks like an end: the last chunk's header counts the events."""
     maker.call("newfstat", START, START + 1)
     require = Archive.require_events
 
