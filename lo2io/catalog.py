@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,6 +34,8 @@ class Selection:
     """Full names; a call is its entry and its exit unless only one half was asked for."""
     optional: frozenset[str]
     """Events a kernel may lack: they came with a group. What was asked for by its own name is not optional."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Event → the filter that the kernel applies to it."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Catalog:
         return Selection(
             tuple(event for event in self.by_event if event in chosen),
             frozenset(event for event, required in chosen.items() if not required and self._may_lack(event)),
+            {spec.event: spec.filter for spec in self.tracepoints if spec.filter and spec.event in chosen},
         )
 
     def _may_lack(self, event: str) -> bool:

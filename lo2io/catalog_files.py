@@ -31,6 +31,7 @@ EVENT_ROLES = {
     "requeue": Role.RQ_REQUEUE,
     "merge": Role.RQ_MERGE,
     "frontmerge": Role.BIO_FRONTMERGE,
+    "flush_bio": Role.BIO_FLUSH,
 }
 DECODERS = {
     "kernel_dev": "dev_t of the kernel: major << 20 | minor",
@@ -272,6 +273,7 @@ def _tracepoint(table: _Table, operations: Sequence[OperationSpec]) -> Tracepoin
         group=table.text("group", None, _GROUP),
         core=table.flag("core"),
         optional=table.flag("optional"),
+        filter=table.text("filter") if "filter" in table.left else "",
         summary=table.text("summary"),
     )
     for field_role in REQUIRED_REQUEST_ROLES:

@@ -262,6 +262,8 @@ class SpoolMeta:
     mounts: tuple[Mount, ...]
     devices: tuple[BlockDevice, ...]
     exit_code: int | None = None
+    filters: tuple[tuple[str, ...], ...] = ()
+    """Pairs of an event and the filter the kernel applied to it: what did not pass was not counted either."""
     notices: tuple[str, ...] = ()
     """What the user was told while recording: rings halved, disk full, events this kernel lacks …"""
 

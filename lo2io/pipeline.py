@@ -24,6 +24,7 @@ from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lo2io.catalog import Selection
     from lo2io.model import Batch, SpoolMeta, Totals
 
 SPOOL = "spool"
@@ -88,7 +89,7 @@ def record(
     selection = catalog.select(request.events)
     directory = request.output or _default_directory(request)
     with fresh_directory(directory, force=request.force) as spool:
-        recording = record_spool(_options(request, spool, selection.events, selection.optional), say)
+        recording = record_spool(_options(request, spool, selection), say)
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
         return Recorded(recording.exit_code, directory, None)
@@ -118,11 +119,12 @@ def _finish(
     return Recorded(recording.exit_code, directory, converted)
 
 
-def _options(request: RecordRequest, spool: Path, events: tuple[str, ...], optional: frozenset[str]) -> RecordOptions:
+def _options(request: RecordRequest, spool: Path, selection: Selection) -> RecordOptions:
     return RecordOptions(
         spool=spool,
-        events=events,
-        optional=optional,
+        events=selection.events,
+        optional=selection.optional,
+        filters=selection.filters,
         command=request.command,
         pids=request.pids,
         duration_s=request.duration_s,

@@ -14,7 +14,7 @@ import platform
 import resource
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lo2io import _version
@@ -31,7 +31,7 @@ from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 DEFAULT_RING_BYTES = 4 << 20
@@ -47,6 +47,7 @@ class RecordOptions:
         spool: Directory to create. Choose a disk that the recorded program does not use, and that is fast.
         events: Full tracepoint names. Fewer cost less; each costs the recorded program about 0.4 µs when it happens.
         optional: Of these, the ones a kernel may lack; they are left out with a notice.
+        filters: Event to what the kernel lets pass of it, in the kernel's syntax; where it refuses, all of it passes.
         command: Program and arguments to start and record …
         pids: … or processes that run, recorded with all their threads until they end or a signal stops it.
         duration_s: With ``pids``: end the recording after so long, whatever runs on.
@@ -63,6 +64,7 @@ class RecordOptions:
     spool: Path
     events: tuple[str, ...]
     optional: frozenset[str] = frozenset()
+    filters: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
     duration_s: float | None = None
@@ -159,10 +161,15 @@ def _run(
         unless_recorded.callback(writer.discard)
         opened = _open(options, events, roots, note)
         undo.callback(close_in_background, opened)
+        filters = tuple(
+            (name, text)
+            for name, text in options.filters.items()
+            if name in opened.names and opened.set_filter(name, text)
+        )
         session = Session(opened, writer, note)
         undo.callback(session.abandon)
         scanner = _start(session, writer, roots, options, note)
-        meta = _describe(options, events, session, roots, note.texts)
+        meta = replace(_describe(options, events, session, roots, note.texts), filters=filters)
         writer.write_meta(meta)
         if command:
             command.release()

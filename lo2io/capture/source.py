@@ -90,6 +90,20 @@ class OpenEvents:
             for fds in per_cpu:
                 _switch(fds, on=on)
 
+    def set_filter(self, name: str, text: str) -> bool:
+        """Let only samples of one tracepoint pass that a filter in the kernel's syntax lets through.
+
+        Returns:
+            Whether the kernel takes the filter; if not, every sample passes.
+        """
+        fds = [fd for per_cpu in self.tracepoints[self.names.index(name)] for fd in per_cpu]
+        try:
+            for fd in fds:
+                ioctl(fd, abi.IOC_SET_FILTER, text.encode() + b"\0")
+        except OSError:
+            return False
+        return True
+
     def unmap(self) -> None:
         """Give up the rings."""
         for ring in self.rings:

@@ -77,7 +77,7 @@ def load(folder: Path, text: str) -> Catalog:
 
 
 def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
-    """204 calls and the six block tracepoints, of which the core is recorded by default."""
+    """204 calls and the seven block tracepoints, of which the core is recorded by default."""
     assert len(catalog.calls) == 204
     assert {call.name for call in catalog.calls if call.core} == CORE_CALLS
     assert {spec.role for spec in catalog.tracepoints} == {
@@ -87,6 +87,7 @@ def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
         Role.RQ_REQUEUE,
         Role.RQ_MERGE,
         Role.BIO_FRONTMERGE,
+        Role.BIO_FLUSH,
     }
     assert all(spec.core for spec in catalog.tracepoints)
 
@@ -251,7 +252,10 @@ def test_groups_may_be_missing_and_names_may_not(catalog: Catalog) -> None:
         "block:block_rq_requeue",
         "block:block_rq_merge",
         "block:block_bio_frontmerge",
+        "block:block_bio_queue",
     }
+    assert chosen.filters == {"block:block_bio_queue": 'rwbs ~ "F*"'}
+    assert not catalog.select(["read"]).filters
 
 
 @pytest.mark.parametrize(
@@ -272,6 +276,7 @@ def test_groups_may_be_missing_and_names_may_not(catalog: Catalog) -> None:
                 "block:block_rq_issue",
                 "block:block_rq_complete",
                 "block:block_bio_frontmerge",
+                "block:block_bio_queue",
             },
         ),
         (["metadata-size", "-truncate,-ftruncate"], {"syscalls:sys_enter_fallocate", "syscalls:sys_exit_fallocate"}),
