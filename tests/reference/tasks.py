@@ -107,7 +107,8 @@ class Tasks:
         if parent is None and not self.engine.all_tasks:
             return
         recorded = self._recorded_by_default(pid) if self.engine.all_tasks else parent is not None and parent.recorded
-        if not recorded and not self.engine.all_tasks:
+        waiting = parent is not None and parent.from_exec
+        if not (recorded or waiting or self.engine.all_tasks):
             return
         if parent is not None and parent.process.pid == pid:
             process, table = parent.process, parent.table
@@ -116,7 +117,7 @@ class Tasks:
             table = self._table_of_child(parent, time)
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
-            task.comm = parent.comm
+            task.comm, task.from_exec = parent.comm, waiting
 
     @staticmethod
     def _table_of_child(parent: Task | None, time: int) -> Table:

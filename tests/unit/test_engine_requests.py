@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from perfwriter import SpoolBuilder
-from reference.compare import run_native, run_reference
+from reference.engines import each_engine  # noqa: F401 - the fixture `run`
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,23 +14,9 @@ if TYPE_CHECKING:
 
     from reference.compare import Tables
 
-Run = "Callable[[SpoolBuilder], Tables]"
+    Run = Callable[[SpoolBuilder], Tables]
+
 VDA = 254 << 20
-ENGINES = {"reference": run_reference, "native": run_native}
-DIFFERS = {
-    "test_every_requeued_twin_meets_its_own_insert[native]": "looks at one twin only",
-    "test_rwbs_says_operation_and_flags[native-ZA-6-0]": "takes the A of ZA for readahead",
-}
-"""What the native engine does otherwise, until it is put right; an entry too many fails its test."""
-
-
-@pytest.fixture(params=list(ENGINES))
-def run(request: pytest.FixtureRequest) -> Callable[[SpoolBuilder], Tables]:
-    """An engine: spool in, tables out."""
-    engine = ENGINES[request.param]
-    if request.param == "native" and request.node.name in DIFFERS:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=DIFFERS[request.node.name]))
-    return lambda builder: engine(builder.write())
 
 
 @pytest.fixture
