@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Draw what the documentation shows: a trace's report as a terminal shows it, or its threads and disks over time.
+
+usage: picture.py report TRACE OUTPUT.svg
+       picture.py timeline TRACE OUTPUT.svg [FROM_MS TO_MS]
+
+The pictures in docs/img are made so from real recordings; how, says docs/index.md.
+"""
+
+import io
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from rich.console import Console
+
+from lo2io.reports.page import printable
+from lo2io.reports.summary import render, summarize
+from lo2io.tables import Trace, open_trace
+from lo2io.units import NS_PER_S
+
+WIDTH, GUTTER, MARGIN, ROW, LANE = 1000, 160, 30, 24, 9
+THREADS = 8
+"""Shown: those with most time in calls."""
+LANES = 8
+"""Of a disk; requests in flight beyond that are drawn over each other."""
+COLOURS = {
+    "reads": "#2b7bba",
+    "writes": "#e6801a",
+    "sync and flush": "#8a4fbf",
+    "other": "#7a7a7a",
+    "queued": "#c9c9c9",
+}
+KINDS = {"READ": "reads", "WRITE": "writes", "SYNC": "sync and flush"}
+REQUESTS = {"read": "reads", "write": "writes", "flush": "sync and flush"}
+
+
+class Bar(NamedTuple):
+    """Something that went on for a while."""
+
+    begin_ns: int
+    end_ns: int
+    kind: str
+
+
+class Row(NamedTuple):
+    """One line of the picture, of one lane or of several."""
+
+    label: str
+    lanes: list[list[Bar]]
+
+
+def report(trace: Trace) -> str:
+    """The page that ``lo2io report`` prints, as a terminal would show it."""
+    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True, highlight=False)
+    render(summarize(trace), console)
+    svg = console.export_svg(title=f"lo2io report {trace.path.name}")
+    # What it is shown with is the viewer's own font: a picture fetches nothing.
+    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def thread_rows(trace: Trace, start: int, stop: int) -> list[Row]:
+    """A row for each of the threads with most time in calls in the span, by the time of its first."""
+    kinds = {call["name"]: KINDS.get(call["kind"].upper(), "other") for call in trace.metadata["calls"]}
+    bars: dict[int, list[Bar]] = defaultdict(list)
+    names = ("task", "begin_time_ns", "end_time_ns", "call")
+    columns = trace.table("operations", names).to_pydict()
+    for task, begin, end, call in zip(*(columns[name] for name in names), strict=True):
+        if end is not None and task is not None and begin < stop and end > start:
+            bars[task].append(Bar(begin, end, kinds[call]))
+    busy = Counter({task: sum(bar.end_ns - bar.begin_ns for bar in row) for task, row in bars.items()})
+    labels = {row["task"]: f"{row['comm']} {row['tid']}" for row in trace.threads.to_pylist()}
+    chosen = sorted((task for task, _ in busy.most_common(THREADS)), key=lambda task: min(bars[task]))
+    return [Row(labels[task], [sorted(bars[task])]) for task in chosen]
+
+
+def disk_rows(trace: Trace, start: int, stop: int) -> list[Row]:
+    """A row for each disk that had requests in the span; a lane for each of those in flight at the same time."""
+    names = {row["device"]: row["name"] for row in trace.devices.to_pylist()}
+    spans: dict[int, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for row in trace.requests.to_pylist():
+        issue, complete = row["issue_time_ns"], row["complete_time_ns"]
+        begin = issue if row["insert_time_ns"] is None else row["insert_time_ns"]
+        if issue is not None and complete is not None and begin < stop and complete > start:
+            spans[row["device"]].append((begin, issue, complete, REQUESTS.get(row["operation"], "other")))
+    rows = []
+    for device, requests in sorted(spans.items()):
+        lanes: list[list[Bar]] = []
+        for begin, issue, complete, kind in sorted(requests):
+            lane = next((lane for lane in lanes if lane[-1].end_ns <= begin), None)
+            if lane is None and len(lanes) < LANES:
+                lanes.append(lane := [])
+            elif lane is None:
+                lane = min(lanes, key=lambda each: each[-1].end_ns)
+            lane += [Bar(begin, issue, "queued"), Bar(issue, complete, kind)]
+        rows.append(Row(names.get(device, f"{device >> 20}:{device & 0xFFFFF}"), lanes))
+    return rows
+
+
+def shapes(bars: Iterable[Bar], top: float, height: float, begin_ns: int, end_ns: int) -> Iterator[str]:
+    """One SVG path for each kind; what is closer than a third of a pixel becomes one bar."""
+    scale = (WIDTH - GUTTER - MARGIN) / (end_ns - begin_ns)
+    spans: dict[str, list[list[float]]] = defaultdict(list)
+    for bar in bars:
+        left = GUTTER + (max(bar.begin_ns, begin_ns) - begin_ns) * scale
+        right = max(GUTTER + (min(bar.end_ns, end_ns) - begin_ns) * scale, left + 0.3)
+        of_kind = spans[bar.kind]
+        if of_kind and left - of_kind[-1][1] < 1 / 3:
+            of_kind[-1][1] = max(right, of_kind[-1][1])
+        else:
+            of_kind.append([left, right])
+    for kind in sorted(spans, key=list(COLOURS).index, reverse=True):
+        path = "".join(
+            f"M{left:.1f} {top:g}h{right - left:.1f}v{height:g}h{left - right:.1f}z" for left, right in spans[kind]
+        )
+        yield f'<path fill="{COLOURS[kind]}" d="{path}"/>'
+
+
+def ticks(length_ns: int) -> tuple[list[int], float, str]:
+    """Four to ten round times from the begin, and the unit to name them in."""
+    step = next(s * 10**e for e in range(12) for s in (1, 2, 5) if length_ns / (s * 10**e) <= 10)  # noqa: PLR2004
+    divisor, unit = next(
+        (d, u) for d, u in ((NS_PER_S, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")) if step * 10 >= d
+    )
+    return list(range(0, length_ns + 1, step)), divisor, unit
+
+
+def timeline(trace: Trace, span_ms: tuple[float, float] | None) -> str:
+    """Threads above, disks below, time to the right."""
+    start = trace.metadata["start_ns"]
+    stop = trace.metadata["stop_ns"]
+    if span_ms:
+        start, stop = start + int(span_ms[0] * 1e6), start + int(span_ms[1] * 1e6)
+    body, top = [], 34.0
+    for row in [*thread_rows(trace, start, stop), *disk_rows(trace, start, stop)]:
+        height = ROW - 6 if len(row.lanes) == 1 else LANE - 2
+        body.append(f'<text x="{GUTTER - 8}" y="{top + 13:g}" text-anchor="end">{escape(printable(row.label))}</text>')
+        for lane in row.lanes:
+            body += shapes(lane, top, height, start, stop)
+            top += height + 2
+        top += 6
+    marks, divisor, unit = ticks(stop - start)
+    scale = (WIDTH - GUTTER - MARGIN) / (stop - start)
+    grid = [f'<path stroke="#ddd" d="M{GUTTER + m * scale:.1f} 28V{top:g}"/>' for m in marks]
+    grid += [
+        f'<text x="{GUTTER + m * scale:.1f}" y="{top + 14:g}" text-anchor="middle">{m / divisor:g} {unit}</text>'
+        for m in marks
+    ]
+    legend, left = [], float(GUTTER)
+    for name, colour in COLOURS.items():
+        legend.append(f'<rect x="{left:g}" y="9" width="11" height="11" fill="{colour}"/>')
+        legend.append(f'<text x="{left + 16:g}" y="19">{name}</text>')
+        left += 40 + 7 * len(name)
+    size = f'width="{WIDTH}" height="{top + 22:g}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12" fill="#222">'
+    return "\n".join([head, f'<rect {size} fill="#fff"/>', *grid, *body, *legend, "</svg>", ""])
+
+
+def main(arguments: list[str]) -> int:
+    """Draw one picture."""
+    if len(arguments) not in {3, 5} or arguments[0] not in {"report", "timeline"}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    what, name, output, *span = arguments
+    trace = open_trace(name)
+    svg = report(trace) if what == "report" else timeline(trace, (float(span[0]), float(span[1])) if span else None)
+    Path(output).write_text(svg, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
