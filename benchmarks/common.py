@@ -197,9 +197,9 @@ def workspace(parent: Path | None) -> Iterator[Path]:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """``median (least to most)``."""
-    low, middle, high = (f"{value:.{digits}f}" for value in (min(values), median(values), max(values)))
-    return f"{middle} ({low} to {high})"
+    """``median (least to most)``, or the one figure that all runs gave."""
+    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def column(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> list[float]:

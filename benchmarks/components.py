@@ -28,14 +28,15 @@ TARGET_EVENTS = 15.0
 
 def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Both parts; their own repetitions are the runs."""
+    operations, table_rows = settings.scaled(OPERATIONS), settings.scaled(ROWS)
     rows = []
-    for part, count in (("events", settings.scaled(OPERATIONS)), ("tables", settings.scaled(ROWS))):
+    for part, count in (("events", operations), ("tables", table_rows)):
         answer = settings.directory / f"{part}.json"
         command = [LO2IO.parent / "python", HERE / "components.py", part, count, settings.runs, settings.directory]
         usage = run(command, answer)
         rows += json.loads(answer.read_text(encoding="utf-8"))
         print(f"  {NAME}  {part}  {usage.wall_s:.1f} s", flush=True)
-    return {"operations": OPERATIONS, "threads": THREADS, "rows": ROWS}, rows
+    return {"operations": operations, "threads": THREADS, "rows": table_rows}, rows
 
 
 def _events(count: int, runs: int, parent: Path) -> list[dict[str, Any]]:

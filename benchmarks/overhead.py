@@ -63,7 +63,7 @@ def fio_command(data: Path, reads: int, result: Path) -> list[str]:
 
 
 def _write_workload(settings: Settings, data: Path, reads: int) -> Path:
-    """A script, because every recorder can start one, and bpftrace nothing that has spaces in it."""
+    """A script, because every recorder can start one, while bpftrace takes no arguments that have spaces in them."""
     timed, calls = build("timed.c", settings.bin), build("calls.c", settings.bin)
     folder = settings.directory
     path = folder / "workload"
@@ -110,15 +110,31 @@ def render(document: Mapping[str, Any]) -> str:
     lines = [_line(rows, name, reads) for name in names]
     head = ["", "wall ratio", "CPU ratio", "wall s", "CPU s", "recorder's CPU s", "reads missing", "lost", "getppid ns"]
     ratio, rival = (median(ratios(rows, name, "cpu_s")) for name in ("lo2io record", "perf record -a"))
-    lost = sum(column(rows, "lo2io record", "lost"))
+    calls, others = _lost(rows)
     return (
         f"{reads:,} reads of {document['settings']['block_bytes']} bytes; medians and least to most of "
         f"{len(rows) // len(names)} runs in turns; ratios are to the untraced median.\n\n"
         f"{table(head, lines)}\n\n"
         f"Targets: CPU at most {TARGET_RATIO} times the untraced: {ratio:.2f} "
         f"({verdict(met=ratio <= TARGET_RATIO)}); not above perf record's: {ratio:.2f} to {rival:.2f} "
-        f"({verdict(met=ratio <= rival)}); nothing lost at default rings: {lost:,} in all runs "
-        f"({verdict(met=lost == 0)})."
+        f"({verdict(met=ratio <= rival)}); no call lost at default rings: {calls:,} in all runs "
+        f"({verdict(met=calls == 0)}).{others}"
+    )
+
+
+def _lost(rows: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+    """What lo2io lost of system calls in all runs, and a sentence on what it lacks of other events."""
+    lost: dict[str, int] = {}
+    for row in rows:
+        for event, number in row.get("lost_by_event", {}).items():
+            lost[event] = lost.get(event, 0) + number
+    calls = sum(number for event, number in lost.items() if event.startswith("syscalls:"))
+    others = ", ".join(f"{number:,} of {event}" for event, number in lost.items() if not event.startswith("syscalls:"))
+    if not others:
+        return calls, ""
+    return calls, (
+        f" Other events that the kernel counted and did not deliver, in all runs: {others}. In virtual machines "
+        "samples can vanish so while a CPU idles; lo2io counts them as lost, the others cannot tell."
     )
 
 

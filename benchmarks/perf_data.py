@@ -18,6 +18,9 @@ RECORD_LOST = 2
 RECORD_SAMPLE = 9
 RECORD_LOST_SAMPLES = 13
 SAMPLE_IDENTIFIER = 1 << 16
+SAMPLE_ID = 1 << 6
+BEFORE_ID = (1 << 0, 1 << 1, 1 << 2, 1 << 3)
+"""IP, TID, TIME, ADDR: each takes 8 bytes of a sample before its ID."""
 _SECTION = struct.Struct("<QQ")
 _RECORD = struct.Struct("<IHH")
 _U64 = struct.Struct("<Q")
@@ -37,20 +40,20 @@ def count(path: Path, event_id: int) -> PerfCounts:
     """Walk through a file's records.
 
     Args:
-        path: A perf.data file of several events, so that its samples begin with an identifier.
+        path: A perf.data file of several events, so that its samples bear identifiers.
         event_id: The tracepoint to count, by its id in tracefs.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:8] != b"PERFILE2":
             raise ValueError(f"{path} is no perf.data file")
-        wanted = _ids(data, event_id)
+        id_at, wanted = _ids(data, event_id)
         offset, size = _SECTION.unpack_from(data, 40)
         end = offset + size
         lost = lost_samples = samples = 0
         while offset < end:
             kind, _, size = _RECORD.unpack_from(data, offset)
             if kind == RECORD_SAMPLE:
-                samples += data[offset + 8 : offset + 16] in wanted
+                samples += data[offset + id_at : offset + id_at + 8] in wanted
             elif kind == RECORD_LOST:
                 lost += _U64.unpack_from(data, offset + 16)[0]
             elif kind == RECORD_LOST_SAMPLES:
@@ -59,16 +62,23 @@ def count(path: Path, event_id: int) -> PerfCounts:
     return PerfCounts(max(lost, lost_samples), samples)
 
 
-def _ids(data: mmap.mmap, event_id: int) -> frozenset[bytes]:
-    """The identifiers of one tracepoint's samples, one per CPU: those of the attr whose config is its id."""
+def _ids(data: mmap.mmap, event_id: int) -> tuple[int, frozenset[bytes]]:
+    """Where a sample's identifier stands, and the identifiers of one tracepoint's samples, one per CPU or task.
+
+    They are those of the attr whose config is the tracepoint's id.
+    """
     entry_size = _U64.unpack_from(data, 16)[0]
     offset, size = _SECTION.unpack_from(data, 24)
     for entry in range(offset, offset + size, entry_size):
-        config = _U64.unpack_from(data, entry + 8)[0]
-        if config != event_id:
+        if _U64.unpack_from(data, entry + 8)[0] != event_id:
             continue
-        if not _U64.unpack_from(data, entry + 24)[0] & SAMPLE_IDENTIFIER:
+        sample_type = _U64.unpack_from(data, entry + 24)[0]
+        if sample_type & SAMPLE_IDENTIFIER:
+            at = 8
+        elif sample_type & SAMPLE_ID:
+            at = 8 + 8 * sum(bool(sample_type & flag) for flag in BEFORE_ID)
+        else:
             raise ValueError("samples bear no identifier")
         ids_offset, ids_size = _SECTION.unpack_from(data, entry + entry_size - _SECTION.size)
-        return frozenset(data[at : at + 8] for at in range(ids_offset, ids_offset + ids_size, 8))
+        return at, frozenset(data[i : i + 8] for i in range(ids_offset, ids_offset + ids_size, 8))
     raise ValueError(f"no event has id {event_id}")
