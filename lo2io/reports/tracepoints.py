@@ -178,7 +178,8 @@ def _facts(spec: Spec) -> dict[str, Any]:
     """One call or tracepoint as JSON says it."""
     common = {"group": spec.group, "default": spec.core, "fields": dict(spec.fields), "summary": spec.summary}
     if isinstance(spec, TracepointSpec):
-        return {"event": spec.event, "role": _role_name(spec), "optional": spec.optional, **common}
+        own = {"event": spec.event, "role": _role_name(spec), "optional": spec.optional, "filter": spec.filter or None}
+        return own | common
     return {
         "name": spec.name,
         "abi_name": spec.abi_name,
@@ -213,6 +214,8 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
         operation = next(o for o in catalog.operations if _role_name(spec) in o.roles)
         units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()}
         rows.append(("role", f"{_role_name(spec)} of a {operation.name}{', optional' if spec.optional else ''}"))
+        if spec.filter:
+            rows.append(("filter", f"{spec.filter}, applied by the kernel"))
     for role, field in spec.fields.items():
         note = units.get(role, "")
         if role == "count" and isinstance(spec, CallSpec) and spec.vectored:

@@ -193,6 +193,7 @@ def test_showing_a_call_and_a_tracepoint() -> None:
     merge = render_show(catalog, "block:block_rq_merge")
     assert "merge of a request, optional" in merge
     assert "field sector: sectors of 512 bytes" in merge
+    assert 'rwbs ~ "F*", applied by the kernel' in render_show(catalog, "block:block_bio_queue")
     assert len(render_show(catalog, "block").split("\n\n")) == len(catalog.tracepoints)
     assert json.loads(render_show(catalog, "block:block_rq_merge", json=True))[0]["role"] == "merge"
     with pytest.raises(UsageError):
