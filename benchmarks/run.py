@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -45,7 +46,9 @@ def main() -> int:
     options = _options()
     try:
         if not options.tables:
-            _measure(options)
+            _measure_each(options)
+        if options.machine:
+            return 0
     except BenchError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -62,30 +65,39 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="where spools and traces go (the system's temporary directory)")
     parser.add_argument("--tables", action="store_true", help="measure nothing, make tables of what results there are")
     parser.add_argument("--check", action="store_true", help="with --tables: write nothing, fail if any is stale")
+    parser.add_argument("--machine", help=argparse.SUPPRESS)  # facts as JSON: this is the process of one benchmark
     options = parser.parse_args()
     if unknown := set(options.letters) - set(letters):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}: {names}")
     return options
 
 
-def _measure(options: argparse.Namespace) -> None:
+def _measure_each(options: argparse.Namespace) -> None:
+    """Each in a process of its own, so that none starts with another's peak memory."""
     require_root()
-    adopt_orphans()
-    machine = machine_facts()
-    if machine["load_average"] > QUIET_LOAD:
+    machine = json.loads(options.machine) if options.machine else machine_facts()
+    if not options.machine and machine["load_average"] > QUIET_LOAD:
         print(f"this machine is not quiet (load average {machine['load_average']}): figures will be off")
-    with tempfile.TemporaryDirectory(prefix="lo2io-bench-bin-") as binaries:
-        for module in BENCHMARKS:
-            if module.LETTER not in options.letters:
-                continue
-            print(f"{module.LETTER}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
-            with workspace(options.directory) as directory:
-                scope = Settings(options.runs, options.scale, directory, Path(binaries))
-                settings, rows = module.measure(scope)
-            document = {"benchmark": module.NAME, "machine": machine, "settings": settings, "runs": rows}
-            if options.scale == 1:
-                save(RESULTS, document)
-            print(f"\n{_section(module, document)}\n", flush=True)
+    if options.machine:
+        _measure(options, machine)
+        return
+    for letter in options.letters:
+        command = [sys.executable, __file__, letter, f"--runs={options.runs}", f"--scale={options.scale}"]
+        command += [f"--directory={options.directory}"] if options.directory else []
+        if subprocess.run([*command, "--machine", json.dumps(machine)], check=False).returncode != 0:
+            raise BenchError(f"benchmark {letter} failed")
+
+
+def _measure(options: argparse.Namespace, machine: dict[str, Any]) -> None:
+    (module,) = (module for module in BENCHMARKS if options.letters == module.LETTER)
+    adopt_orphans()
+    print(f"{module.LETTER}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
+    with workspace(options.directory) as directory, tempfile.TemporaryDirectory(prefix="lo2io-bench-bin-") as binaries:
+        settings, rows = module.measure(Settings(options.runs, options.scale, directory, Path(binaries)))
+    document = {"benchmark": module.NAME, "machine": machine, "settings": settings, "runs": rows}
+    if options.scale == 1:
+        save(RESULTS, document)
+    print(f"\n{_section(module, document)}\n", flush=True)
 
 
 def _section(module: Any, document: dict[str, Any]) -> str:
