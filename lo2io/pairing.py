@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 16
 """Rows of a batch: large enough that a batch's overhead is nothing, small enough to stay in the cache's reach."""
+MIN_BATCH_ROWS = 8
+"""One record can give several rows."""
 TEXT_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
 MANY_STREAMS = 64
@@ -41,13 +43,16 @@ class Engine:
     Args:
         spool: What to read.
         catalog: What its events mean.
-        batch_rows: Rows after which a batch is handed on.
+        batch_rows: Rows after which a batch is handed on, at least 8.
 
     Raises:
         SpoolError: A stream cannot be opened, or a format cannot be read.
+        ValueError: ``batch_rows`` is too small.
     """
 
     def __init__(self, spool: SpoolReader, catalog: Catalog, *, batch_rows: int = BATCH_ROWS) -> None:
+        if batch_rows < MIN_BATCH_ROWS:
+            raise ValueError(f"batches of {batch_rows} rows: at least {MIN_BATCH_ROWS} are needed")
         self.spool = spool
         self.catalog = catalog
         self.batch_rows = batch_rows

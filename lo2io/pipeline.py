@@ -88,8 +88,13 @@ def record(
     catalog = load_catalog()
     selection = catalog.select(request.events)
     directory = request.output or _default_directory(request)
-    with fresh_directory(directory, force=request.force) as spool:
-        recording = record_spool(_options(request, spool, selection), say)
+    try:
+        with fresh_directory(directory, force=request.force) as spool:
+            recording = record_spool(_options(request, spool, selection), say)
+    except KeyboardInterrupt:
+        if (directory / SPOOL).exists():
+            say(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
+        return Recorded(INTERRUPTED, directory, None)
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
         return Recorded(recording.exit_code, directory, None)
@@ -210,13 +215,20 @@ def _clear(trace: Path, *, force: bool) -> None:
         raise UsageError(
             f"write {trace}", "there is a trace already", "name another with -o, or replace it with --force"
         )
-    for name in present:
-        path = trace / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    trace.mkdir(parents=True, exist_ok=True)
+    try:
+        for name in present:
+            path = trace / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        trace.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(trace, error) from error
+
+
+def _unwritable(trace: Path, error: OSError) -> UsageError:
+    return UsageError(f"write {trace}", error.strerror or str(error), "name a place you may write to with -o")
 
 
 @contextlib.contextmanager
@@ -233,7 +245,10 @@ def fresh_directory(trace: Path, *, force: bool) -> Iterator[Path]:
         if not known:
             raise UsageError(f"replace {trace}", "it holds what is no trace of lo2io", "name another with -o")
         shutil.rmtree(trace)
-    trace.mkdir(parents=True, exist_ok=True)
+    try:
+        trace.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(trace, error) from error
     try:
         yield trace / SPOOL
     finally:

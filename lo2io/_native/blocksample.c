@@ -30,7 +30,10 @@ static void parse_rwbs(const uint8_t *text, size_t size, block_sample *s)
         }
         break;
     case 'F': s->operation = LO2_RQ_FLUSH; break;
-    case 'Z': s->operation = LO2_RQ_ZONE; break;
+    case 'Z': /* zone operations have a second letter: append, reset, open, close, finish */
+        s->operation = LO2_RQ_ZONE;
+        i += i < length;
+        break;
     default: s->operation = LO2_RQ_OTHER; break;
     }
     for (; i < length; i++) {

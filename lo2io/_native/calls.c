@@ -4,49 +4,102 @@
 
 #include "engine.h"
 
-enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, ORIGIN_BEFORE = 3 };
+enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
+enum { ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
+
+/* ---- positions ---- */
 
 static bool moves_position(const lo2_call *call, const pending_call *p)
 {
     switch (call->kind) {
     case LO2_CALL_READ:
-    case LO2_CALL_WRITE: return p->offset == UNKNOWN;
-    case LO2_CALL_SEEK: return true;
+    case LO2_CALL_WRITE: return !p->positioned;
+    case LO2_CALL_SEEK:
+    case LO2_CALL_COPY: return true;
     default: return false;
     }
 }
 
-/* Resolves an fd at entry and keeps the handle alive until the exit. */
-static uint32_t resolve(engine *e, task *t, int32_t fd, uint8_t *unseen, uint8_t *first_use)
+/* Both sides of a copy may move: the pointers that decide lie in user memory. */
+static bool second_moves(engine *e, const pending_call *p)
 {
-    if (fd < 0)
-        return NONE;
-    uint32_t index = handle_in_slot(e, t, fd);
-    if (index == NONE) {
-        *unseen = 1;
-        return NONE;
-    }
-    handle *h = &e->handles.at[index];
-    if (!h->used && h->origin >= 2)
-        *first_use = 1;
-    h->used |= e->processes.at[t->process].recorded;
-    h->refs++;
-    return index;
+    return p->handle2 != NONE &&
+           (p->handle == NONE || e->handles.at[p->handle].description != e->handles.at[p->handle2].description);
 }
 
-static void start_moving(engine *e, pending_call *p)
+static void start_moving(description *d, pending_call *p)
 {
-    description *d = &e->descriptions.at[e->handles.at[p->handle].description];
-    p->moves = 1;
+    p->position = d->position;
     if (d->moving++)
         d->overlapped = 1;
 }
 
-static void stop_moving(description *d, int64_t time)
+static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
+
+/* `known` is false when nobody saw what the call did. */
+static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t result, bool known, int64_t time)
 {
+    description *d = description_of(e, index);
+    if (!known)
+        move_to(d, UNKNOWN);
+    else if (result >= 0 && call->kind == LO2_CALL_SEEK)
+        move_to(d, d->overlapped ? UNKNOWN : result);
+    else if (result > 0 && (call->kind == LO2_CALL_COPY || (call->kind == LO2_CALL_WRITE && d->append)))
+        move_to(d, UNKNOWN);
+    else if (result > 0 && d->position != UNKNOWN)
+        move_to(d, d->position + result);
     if (--d->moving == 0)
         d->overlapped = 0;
     d->last_moved = time;
+}
+
+static void finish_moving(engine *e, const pending_call *p, int64_t result, bool known, int64_t time)
+{
+    const lo2_call *call = &e->calls[p->call];
+    if (p->moves & 1)
+        stop_moving(e, p->handle, call, result, known, time);
+    if (p->moves & 2)
+        stop_moving(e, p->handle2, call, result, known, time);
+}
+
+static int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
+{
+    const lo2_call *call = &e->calls[p->call];
+    const description *d = p->handle == NONE ? NULL : description_of(e, p->handle);
+    bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
+    *source = OFFSET_UNKNOWN;
+    if (p->positioned) {
+        /* Linux appends whatever the offset says (BUGS of pwrite(2)). */
+        bool appends = call->kind == LO2_CALL_WRITE && d && d->append == APPENDS;
+        if (appends || (p->offset < 0 && data))
+            return UNKNOWN;
+        *source = OFFSET_EXPLICIT;
+        return p->offset;
+    }
+    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN ||
+        (call->kind == LO2_CALL_WRITE && d->append))
+        return UNKNOWN;
+    *source = OFFSET_FOLLOWED;
+    return p->position;
+}
+
+/* ---- entry ---- */
+
+/* The first call of a recorded thread that names a handle nobody saw opened. */
+static uint8_t claim(const engine *e, const task *t, handle *h)
+{
+    bool first = !h->used && is_recorded(e, t);
+    h->used |= first;
+    return first && h->origin >= ORIGIN_INHERITED;
+}
+
+/* Resolves an fd at entry and keeps the handle alive until the exit. */
+static uint32_t resolve(engine *e, task *t, int32_t fd)
+{
+    uint32_t index = fd < 0 ? NONE : handle_in_slot(e, t, fd);
+    if (index != NONE)
+        e->handles.at[index].refs++;
+    return index;
 }
 
 /* The kernel's copy of a path: a dynamic string, cut off at the end of what there was room for. */
@@ -65,6 +118,30 @@ static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint3
     }
 }
 
+static void read_arguments(pending_call *p, const lo2_call *call, const lo2_event *event, const uint8_t *raw)
+{
+    const lo2_field *f = event->fields;
+    p->count = load_unsigned(raw, f[LO2_FIELD_COUNT]);
+    p->flags = (uint32_t)load_unsigned(raw, f[LO2_FIELD_FLAGS]);
+    if (f[LO2_FIELD_OFFSET].size) {
+        p->offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_OFFSET]);
+        bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
+        p->positioned = !(data && call->has_flags && p->offset == -1); /* preadv2, pwritev2: at the position */
+    }
+    p->counts_bytes = f[LO2_FIELD_COUNT].size && !call->vectored && call->kind != LO2_CALL_FCNTL;
+    p->has_fd = f[LO2_FIELD_FD].size != 0;
+    if (p->has_fd)
+        p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
+    if (f[LO2_FIELD_FD2].size)
+        p->fd2 = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD2]);
+}
+
+static bool names_handle(const lo2_call *call)
+{
+    return call->kind != LO2_CALL_OPEN && call->kind != LO2_CALL_CLOSE_RANGE && call->kind != LO2_CALL_CLONE &&
+           call->kind != LO2_CALL_UNSHARE;
+}
+
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, uint16_t cpu,
               int64_t time)
 {
@@ -72,56 +149,50 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     pending_call *p = &t->pending;
     if (p->active)
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
-    const lo2_field *f = event->fields;
     *p = (pending_call){.active = true, .call = event->call, .cpu = cpu, .begin = time, .offset = UNKNOWN,
-                        .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
-    p->count = load_unsigned(raw, f[LO2_FIELD_COUNT]);
-    p->flags = (uint32_t)load_unsigned(raw, f[LO2_FIELD_FLAGS]);
-    if (f[LO2_FIELD_OFFSET].size) {
-        int64_t offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_OFFSET]);
-        /* -1 means "at the position" for preadv2 and pwritev2, and EINVAL for the others. */
-        p->offset = offset == -1 && call->kind != LO2_CALL_SEEK ? UNKNOWN : offset;
-    }
-    uint8_t second_use = 0;
-    if (f[LO2_FIELD_PATH].size)
-        keep_path(t, &f[LO2_FIELD_PATH], raw, raw_size);
-    if (f[LO2_FIELD_FD].size) {
-        p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
-        p->handle = resolve(e, t, p->fd, &p->unseen, &p->first_use);
-    }
-    if (f[LO2_FIELD_FD2].size) {
-        p->fd2 = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD2]);
-        if (call->kind == LO2_CALL_COPY)
-            p->handle2 = resolve(e, t, p->fd2, &p->unseen2, &second_use);
-    }
-    p->first_use |= (uint8_t)(second_use << 1);
-    if (p->handle == NONE)
+                        .position = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
+    read_arguments(p, call, event, raw);
+    if (event->fields[LO2_FIELD_PATH].size)
+        keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
+    if (!names_handle(call))
         return;
-    if (moves_position(call, p))
-        start_moving(e, p);
-    if (call->kind == LO2_CALL_CLOSE) { /* the kernel frees the slot before anything else */
-        slot *s = slot_at(e, e->processes.at[t->process].table, p->fd, false);
-        bool cloexec = s->cloexec;
+    p->handle = resolve(e, t, p->fd);
+    if (call->kind == LO2_CALL_COPY)
+        p->handle2 = resolve(e, t, p->fd2);
+    if (p->handle != NONE)
+        p->first_use |= claim(e, t, &e->handles.at[p->handle]);
+    if (p->handle2 != NONE)
+        p->first_use |= (uint8_t)(claim(e, t, &e->handles.at[p->handle2]) << 1);
+    if (moves_position(call, p)) {
+        p->moves = (uint8_t)((p->handle != NONE) | (second_moves(e, p) << 1));
+        if (p->moves & 1)
+            start_moving(description_of(e, p->handle), p);
+        if (p->moves & 2)
+            start_moving(description_of(e, p->handle2), p);
+    }
+    if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot before anything else */
+        slot *s = slot_at(e, t->table, p->fd, false);
+        p->flags = s->cloexec;
         *s = (slot){.since = time, .handle = NONE};
-        p->flags = cloexec;
         /* the slot's reference stays with the handle until the exit ends it */
     }
 }
 
-static void fill_common(engine *e, const task *t, const pending_call *p, uint32_t row)
+/* ---- exit ---- */
+
+static void fill_row(engine *e, const task *t, uint32_t row)
 {
     lo2_operation_columns *o = &e->batch->operations;
+    const pending_call *p = &t->pending;
     const lo2_call *call = &e->calls[p->call];
-    bool is_data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE || call->kind == LO2_CALL_COPY ||
-                   call->returns == LO2_RETURNS_BYTES;
     o->begin_time_ns[row] = p->begin;
     o->end_time_ns[row] = UNKNOWN;
     o->task[row] = t->number;
     o->pid[row] = e->processes.at[t->process].pid;
     o->tid[row] = t->tid;
     o->call[row] = p->call;
-    o->status[row] = 1;
-    o->offset_source[row] = p->offset == UNKNOWN ? OFFSET_UNKNOWN : OFFSET_EXPLICIT;
+    o->status[row] = STATUS_IN_FLIGHT;
+    o->offset_bytes[row] = offset_of(e, p, &o->offset_source[row]);
     o->first_use[row] = p->first_use;
     o->closes[row] = 0;
     o->cpu[row] = p->cpu;
@@ -129,8 +200,7 @@ static void fill_common(engine *e, const task *t, const pending_call *p, uint32_
     o->handle2[row] = p->handle2 == NONE ? NONE : e->handles.at[p->handle2].number;
     o->fd[row] = p->fd;
     o->flags[row] = call->kind == LO2_CALL_CLOSE ? 0 : p->flags;
-    o->offset_bytes[row] = p->offset;
-    o->bytes_request[row] = is_data && !call->vectored ? (int64_t)p->count : UNKNOWN;
+    o->bytes_request[row] = p->counts_bytes ? (int64_t)p->count : UNKNOWN;
     o->bytes_result[row] = UNKNOWN;
     o->result[row] = UNKNOWN;
     o->error[row] = 0;
@@ -154,60 +224,46 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     pending_call *p = &t->pending;
     if (!p->active)
         return;
-    if (e->processes.at[t->process].recorded) {
-        uint32_t row = emit_operation(e);
-        fill_common(e, t, p, row);
+    if (is_recorded(e, t)) {
+        fill_row(e, t, emit_operation(e));
         e->totals.nr_in_flight_calls++;
     }
-    if (p->moves) {
-        description *d = &e->descriptions.at[e->handles.at[p->handle].description];
-        d->position = UNKNOWN;
-        stop_moving(d, INT64_MAX); /* it may move at any time: facts cannot be compared any more */
-    }
+    finish_moving(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
     let_go(e, t);
 }
 
-/* Where a call at the position began, and where the position is now. */
-static void follow(engine *e, pending_call *p, const lo2_call *call, int64_t result, int64_t time, uint32_t row)
+/* A call on an fd nobody saw opened did not fail with EBADF: there is something in the slot after all. */
+static uint32_t discover(engine *e, task *t, int32_t fd, bool closing)
 {
-    description *d = &e->descriptions.at[e->handles.at[p->handle].description];
-    lo2_operation_columns *o = &e->batch->operations;
-    bool appends = call->kind == LO2_CALL_WRITE && d->append;
-    if (call->kind == LO2_CALL_SEEK) {
-        if (result >= 0 && !d->foreign)
-            d->position = d->overlapped ? UNKNOWN : result;
-    } else {
-        if (d->position != UNKNOWN && !d->overlapped && !appends) {
-            o->offset_bytes[row] = d->position;
-            o->offset_source[row] = OFFSET_FOLLOWED;
-        }
-        if (result > 0)
-            d->position = d->position == UNKNOWN || appends ? UNKNOWN : d->position + result;
-    }
-    stop_moving(d, time);
-}
-
-/* A call on an fd nobody saw opened succeeded: there is something in the slot after all. */
-static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, bool *transient)
-{
-    slot *s = slot_at(e, e->processes.at[t->process].table, fd, true);
+    slot *s = slot_at(e, t->table, fd, true);
     uint32_t d = s ? description_new(e) : NONE;
-    if (d == NONE)
-        return NONE;
-    uint32_t index = handle_new(e, t, fd, d, 4);
+    uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_UNSEEN);
     if (index == NONE)
         return NONE;
-    handle *h = &e->handles.at[index];
-    h->used = 1;
-    h->refs++; /* the pending call's */
-    *transient = closing || s->handle != NONE;
-    if (!*transient) {
-        s->handle = index;
-        s->cloexec = s->inherited = 0;
-    }
+    e->handles.at[index].refs++; /* the pending call's */
+    if (closing)
+        return index;
+    if (s->handle == NONE)
+        *s = (slot){.since = s->since, .handle = index};
+    else /* another thread has opened the number meanwhile: it lives for this call */
+        handle_end(e, index, false, UNKNOWN);
     return index;
+}
+
+static void discover_all(engine *e, task *t, const lo2_call *call)
+{
+    pending_call *p = &t->pending;
+    if (p->has_fd && p->fd >= 0 && p->handle == NONE) {
+        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE);
+        p->first_use |= p->handle != NONE && claim(e, t, &e->handles.at[p->handle]);
+    }
+    if (call->kind != LO2_CALL_COPY || p->fd2 < 0 || p->handle2 != NONE)
+        return;
+    p->handle2 = p->fd2 == p->fd ? resolve(e, t, p->fd) : discover(e, t, p->fd2, false);
+    if (p->handle2 != NONE)
+        p->first_use |= (uint8_t)(claim(e, t, &e->handles.at[p->handle2]) << 1);
 }
 
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time)
@@ -218,39 +274,24 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (!p->active && call->kind == LO2_CALL_CLONE && result == 0)
         return; /* a child leaves the call its parent entered */
     if (!p->active || p->call != event->call) {
-        if (e->processes.at[t->process].recorded)
-            e->totals.nr_orphan_exits++;
+        e->totals.nr_orphan_exits += is_recorded(e, t);
         call_abandon(e, t, UNKNOWN);
         return;
     }
     bool failed = result < 0 && result >= -4095;
-    bool recorded = e->processes.at[t->process].recorded, transient = false, transient2 = false;
-    if (p->unseen && result != -EBADF && call->kind != LO2_CALL_CLOSE_RANGE) {
-        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, &transient);
-        p->first_use |= 1;
-    }
-    if (p->unseen2 && result != -EBADF) {
-        p->handle2 = discover(e, t, p->fd2, false, &transient2);
-        p->first_use |= 2;
-    }
-    uint32_t row = e->batch->nr_operations; /* scratch row when not recorded */
-    if (recorded)
-        row = emit_operation(e);
-    fill_common(e, t, p, row);
+    if (result != -EBADF && names_handle(call))
+        discover_all(e, t, call);
+    /* A task not recorded yet fills the place that the next row will take. */
+    uint32_t row = is_recorded(e, t) ? emit_operation(e) : e->batch->nr_operations;
+    fill_row(e, t, row);
     lo2_operation_columns *o = &e->batch->operations;
     o->end_time_ns[row] = time;
-    o->status[row] = 0;
+    o->status[row] = STATUS_COMPLETED;
     o->result[row] = result;
     o->error[row] = failed ? (int16_t)-result : 0;
     if (call->returns == LO2_RETURNS_BYTES && !failed)
         o->bytes_result[row] = result;
-    if (p->moves)
-        follow(e, p, call, result, time, row);
+    finish_moving(e, p, result, true, time);
     call_effects(e, t, call, result, time, row);
-    p = &t->pending;
-    if (transient && call->kind != LO2_CALL_CLOSE)
-        handle_end(e, p->handle, false, UNKNOWN);
-    if (transient2)
-        handle_end(e, p->handle2, false, UNKNOWN);
     let_go(e, t);
 }

@@ -22,14 +22,12 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
     if (index == NONE)
         return;
     handle *h = &e->handles.at[index];
-    h->open_flags = flags;
+    h->open_flags = e->descriptions.at[d].open_flags = flags;
     h->open_time = time;
-    h->used = 1;
+    h->used = is_recorded(e, t);
     if (flags != NONE) {
         e->descriptions.at[d].position = 0;
-        e->descriptions.at[d].append = (flags & O_APPEND) != 0;
-    } else {
-        e->descriptions.at[d].append = 1; /* nobody knows */
+        e->descriptions.at[d].append = (flags & O_APPEND) ? APPENDS : APPENDS_NOT;
     }
     name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);
     t->path_length = 0;
@@ -50,7 +48,7 @@ static void duplicated(engine *e, task *t, int32_t fd, bool cloexec, int64_t tim
     h->parent = e->handles.at[source].number;
     h->open_flags = e->handles.at[source].open_flags;
     h->open_time = time;
-    h->used = 1;
+    h->used = is_recorded(e, t);
     e->batch->operations.handle2[row] = h->number;
     handle_install(e, t, fd, index, cloexec, time);
 }
@@ -59,31 +57,18 @@ static void duplicated_to(engine *e, task *t, int32_t fd, int64_t time, uint32_t
 {
     if (fd == t->pending.fd) /* dup2 of an fd to itself changes nothing */
         return;
-    const process *p = &e->processes.at[t->process];
-    slot *s = slot_at(e, p->table, fd, false);
-    if (s)
-        slot_sweep(e, p, s, t->number, time);
+    slot *s = slot_at(e, t->table, fd, false);
+    if (s && s->handle != NONE)
+        slot_sweep(e, t, s, time);
     duplicated(e, t, fd, (t->pending.flags & O_CLOEXEC) != 0, time, row);
-}
-
-static void own_table(engine *e, process *p, int64_t time)
-{
-    if (e->tables.at[p->table].refs < 2)
-        return;
-    uint32_t copy = table_copy(e, p->table);
-    if (copy == NONE)
-        return;
-    table_release(e, p->table, time);
-    p->table = copy;
 }
 
 static void closed_range(engine *e, task *t, int64_t time)
 {
-    process *p = &e->processes.at[t->process];
     uint32_t first = (uint32_t)t->pending.fd, last = (uint32_t)t->pending.fd2, flags = t->pending.flags;
     if (flags & RANGE_UNSHARE)
-        own_table(e, p, time);
-    fd_table *f = &e->tables.at[p->table];
+        table_unshare(e, t, time);
+    fd_table *f = &e->tables.at[t->table];
     for (uint32_t fd = first; fd <= last && fd < f->slots.count; fd++) {
         slot *s = &f->slots.at[fd];
         if (s->handle == NONE)
@@ -91,14 +76,21 @@ static void closed_range(engine *e, task *t, int64_t time)
         if (flags & RANGE_CLOEXEC)
             s->cloexec = 1;
         else
-            slot_sweep(e, p, s, t->number, time);
+            slot_sweep(e, t, s, time);
     }
+}
+
+/* The slot a call named, if the handle it named is still there. */
+static slot *own_slot(engine *e, const task *t)
+{
+    slot *s = slot_at(e, t->table, t->pending.fd, false);
+    return s && s->handle != NONE && s->handle == t->pending.handle ? s : NULL;
 }
 
 static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_t row)
 {
     const pending_call *p = &t->pending;
-    slot *s = slot_at(e, e->processes.at[t->process].table, p->fd, false);
+    slot *s = own_slot(e, t);
     switch (p->flags) {
     case F_DUPFD:
     case DUPFD_CLOEXEC: duplicated(e, t, (int32_t)result, p->flags == DUPFD_CLOEXEC, time, row); break;
@@ -107,8 +99,11 @@ static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_
             s->cloexec = p->count & FD_CLOEXEC;
         break;
     case F_SETFL:
-        if (p->handle != NONE)
-            e->descriptions.at[e->handles.at[p->handle].description].append = (p->count & O_APPEND) != 0;
+        if (p->handle == NONE)
+            break;
+        description_of(e, p->handle)->append = (p->count & O_APPEND) ? APPENDS : APPENDS_NOT;
+        if (is_recorded(e, t))
+            emit_flags_event(e, time, t->number, e->handles.at[p->handle].number, (uint32_t)p->count);
         break;
     default: break;
     }
@@ -126,19 +121,6 @@ static void closed(engine *e, task *t, int64_t result, int64_t time, uint32_t ro
     handle_end(e, index, t->pending.flags, was_open ? time : UNKNOWN);
 }
 
-/* A copy may or may not move the positions: the pointers that decide lie in user memory. */
-static void copied(engine *e, const pending_call *p, int64_t result, int64_t time)
-{
-    const uint32_t handles[] = {p->handle, p->handle2};
-    for (int i = 0; i < 2; i++) {
-        if (handles[i] == NONE || result <= 0)
-            continue;
-        description *d = &e->descriptions.at[e->handles.at[handles[i]].description];
-        d->position = UNKNOWN;
-        d->last_moved = time;
-    }
-}
-
 void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row)
 {
     pending_call *p = &t->pending;
@@ -148,21 +130,19 @@ void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int6
     }
     if (result < 0)
         return;
-    slot *s = p->fd >= 0 ? slot_at(e, e->processes.at[t->process].table, p->fd, false) : NULL;
     switch (call->kind) {
     case LO2_CALL_OPEN: opened(e, t, call, (int32_t)result, time, row); break;
     case LO2_CALL_DUP: duplicated(e, t, (int32_t)result, false, time, row); break;
     case LO2_CALL_DUP_TO: duplicated_to(e, t, (int32_t)result, time, row); break;
     case LO2_CALL_FCNTL: controlled(e, t, result, time, row); break;
     case LO2_CALL_CLOSE_RANGE: closed_range(e, t, time); break;
-    case LO2_CALL_COPY: copied(e, p, result, time); break;
     case LO2_CALL_UNSHARE:
         if (p->flags & SHARE_FILES)
-            own_table(e, &e->processes.at[t->process], time);
+            table_unshare(e, t, time);
         break;
     case LO2_CALL_IOCTL:
-        if (s && s->handle != NONE && (p->flags == FIOCLEX || p->flags == FIONCLEX))
-            s->cloexec = p->flags == FIOCLEX;
+        if ((p->flags == FIOCLEX || p->flags == FIONCLEX) && own_slot(e, t))
+            own_slot(e, t)->cloexec = p->flags == FIOCLEX;
         break;
     default: break;
     }

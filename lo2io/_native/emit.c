@@ -8,14 +8,23 @@ bool emit_has_room(const engine *e)
            b->nr_request_events + 4 < b->capacity && b->nr_losses + 1 < b->capacity;
 }
 
-void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number)
+static void queue_event(engine *e, handle_event_row row)
 {
     if (!VEC_ROOM(&e->event_queue, e->event_queue.count + 1)) {
         e->out_of_memory = true;
         return;
     }
-    e->event_queue.at[e->event_queue.count++] =
-        (handle_event_row){e->nr_operations, time, task_number, handle_number};
+    e->event_queue.at[e->event_queue.count++] = row;
+}
+
+void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number)
+{
+    queue_event(e, (handle_event_row){e->nr_operations, time, task_number, handle_number, 0, 0});
+}
+
+void emit_flags_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number, uint32_t flags)
+{
+    queue_event(e, (handle_event_row){e->nr_operations, time, task_number, handle_number, 1, flags});
 }
 
 uint32_t emit_operation(engine *e)
@@ -96,7 +105,8 @@ static bool flush_events(engine *e)
         b->handle_events.time_ns[row] = h->time;
         b->handle_events.task[row] = h->task;
         b->handle_events.handle[row] = h->handle;
-        b->handle_events.kind[row] = 0;
+        b->handle_events.kind[row] = h->kind;
+        b->handle_events.flags[row] = h->flags;
         b->nr_handle_events++;
     }
     e->event_queue.count = e->events_out = 0;

@@ -98,7 +98,10 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
         task *t = task_for_sample(e, (uint32_t)tid, time);
         if (!t)
             return;
-        e->totals.nr_selected += e->processes.at[t->process].recorded;
+        const process *p = &e->processes.at[t->process];
+        e->totals.nr_selected += p->recorded;
+        if (!p->recorded && !p->from_exec)
+            return;
         if (event->role == LO2_ROLE_ENTER)
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
@@ -111,28 +114,35 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
 static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
     uint64_t lost;
+    int64_t before; /* stream.c put it in the place of the event's id */
+    memcpy(&before, record + 8, 8);
     memcpy(&lost, record + 16, 8);
     e->totals.nr_lost_records++;
     e->totals.nr_lost += lost;
     uint32_t row = e->batch->nr_losses++;
     e->batch->losses.cpu[row] = s->cpu;
-    e->batch->losses.begin_time_ns[row] = s->before_last == UNKNOWN ? e->config.start_ns : s->before_last;
+    e->batch->losses.begin_time_ns[row] = before == UNKNOWN ? e->config.start_ns : before;
     e->batch->losses.end_time_ns[row] = time;
     e->batch->losses.lost[row] = lost;
+}
+
+/* A fact's place in the order is margin after the look; the look began, less margin, as long before as it lasted. */
+static int64_t look_began(const engine *e, int64_t time, uint64_t end, uint64_t begin)
+{
+    return time - 2 * e->clock.margin - (int64_t)(end - begin);
 }
 
 static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size, int64_t time)
 {
     const uint8_t *body = record + 8;
     if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
-        on_task_fact(e, time, (const lo2_fact_task *)body);
+        const lo2_fact_task *fact = (const lo2_fact_task *)body;
+        on_task_fact(e, fact, look_began(e, time, fact->time_ns, fact->begin_time_ns));
     } else if (type == LO2_FACT_FD && size >= 8 + sizeof(lo2_fact_fd)) {
         const lo2_fact_fd *fact = (const lo2_fact_fd *)body;
         if (fact->path_length > size - 8 - sizeof *fact)
             return;
-        /* The record's place is margin after the look; the look began as long before that as it lasted. */
-        int64_t lasted = (int64_t)(fact->time_ns - fact->begin_time_ns);
-        on_fd_fact(e, time, fact, time - 2 * e->clock.margin - lasted);
+        on_fd_fact(e, time, fact, look_began(e, time, fact->time_ns, fact->begin_time_ns));
     }
 }
 
@@ -169,7 +179,7 @@ static void dispatch(engine *e, stream *s)
     } else if (type == RECORD_THROTTLE) {
         e->totals.nr_throttled++;
     }
-    s->before_last = s->last_time = time;
+    s->last_time = time;
 }
 
 /* Everything that is still alive at the end; false when the batch is full. */
@@ -226,8 +236,9 @@ static bool copy_config(engine *e, const lo2_config *config)
     e->seen = calloc((size_t)config->nr_streams * config->nr_events + 1, sizeof *e->seen);
     e->task_by_tid = calloc(TID_LIMIT, sizeof *e->task_by_tid);
     e->process_by_pid = calloc(TID_LIMIT, sizeof *e->process_by_pid);
+    e->exit_by_tid = calloc(TID_LIMIT, sizeof *e->exit_by_tid);
     if (!e->events || !e->min_raw || !e->calls || !e->streams || !e->heap || !e->seen || !e->task_by_tid ||
-        !e->process_by_pid)
+        !e->process_by_pid || !e->exit_by_tid)
         return false;
     memcpy(e->events, config->events_by_type, nr_types * sizeof *e->events);
     memcpy(e->calls, config->calls, nr_calls * sizeof *e->calls);
@@ -321,7 +332,7 @@ void lo2_engine_free(lo2_engine *e)
         free(e->files.at[i].path);
     requests_free(&e->requests);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
-                     e->process_by_pid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
+                     e->process_by_pid, e->exit_by_tid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->files.at, e->file_buckets, e->handle_queue.at, e->event_queue.at,
                      e->task_queue.at, e};

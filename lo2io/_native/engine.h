@@ -50,7 +50,6 @@ typedef struct {
     uint32_t nr_entries, next, entries_room;
     int64_t last_time;            /* delivered last: nothing earlier may follow */
     int64_t highest;              /* of all records read */
-    int64_t before_last;          /* time of the record before the current one */
     uint64_t bytes_read;
 } stream;
 
@@ -68,7 +67,8 @@ typedef struct {
     uint32_t moving;              /* pending calls that move the position */
     int64_t position, last_moved; /* position UNKNOWN: not known */
     uint8_t overlapped;           /* such calls overlapped since moving was 0 */
-    uint8_t append;               /* writes go to the end of the file, or may */
+    uint32_t open_flags;          /* NONE: unknown */
+    uint8_t append;               /* enum appends */
     uint8_t foreign;              /* moved by others too, or no position at all: never followed again */
     uint8_t name_source;
 } description;
@@ -82,7 +82,9 @@ typedef struct {
 } handle;
 
 typedef struct { int64_t since; uint32_t handle; uint8_t cloexec, inherited; } slot;
-typedef struct { uint32_t refs; VEC(slot) slots; } fd_table;
+typedef struct { uint32_t refs; int64_t since; VEC(slot) slots; } fd_table;
+
+enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 
 /* ---- tasks.c ---- */
 
@@ -90,17 +92,19 @@ typedef struct {
     bool active;
     uint16_t call, cpu;
     int64_t begin, offset;
+    int64_t position;             /* the description's at entry */
     uint64_t count;
     uint32_t flags;
     int32_t fd, fd2;
     uint32_t handle, handle2;     /* handle indices with a reference held, or NONE */
-    uint8_t unseen, unseen2;      /* the slot was empty at entry */
-    uint8_t moves;                /* counted in the description's `moving` */
-    uint8_t overlapped, first_use;
+    bool has_fd, counts_bytes;
+    bool positioned;              /* the offset is an argument */
+    uint8_t moves;                /* bit 0: counted in `moving` of handle's description, bit 1: of handle2's */
+    uint8_t first_use;
 } pending_call;
 
 typedef struct {
-    uint32_t number, process, tid;
+    uint32_t number, process, tid, table;
     int64_t start;
     char comm[16];
     char path[64];                /* of the pending open, where the kernel gives the string */
@@ -110,7 +114,7 @@ typedef struct {
 } task;
 
 typedef struct {
-    uint32_t number, pid, ppid, parent_number, table, nr_tasks;
+    uint32_t number, pid, ppid, parent_number, nr_tasks;
     bool recorded, from_exec;
 } process;
 
@@ -152,7 +156,7 @@ typedef struct {
 
 typedef struct { uint32_t handle, process, task, parent, description, file, open_flags; int32_t fd;
                  uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
-typedef struct { uint64_t before; int64_t time; uint32_t task, handle; } handle_event_row;
+typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t kind; uint32_t flags; } handle_event_row;
 typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; uint64_t hash; } file_row;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16]; } task_row;
 
@@ -175,6 +179,7 @@ struct lo2_engine {
 
     uint32_t *task_by_tid;        /* index + 1, 0: none */
     uint32_t *process_by_pid;
+    int64_t *exit_by_tid;         /* when it last exited, 0: never */
     VEC(task) tasks;
     VEC(uint32_t) free_tasks;
     VEC(process) processes;
@@ -208,6 +213,7 @@ typedef struct lo2_engine engine;
 bool emit_flush(engine *e);       /* true: nothing waits any more */
 bool emit_has_room(const engine *e);
 void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number);
+void emit_flags_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number, uint32_t flags);
 uint32_t emit_operation(engine *e); /* a fresh row, id set */
 
 /* tasks.c */
@@ -217,15 +223,17 @@ uint32_t process_of(engine *e, uint32_t pid);
 void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid);
 void on_task_exit(engine *e, int64_t time, uint32_t tid);
 void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec);
-void on_task_fact(engine *e, int64_t time, const lo2_fact_task *fact);
+void on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin);
+task *task_for_fact(engine *e, uint32_t pid);
 void task_write_end(engine *e, task *t, int64_t time);
 
 /* fds.c */
-uint32_t table_new(engine *e);
+uint32_t table_new(engine *e, int64_t since);
 uint32_t table_copy(engine *e, uint32_t table);
 void table_release(engine *e, uint32_t table, int64_t time);
-void table_exec(engine *e, process *p, uint32_t task_number, int64_t time, bool silent);
-void slot_sweep(engine *e, const process *p, slot *s, uint32_t task_number, int64_t time);
+void table_unshare(engine *e, task *t, int64_t time);
+void table_exec(engine *e, task *t, int64_t time);
+void slot_sweep(engine *e, const task *t, slot *s, int64_t time);
 slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow);
 uint32_t handle_in_slot(engine *e, task *t, int32_t fd);
 uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin);
@@ -256,6 +264,13 @@ void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample 
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time);
 bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
 void requests_free(request_set *set);
+
+static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
+
+static inline description *description_of(engine *e, uint32_t handle_index)
+{
+    return &e->descriptions.at[e->handles.at[handle_index].description];
+}
 
 static inline uint64_t load_unsigned(const uint8_t *raw, lo2_field f)
 {

@@ -12,8 +12,9 @@ uint32_t description_new(engine *e)
     uint32_t index;
     TAKE(e, free_descriptions, descriptions, index);
     if (index != NONE)
-        e->descriptions.at[index] = (description){.refs = 0, .number = e->next_description++, .file = NONE,
-                                                  .position = UNKNOWN, .last_moved = UNKNOWN};
+        e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
+                                                  .last_moved = UNKNOWN, .open_flags = NONE,
+                                                  .append = APPENDS_MAYBE};
     return index;
 }
 
@@ -32,7 +33,8 @@ uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, 
     e->descriptions.at[description_index].refs++;
     e->handles.at[index] = (handle){.refs = 1, .number = e->next_handle++, .description = description_index,
                                     .parent = NONE, .process = e->processes.at[t->process].number,
-                                    .task = t->number, .open_flags = NONE, .fd = fd, .open_time = UNKNOWN,
+                                    .task = t->number, .fd = fd,
+                                    .open_flags = e->descriptions.at[description_index].open_flags, .open_time = UNKNOWN,
                                     .origin = origin};
     return index;
 }
@@ -64,12 +66,13 @@ void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
 
 /* ---- tables ---- */
 
-uint32_t table_new(engine *e)
+uint32_t table_new(engine *e, int64_t since)
 {
     uint32_t index;
     TAKE(e, free_tables, tables, index);
     if (index != NONE) {
         e->tables.at[index].refs = 1;
+        e->tables.at[index].since = since;
         e->tables.at[index].slots.count = 0;
     }
     return index;
@@ -88,7 +91,7 @@ slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
             return NULL;
         }
         for (uint32_t i = f->slots.count; i <= (uint32_t)fd; i++)
-            f->slots.at[i] = (slot){.since = UNKNOWN, .handle = NONE};
+            f->slots.at[i] = (slot){.since = f->since, .handle = NONE};
         f->slots.count = (uint32_t)fd + 1;
     }
     return &f->slots.at[fd];
@@ -97,7 +100,7 @@ slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
 /* A child's copy: the slots refer to the parent's handles until the child uses them. */
 uint32_t table_copy(engine *e, uint32_t table)
 {
-    uint32_t copy = table_new(e);
+    uint32_t copy = table_new(e, e->tables.at[table].since);
     if (copy == NONE)
         return NONE;
     fd_table *from = &e->tables.at[table], *to = &e->tables.at[copy];
@@ -141,38 +144,38 @@ void table_release(engine *e, uint32_t table, int64_t time)
 }
 
 /* A handle ends outside a call of its own: an event tells so, if some call named the handle before. */
-void slot_sweep(engine *e, const process *p, slot *s, uint32_t task_number, int64_t time)
+void slot_sweep(engine *e, const task *t, slot *s, int64_t time)
 {
-    if (s->handle != NONE && !s->inherited && p->recorded && e->handles.at[s->handle].used)
-        emit_handle_event(e, time, task_number, e->handles.at[s->handle].number);
+    if (s->handle != NONE && !s->inherited && is_recorded(e, t) && e->handles.at[s->handle].used)
+        emit_handle_event(e, time, t->number, e->handles.at[s->handle].number);
     slot_clear(e, s, time, time);
 }
 
-/* exec copies a shared table and ends what is close-on-exec (begin_new_exec, fs/exec.c). */
-void table_exec(engine *e, process *p, uint32_t task_number, int64_t time, bool silent)
+void table_unshare(engine *e, task *t, int64_t time)
 {
-    if (e->tables.at[p->table].refs > 1) {
-        uint32_t copy = table_copy(e, p->table);
-        if (copy == NONE)
-            return;
-        table_release(e, p->table, time);
-        p->table = copy;
-    }
-    fd_table *f = &e->tables.at[p->table];
-    for (uint32_t i = 0; i < f->slots.count; i++) {
-        slot *s = &f->slots.at[i];
-        if (s->handle == NONE || !s->cloexec)
-            continue;
-        if (silent)
-            e->handles.at[s->handle].ended = 1;
-        slot_sweep(e, p, s, task_number, time);
-    }
+    if (e->tables.at[t->table].refs < 2)
+        return;
+    uint32_t copy = table_copy(e, t->table);
+    if (copy == NONE)
+        return;
+    table_release(e, t->table, time);
+    t->table = copy;
+}
+
+/* exec copies a shared table and ends what is close-on-exec (begin_new_exec, fs/exec.c). */
+void table_exec(engine *e, task *t, int64_t time)
+{
+    table_unshare(e, t, time);
+    fd_table *f = &e->tables.at[t->table];
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        if (f->slots.at[i].handle != NONE && f->slots.at[i].cloexec)
+            slot_sweep(e, t, &f->slots.at[i], time);
 }
 
 /* The handle in a slot, made the process's own if it was inherited; NONE: nobody saw it opened. */
 uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
 {
-    slot *s = slot_at(e, e->processes.at[t->process].table, fd, false);
+    slot *s = slot_at(e, t->table, fd, false);
     if (!s || s->handle == NONE)
         return NONE;
     if (s->inherited) {
@@ -191,7 +194,7 @@ uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
 
 void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec, int64_t time)
 {
-    slot *s = slot_at(e, e->processes.at[t->process].table, fd, true);
+    slot *s = slot_at(e, t->table, fd, true);
     if (!s) {
         handle_end(e, index, cloexec, UNKNOWN);
         return;

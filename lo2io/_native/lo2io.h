@@ -87,7 +87,7 @@ typedef struct {
     uint8_t kind;        /* enum lo2_call_kind */
     uint8_t returns;     /* enum lo2_returns */
     uint8_t vectored;    /* the count is a number of iovecs: requested bytes are unknown */
-    uint8_t has_flags;   /* the call's FLAGS are open(2) flags (kind OPEN) */
+    uint8_t has_flags;   /* kind OPEN: FLAGS are open(2) flags; READ, WRITE: an offset of -1 means the position */
     int32_t fixed_flags; /* open(2) flags of calls that have none (creat); else -1 */
 } lo2_call;
 
@@ -157,7 +157,8 @@ typedef struct {
     int64_t *time_ns;
     uint32_t *task;
     uint32_t *handle;
-    uint8_t *kind;      /* 0 destroyed (close_range, dup2's target, exec), 1 first use before it */
+    uint8_t *kind;      /* 0 destroyed (close_range, dup2's target, exec), 1 status flags set (F_SETFL) */
+    uint32_t *flags;    /* kind 1: the new O_* status flags; else 0 */
 } lo2_handle_event_columns;
 
 /* One row per handle, when its life is known in full. */
@@ -273,7 +274,7 @@ typedef struct {
 /* Totals, valid at any time; final when lo2_engine_run returned 0. */
 typedef struct {
     uint64_t nr_samples;        /* tracepoint samples read, recorded or not */
-    uint64_t nr_selected;       /* of them, of recorded tasks */
+    uint64_t nr_selected;       /* of them, entries and exits of calls of recorded tasks */
     uint64_t nr_late;           /* out of order beyond repair: moved to the time of their predecessor */
     uint64_t nr_reordered;      /* out of order in their ring, put right */
     uint64_t nr_orphan_exits, nr_orphan_completions;

@@ -61,58 +61,55 @@ static uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path)
 }
 
 /* Takes over, or refutes, the position that a fact shows of a description at rest. */
-static void compare_position(description *d, const lo2_fact_fd *fact, int64_t begin, bool fresh)
+static void compare_position(description *d, const lo2_fact_fd *fact, int64_t begin)
 {
-    if (!S_ISREG(fact->mode) && !S_ISBLK(fact->mode)) {
-        if (!S_ISDIR(fact->mode)) {
-            d->foreign = 1;
-            d->position = UNKNOWN;
-        }
+    if (S_ISFIFO(fact->mode) || S_ISSOCK(fact->mode) || S_ISCHR(fact->mode)) {
+        d->foreign = 1;
+        d->position = UNKNOWN;
         return;
     }
-    if (d->foreign || fact->position == UNKNOWN || d->moving || (d->last_moved != UNKNOWN && d->last_moved >= begin))
+    bool at_rest = !d->moving && (d->last_moved == UNKNOWN || d->last_moved <= begin);
+    if (d->foreign || fact->position == UNKNOWN || !at_rest)
         return;
     if (d->position == UNKNOWN) {
-        if (fresh) {
-            d->position = fact->position;
-            d->append = fact->open_flags == NONE || (fact->open_flags & O_APPEND);
-        }
+        d->position = fact->position;
     } else if (d->position != fact->position) {
         d->foreign = 1;
         d->position = UNKNOWN;
     }
 }
 
+/* The flags of a description nobody saw opened. */
+static void learn_flags(engine *e, slot *s, description *d, uint32_t open_flags)
+{
+    if (d->open_flags != NONE || open_flags == NONE)
+        return;
+    d->open_flags = open_flags;
+    d->append = (open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
+    s->cloexec = (open_flags & O_CLOEXEC) != 0;
+    if (!s->inherited)
+        e->handles.at[s->handle].open_flags = open_flags;
+}
+
 void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
 {
-    uint32_t process_index = process_of(e, fact->pid);
-    if (process_index == NONE)
-        return;
-    process *p = &e->processes.at[process_index];
-    slot *s = slot_at(e, p->table, fact->fd, true);
-    if (!s)
-        return;
-    if (s->since != UNKNOWN && s->since >= begin) { /* the slot changed while /proc was being read */
+    task *t = task_for_fact(e, fact->pid);
+    slot *s = t ? slot_at(e, t->table, fact->fd, true) : NULL;
+    if (!s || (s->since != UNKNOWN && s->since > begin)) { /* it changed while /proc was being read */
         e->totals.nr_names_refused++;
         return;
     }
-    bool fresh = s->handle == NONE;
-    if (fresh) {
-        task *t = task_of(e, fact->pid);
-        for (uint32_t i = 0; !t && i < e->tasks.count; i++)
-            if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
-                t = &e->tasks.at[i];
-        uint32_t d = t ? description_new(e) : NONE;
-        uint32_t index =
-            d == NONE ? NONE : handle_new(e, t, fact->fd, d, time <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN);
+    if (s->handle == NONE) {
+        uint32_t d = description_new(e);
+        uint8_t origin = time - e->clock.margin <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
+        uint32_t index = d == NONE ? NONE : handle_new(e, t, fact->fd, d, origin);
         if (index == NONE)
             return;
-        e->handles.at[index].open_flags = fact->open_flags == NONE ? NONE : fact->open_flags;
-        *s = (slot){.since = s->since, .handle = index,
-                    .cloexec = fact->open_flags != NONE && (fact->open_flags & O_CLOEXEC)};
+        *s = (slot){.since = s->since, .handle = index};
     }
-    description *d = &e->descriptions.at[e->handles.at[s->handle].description];
-    compare_position(d, fact, begin, fresh);
+    description *d = description_of(e, s->handle);
+    learn_flags(e, s, d, fact->open_flags);
+    compare_position(d, fact, begin);
     e->totals.nr_names_verified++;
     if (d->file != NONE && d->name_source == NAME_PROC)
         return;

@@ -1,7 +1,7 @@
 /* System calls as OTF2 events: Enter, what the call did, Leave. The layout is told in otf2_events.c. */
 #include "otf2_writer.h"
 
-enum { F_SETFL_CMD = 4, F_DUPFD_CMD = 0, F_DUPFD_CLOEXEC_CMD = 1030 }; /* asm-generic/fcntl.h, linux/fcntl.h */
+enum { F_DUPFD_CLOEXEC_CMD = 1030 }; /* linux/fcntl.h */
 
 typedef struct { uint32_t handle; uint64_t id; uint8_t mode; } transfer;
 
@@ -112,23 +112,6 @@ static int duplicated(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2
     return 0;
 }
 
-static int status_changed(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row,
-                          uint64_t time)
-{
-    if (o->handle[row] == NONE || o->bytes_request[row] == UNKNOWN)
-        return 0;
-    lo2_otf2_handle *h = otf2_handle_at(w, o->handle[row]);
-    if (!h)
-        return -1;
-    uint32_t creation, status, bit = w->config.values.close_on_exec;
-    uint8_t access;
-    lo2_otf2_open_flags(w, (uint32_t)o->bytes_request[row], &access, &creation, &status);
-    /* F_SETFL leaves close-on-exec, which is F_SETFD's. */
-    h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
-    OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
-    return 0;
-}
-
 static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row,
                    uint64_t time)
 {
@@ -152,10 +135,7 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
     case LO2_CALL_DUP: return duplicated(w, location, o, row, false, time);
     case LO2_CALL_DUP_TO: return duplicated(w, location, o, row, (flags & w->config.close_on_exec) != 0, time);
-    case LO2_CALL_FCNTL:
-        if (flags == F_SETFL_CMD)
-            return status_changed(w, location, o, row, time);
-        return duplicated(w, location, o, row, flags == F_DUPFD_CLOEXEC_CMD, time);
+    case LO2_CALL_FCNTL: return duplicated(w, location, o, row, flags == F_DUPFD_CLOEXEC_CMD, time);
     default: return 0;
     }
 }

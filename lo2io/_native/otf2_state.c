@@ -175,8 +175,6 @@ void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *acce
 
 int otf2_wait_for_time(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row)
 {
-    if (e->kind[row] != 0)
-        return 0;
     lo2_otf2_location *location = otf2_location_of_task(w, e->task[row]);
     if (!location || !otf2_handle_at(w, e->handle[row]))
         return -1;
@@ -191,7 +189,8 @@ int otf2_wait_for_time(lo2_otf2_writer *w, const lo2_handle_event_columns *e, ui
         index = w->nr_waiting++;
     }
     int64_t time = e->time_ns[row];
-    w->waiting[index] = (waiting_event){.time = time < 0 ? 0 : (uint64_t)time, .handle = e->handle[row], .next = NONE};
+    w->waiting[index] = (waiting_event){.time = time < 0 ? 0 : (uint64_t)time, .handle = e->handle[row], .next = NONE,
+                                        .flags = e->flags[row], .sets_flags = e->kind[row] == 1};
     if (location->waiting == NONE)
         location->waiting = index;
     else
@@ -212,6 +211,20 @@ int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time,
     return 0;
 }
 
+static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)
+{
+    lo2_otf2_handle *h = otf2_handle_at(w, event->handle);
+    if (!h)
+        return -1;
+    uint32_t creation, status, bit = w->config.values.close_on_exec;
+    uint8_t access;
+    lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
+    /* F_SETFL leaves close-on-exec, which is F_SETFD's. */
+    h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
+    OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
+    return 0;
+}
+
 int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until)
 {
     while (location->waiting != NONE && w->waiting[location->waiting].time <= until) {
@@ -222,7 +235,8 @@ int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64
         w->waiting_free = index;
         /* Before the last event here only by the delay of its report: not worth a count. */
         uint64_t time = event.time > location->last_time ? event.time : location->last_time;
-        TRY(otf2_destroy(w, location, otf2_advance(w, location, (int64_t)time), event.handle));
+        time = otf2_advance(w, location, (int64_t)time);
+        TRY(event.sets_flags ? set_flags(w, location, time, &event) : otf2_destroy(w, location, time, event.handle));
     }
     return 0;
 }

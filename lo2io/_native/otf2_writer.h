@@ -31,7 +31,7 @@ typedef int (*add_uint8_fn)(void *, uint32_t, uint8_t);
 typedef int (*add_uint32_fn)(void *, uint32_t, uint32_t);
 typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
 
-typedef struct { uint64_t time; uint32_t handle, next; } waiting_event;
+typedef struct { uint64_t time; uint32_t handle, next, flags; bool sets_flags; } waiting_event;
 
 struct lo2_otf2_writer {
     lo2_otf2_config config;

@@ -90,7 +90,7 @@ void requests_free(request_set *set)
  * one of the same size goes first, then the oldest; or the newest, if the counts say that completions were lost:
  * the older twin is then most likely one whose completion was.
  */
-static request *find(engine *e, const block_sample *s)
+static request *find(engine *e, const block_sample *s, bool requeued)
 {
     if (!e->requests.nr_buckets)
         return NULL;
@@ -98,7 +98,7 @@ static request *find(engine *e, const block_sample *s)
     bool best_fits = false;
     for (request *r = *bucket_of(&e->requests, s->device, s->sector); r; r = r->chain) {
         if (r->device != s->device || r->sector != s->sector || r->operation != s->operation ||
-            r->issued != s->started)
+            r->issued != s->started || (requeued && !r->was_requeued))
             continue;
         bool fits = r->rest == s->nr_sectors;
         bool earlier = best && (e->config.newest_first ? r->id > best->id : r->id < best->id);
@@ -184,10 +184,10 @@ static void flush_wanted(engine *e, const block_sample *s, uint32_t tid)
     set->flush_bios.at[set->flush_bios.count++] = (flush_bio){disk_of(e, s->device), tid};
 }
 
-static bool is_recorded(engine *e, uint32_t tid)
+static bool tid_is_recorded(engine *e, uint32_t tid)
 {
     const task *t = task_of(e, tid);
-    return t && e->processes.at[t->process].recorded;
+    return t && is_recorded(e, t);
 }
 
 /* One flush serves all bios that have asked since the last one: the first of a recorded thread, else the first, owns it. */
@@ -199,7 +199,7 @@ static uint32_t flush_owner(engine *e, uint32_t device, uint32_t issuer)
         flush_bio bio = set->flush_bios.at[i];
         if (bio.device != device)
             set->flush_bios.at[kept++] = bio;
-        else if (owner == NONE || (!is_recorded(e, owner) && is_recorded(e, bio.tid)))
+        else if (owner == NONE || (!tid_is_recorded(e, owner) && tid_is_recorded(e, bio.tid)))
             owner = bio.tid;
     }
     set->flush_bios.count = kept;
@@ -213,7 +213,7 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     if (s->operation == LO2_RQ_FLUSH)
         tid = flush_owner(e, s->device, tid);
     task *t = task_of(e, tid);
-    bool ours = t && e->processes.at[t->process].recorded;
+    bool ours = t && is_recorded(e, t);
     request *r = request_new(e);
     if (!r)
         return NULL;
@@ -234,8 +234,8 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
 
 static void inserted(engine *e, block_sample *s, uint32_t tid, int64_t time)
 {
-    request *r = find(e, s);
-    if (r && r->was_requeued) {
+    request *r = find(e, s, true);
+    if (r) {
         r->was_requeued = false;
         return;
     }
@@ -246,7 +246,7 @@ static void inserted(engine *e, block_sample *s, uint32_t tid, int64_t time)
 
 static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
 {
-    request *r = find(e, s);
+    request *r = find(e, s, false);
     if (!r)
         r = begin(e, s, tid, time);
     if (!r)
@@ -258,13 +258,14 @@ static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
     r->rest = s->nr_sectors;
     r->bytes_issued = s->bytes;
     r->flags = s->flags;
-    write_event(e, r, EVENT_ISSUED, time, s->bytes);
+    if (!r->nr_requeues) /* OTF2 knows one issue per operation: the first; the table has the last */
+        write_event(e, r, EVENT_ISSUED, time, s->bytes);
 }
 
 static void requeued(engine *e, block_sample *s)
 {
     s->started = true;
-    request *r = find(e, s);
+    request *r = find(e, s, false);
     if (!r)
         return;
     r->issued = false;
@@ -276,7 +277,7 @@ static void front_merged(engine *e, const block_sample *s)
 {
     block_sample behind = *s;
     behind.sector += s->nr_sectors;
-    request *r = find(e, &behind);
+    request *r = find(e, &behind, false);
     if (!r)
         return;
     unlink_key(&e->requests, r);
@@ -287,7 +288,7 @@ static void front_merged(engine *e, const block_sample *s)
 
 static void merged(engine *e, const block_sample *s, int64_t time)
 {
-    request *r = find(e, s);
+    request *r = find(e, s, false);
     if (!r)
         return;
     for (request *other = e->requests.oldest; other; other = other->newer) {
@@ -298,6 +299,8 @@ static void merged(engine *e, const block_sample *s, int64_t time)
             break;
         }
     }
+    if (!r->nr_requeues) /* what is cancelled must have been issued (OTF2) */
+        write_event(e, r, EVENT_ISSUED, time, r->bytes_request);
     write_event(e, r, EVENT_CANCELLED, time, UNKNOWN);
     write_row(e, r, STATUS_MERGED, UNKNOWN);
     request_drop(&e->requests, r);
@@ -306,7 +309,7 @@ static void merged(engine *e, const block_sample *s, int64_t time)
 static void completed(engine *e, block_sample *s, int64_t time)
 {
     s->started = true;
-    request *r = find(e, s);
+    request *r = find(e, s, false);
     if (!r) {
         e->totals.nr_orphan_completions += !s->wants_flush;
         return;

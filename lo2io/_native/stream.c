@@ -11,7 +11,7 @@
 
 #include "engine.h"
 
-enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_SAMPLE = 9 };
+enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9 };
 
 bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
 {
@@ -36,7 +36,7 @@ int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t bu
     s->cpu = config->cpu;
     s->is_facts = config->cpu == NONE;
     s->size = buffer_bytes;
-    s->last_time = s->highest = s->before_last = UNKNOWN;
+    s->last_time = s->highest = UNKNOWN;
     s->fd = open(config->path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0)
         return -1;
@@ -91,6 +91,7 @@ static int read_more(stream *s)
 static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 {
     uint32_t count = 0, at = 0;
+    int64_t before = s->highest;
     while (at + HEADER_BYTES * 2 <= s->filled) {
         uint16_t size;
         memcpy(&size, s->buffer + at + 6, 2);
@@ -99,7 +100,13 @@ static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
         if (count == s->entries_room &&
             !lo2_grow((void **)&s->entries, &s->entries_room, count + 1, sizeof *s->entries))
             break;
-        s->entries[count] = (struct lo2_entry){record_time(s, s->buffer + at, size, clock), at, count};
+        int64_t time = record_time(s, s->buffer + at, size, clock);
+        uint32_t type;
+        memcpy(&type, s->buffer + at, 4);
+        if (type == RECORD_LOST && size >= 32) /* a gap begins after all that stands before it in the ring */
+            memcpy(s->buffer + at + HEADER_BYTES, &before, 8);
+        before = time > before ? time : before;
+        s->entries[count] = (struct lo2_entry){time, at, count};
         count++;
         at += size;
     }

@@ -15,26 +15,29 @@ uint32_t process_of(engine *e, uint32_t pid)
     return pid < TID_LIMIT && e->process_by_pid[pid] ? e->process_by_pid[pid] - 1 : NONE;
 }
 
-static uint32_t process_new(engine *e, uint32_t pid, uint32_t ppid, uint32_t parent_number, uint32_t table)
+static uint32_t process_new(engine *e, uint32_t pid, uint32_t ppid, uint32_t parent_number)
 {
     uint32_t index;
     TAKE(e, free_processes, processes, index);
     if (index == NONE)
         return NONE;
     e->processes.at[index] = (process){.number = e->next_process++, .pid = pid, .ppid = ppid,
-                                       .parent_number = parent_number, .table = table};
+                                       .parent_number = parent_number};
     e->process_by_pid[pid] = index + 1;
     return index;
 }
 
-static uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, int64_t start, const char *comm)
+/* The table's reference goes to the task. */
+static uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, uint32_t table, int64_t start,
+                         const char *comm)
 {
     uint32_t index;
     TAKE(e, free_tasks, tasks, index);
     if (index == NONE)
         return NONE;
     task *t = &e->tasks.at[index];
-    *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .start = start, .alive = true};
+    *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .table = table, .start = start,
+                .alive = true};
     if (comm)
         memcpy(t->comm, comm, sizeof t->comm);
     e->processes.at[process_index].nr_tasks++;
@@ -54,35 +57,34 @@ static void queue_task_row(engine *e, const task *t, int64_t exit)
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
-/* The last thread of a process is gone: its fd table goes, too. */
-static void process_end(engine *e, uint32_t index, int64_t time)
+static void process_end(engine *e, uint32_t index)
 {
-    process *p = &e->processes.at[index];
-    table_release(e, p->table, time);
+    const process *p = &e->processes.at[index];
     if (e->process_by_pid[p->pid] == index + 1)
         e->process_by_pid[p->pid] = 0;
-    if (VEC_ROOM(&e->free_processes, e->free_processes.count + 1))
-        e->free_processes.at[e->free_processes.count++] = index;
+    GIVE_BACK(e, free_processes, index);
 }
 
 void task_write_end(engine *e, task *t, int64_t time)
 {
     uint32_t index = (uint32_t)(t - e->tasks.at), process_index = t->process;
     call_abandon(e, t, time);
-    if (e->processes.at[process_index].recorded)
+    if (is_recorded(e, t))
         queue_task_row(e, t, time);
     if (e->task_by_tid[t->tid] == index + 1)
         e->task_by_tid[t->tid] = 0;
     t->alive = false;
-    if (VEC_ROOM(&e->free_tasks, e->free_tasks.count + 1))
-        e->free_tasks.at[e->free_tasks.count++] = index;
+    table_release(e, t->table, time);
+    GIVE_BACK(e, free_tasks, index);
     if (--e->processes.at[process_index].nr_tasks == 0)
-        process_end(e, process_index, time);
+        process_end(e, process_index);
 }
 
 void on_task_exit(engine *e, int64_t time, uint32_t tid)
 {
     task *t = task_of(e, tid);
+    if (tid < TID_LIMIT)
+        e->exit_by_tid[tid] = time;
     if (t)
         task_write_end(e, t, time);
 }
@@ -95,54 +97,74 @@ static void forget_old(engine *e, uint32_t tid)
         task_write_end(e, old, UNKNOWN);
 }
 
+static bool by_default(const engine *e, uint32_t pid)
+{
+    return e->config.all_tasks && pid != e->config.recorder_pid;
+}
+
+/* A child process's table: the parent's itself if it called clone with CLONE_FILES, else a copy. */
+static uint32_t table_of_child(engine *e, const task *parent, int64_t time)
+{
+    if (!parent)
+        return table_new(e, time);
+    const pending_call *call = &parent->pending;
+    if (!call->active || e->calls[call->call].kind != LO2_CALL_CLONE || !(call->flags & CLONE_FILES_FLAG))
+        return table_copy(e, parent->table);
+    e->tables.at[parent->table].refs++;
+    return parent->table;
+}
+
 void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid)
 {
-    task *parent = task_of(e, ptid);
-    if (tid >= TID_LIMIT || pid >= TID_LIMIT || (!parent && !e->config.all_tasks))
+    if (tid >= TID_LIMIT || pid >= TID_LIMIT)
         return;
     forget_old(e, tid);
-    parent = task_of(e, ptid);
+    const task *parent = task_of(e, ptid);
+    if (!parent && !e->config.all_tasks)
+        return;
     char comm[16] = {0};
     if (parent)
         memcpy(comm, parent->comm, sizeof comm);
-    uint32_t process_index = parent ? parent->process : NONE;
-    if (process_index == NONE || e->processes.at[process_index].pid != pid) {
-        uint32_t parent_number = NONE, ppid = 0, table;
-        bool recorded = e->config.all_tasks;
-        if (parent) {
-            process *p = &e->processes.at[process_index];
-            bool shares = parent->pending.active && (parent->pending.flags & CLONE_FILES_FLAG) &&
-                          e->calls[parent->pending.call].kind == LO2_CALL_CLONE;
-            parent_number = p->recorded ? p->number : NONE;
-            ppid = p->pid;
-            recorded = p->recorded;
-            table = shares ? p->table : table_copy(e, p->table);
-            if (shares)
-                e->tables.at[table].refs++;
-        } else {
-            table = table_new(e);
-        }
-        if (table == NONE)
-            return;
-        process_index = process_new(e, pid, ppid, parent_number, table);
+    uint32_t process_index = parent ? parent->process : NONE, table;
+    if (process_index != NONE && e->processes.at[process_index].pid == pid) {
+        table = parent->table;
+        e->tables.at[table].refs++;
+    } else {
+        process from = {.number = NONE};
+        if (parent)
+            from = e->processes.at[process_index];
+        table = table_of_child(e, parent, time);
+        process_index = table == NONE ? NONE : process_new(e, pid, from.pid, from.recorded ? from.number : NONE);
         if (process_index == NONE)
             return;
-        e->processes.at[process_index].recorded = recorded;
+        process *child = &e->processes.at[process_index];
+        child->recorded = e->config.all_tasks ? by_default(e, pid) : from.recorded;
+        child->from_exec = from.from_exec;
     }
-    task_new(e, process_index, tid, time, comm);
+    task_new(e, process_index, tid, table, time, comm);
 }
 
+/* A task known from a fact or a sample only. */
 static uint32_t adopt(engine *e, uint32_t pid, uint32_t tid, uint32_t ppid, const char *comm)
 {
-    uint32_t process_index = process_of(e, pid);
+    uint32_t process_index = process_of(e, pid), table = NONE;
+    for (uint32_t i = 0; process_index != NONE && table == NONE && i < e->tasks.count; i++) {
+        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index) {
+            table = e->tasks.at[i].table;
+            e->tables.at[table].refs++;
+        }
+    }
+    if (table == NONE && (table = table_new(e, UNKNOWN)) == NONE)
+        return NONE;
     if (process_index == NONE) {
-        uint32_t table = table_new(e);
-        process_index = table == NONE ? NONE : process_new(e, pid, ppid, NONE, table);
+        uint32_t parent = process_of(e, ppid);
+        bool known = parent != NONE && e->processes.at[parent].recorded;
+        process_index = process_new(e, pid, ppid, known ? e->processes.at[parent].number : NONE);
         if (process_index == NONE)
             return NONE;
-        e->processes.at[process_index].recorded = e->config.all_tasks;
+        e->processes.at[process_index].recorded = by_default(e, pid);
     }
-    return task_new(e, process_index, tid, UNKNOWN, comm);
+    return task_new(e, process_index, tid, table, UNKNOWN, comm);
 }
 
 task *task_for_sample(engine *e, uint32_t tid, int64_t time)
@@ -158,24 +180,21 @@ task *task_for_sample(engine *e, uint32_t tid, int64_t time)
 /* exec by a thread that is not the leader: the kernel gives it the leader's tid (de_thread, fs/exec.c). */
 static task *take_over_leader(engine *e, uint32_t pid, int64_t time)
 {
-    uint32_t process_index = process_of(e, pid);
-    if (process_index == NONE)
+    uint32_t process_index = process_of(e, pid), caller = NONE;
+    if (process_index == NONE || e->processes.at[process_index].nr_tasks != 1)
         return NULL;
-    for (uint32_t i = 0; i < e->tasks.count; i++) {
-        if (!e->tasks.at[i].alive || e->tasks.at[i].process != process_index)
-            continue;
-        char comm[16];
-        memcpy(comm, e->tasks.at[i].comm, sizeof comm);
-        pending_call pending = e->tasks.at[i].pending;
-        e->tasks.at[i].pending.active = false;
-        uint32_t index = task_new(e, process_index, pid, time, comm);
-        if (index == NONE)
-            return NULL;
-        e->tasks.at[index].pending = pending;
-        task_write_end(e, &e->tasks.at[i], time);
-        return &e->tasks.at[index];
-    }
-    return NULL;
+    for (uint32_t i = 0; i < e->tasks.count; i++)
+        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
+            caller = i;
+    task old = e->tasks.at[caller];
+    e->tables.at[old.table].refs++;
+    uint32_t index = task_new(e, process_index, pid, old.table, time, old.comm);
+    if (index == NONE)
+        return NULL;
+    e->tasks.at[index].pending = old.pending;
+    e->tasks.at[caller].pending.active = false;
+    task_write_end(e, &e->tasks.at[caller], time);
+    return &e->tasks.at[index];
 }
 
 void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec)
@@ -190,32 +209,46 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     if (!exec)
         return;
     process *p = &e->processes.at[t->process];
-    bool first = p->from_exec; /* what was open only until here was the recorder's business */
-    if (first) {
+    if (p->from_exec) {
         p->from_exec = false;
         p->recorded = true;
         t->start = time;
     }
-    table_exec(e, p, t->number, time, first);
+    table_exec(e, t, time);
 }
 
-void on_task_fact(engine *e, int64_t time, const lo2_fact_task *fact)
+void on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
 {
     if (fact->tid >= TID_LIMIT || fact->pid >= TID_LIMIT)
         return;
+    if (e->exit_by_tid[fact->tid] && e->exit_by_tid[fact->tid] >= begin)
+        return; /* it exited while /proc was being read */
     task *t = task_of(e, fact->tid);
     if (!t) {
         bool wanted = e->config.all_tasks || (fact->flags & LO2_FACT_TASK_SELECT) || process_of(e, fact->pid) != NONE;
-        if (!wanted)
-            return;
-        uint32_t index = adopt(e, fact->pid, fact->tid, fact->ppid, fact->comm);
+        uint32_t index = wanted ? adopt(e, fact->pid, fact->tid, fact->ppid, fact->comm) : NONE;
         if (index == NONE)
             return;
         t = &e->tasks.at[index];
     }
+    if (!t->comm[0])
+        memcpy(t->comm, fact->comm, sizeof t->comm);
     process *p = &e->processes.at[t->process];
     if ((fact->flags & LO2_FACT_TASK_SELECT) && !p->recorded) {
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;
     }
+}
+
+/* Whose table /proc/PID/fd shows: the leader's, or any thread's if the leader is gone. */
+task *task_for_fact(engine *e, uint32_t pid)
+{
+    uint32_t process_index = process_of(e, pid);
+    task *leader = task_of(e, pid);
+    if (process_index == NONE || (leader && leader->process == process_index))
+        return process_index == NONE ? NULL : leader;
+    for (uint32_t i = 0; i < e->tasks.count; i++)
+        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
+            return &e->tasks.at[i];
+    return NULL;
 }

@@ -64,6 +64,7 @@ class Pending:
     moves: list[Description] = field(default_factory=list)
     overlapped: bool = False
     first_use: int = 0
+    new_flags: int | None = None
 
 
 class Calls:
@@ -109,7 +110,7 @@ class Calls:
     def _begin_moving(self, op: Pending) -> None:
         kind = op.spec.kind
         handles = [op.handle, op.handle2] if kind is CallKind.COPY else [op.handle]
-        if kind in (CallKind.READ, CallKind.WRITE) and self._explicit(op) is not None:
+        if kind in (CallKind.READ, CallKind.WRITE) and self._is_positioned(op):
             return
         if kind not in (CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY):
             return
@@ -124,11 +125,12 @@ class Calls:
             op.position = description.position
 
     @staticmethod
-    def _explicit(op: Pending) -> int | None:
+    def _is_positioned(op: Pending) -> bool:
+        """The offset is an argument; to preadv2 and pwritev2, which have flags, -1 means the position."""
         if "offset" not in op.values:
-            return None
-        offset = _signed(op.values["offset"], 64)
-        return None if offset == -1 and op.spec.kind is not CallKind.SEEK else offset
+            return False
+        takes_minus_one = op.spec.kind in (CallKind.READ, CallKind.WRITE) and "flags" in op.spec.fields
+        return not (takes_minus_one and _signed(op.values["offset"], 64) == -1)
 
     def _end_moving(self, op: Pending, time: int, ret: int | None) -> None:
         """Advance the position; ``ret`` None means that nobody knows what the call did."""
@@ -178,6 +180,8 @@ class Calls:
         if op.spec.kind is CallKind.CLOSE and error == EBADF:
             row["handle"] = None
         self._emit(row)
+        if op.new_flags is not None and task.recorded:
+            self._tell(op.handle, task, time, kind=1, flags=op.new_flags)
         for handle in ended:
             self._destroy(handle, task, time)
 
@@ -215,9 +219,11 @@ class Calls:
         self._emit(self._row(op, offset) | nothing | {"handle": op.handle, "handle2": op.handle2})
 
     def _offset(self, op: Pending) -> tuple[int | None, int]:
-        explicit = self._explicit(op)
-        if explicit is not None:
-            return explicit, 1
+        if self._is_positioned(op):
+            offset = _signed(op.values["offset"], 64)
+            appends = op.spec.kind is CallKind.WRITE and op.handle is not None and op.handle.description.append is True
+            impossible = op.spec.kind in (CallKind.READ, CallKind.WRITE) and offset < 0
+            return (None, 0) if appends or impossible else (offset, 1)
         if op.spec.kind not in (CallKind.READ, CallKind.WRITE) or op.overlapped or op.position is None:
             return None, 0
         if op.spec.kind is CallKind.WRITE and op.moves[0].append is not False:
@@ -256,8 +262,11 @@ class Calls:
         """Tell of a handle that ended outside the calls that name it, if anybody ever used it."""
         if handle.wanted and task.recorded:
             handle.used = True
-            row = {"before": len(self.engine.operations), "time_ns": time, "task": task, "handle": handle, "kind": 0}
-            self.engine.handle_events.append(row)
+            self._tell(handle, task, time, kind=0, flags=0)
+
+    def _tell(self, handle: Handle | None, task: Task, time: int, *, kind: int, flags: int) -> None:
+        row = {"before": len(self.engine.operations), "time_ns": time, "task": task, "handle": handle, "kind": kind}
+        self.engine.handle_events.append(row | {"flags": flags})
 
     # -- effects
 
@@ -289,6 +298,7 @@ class Calls:
             self._set_cloexec(table, op.fd, on=flags == FIOCLEX, handle=op.handle)
         elif kind is CallKind.FCNTL and flags == F_SETFL and op.handle is not None:
             op.handle.description.append = bool(op.values["count"] & O_APPEND)
+            op.new_flags = op.values["count"] & MASK32
         elif kind is CallKind.UNSHARE and flags & CLONE_FILES:
             self.engine.tasks.unshare(op.task)
         elif kind is CallKind.CLOSE_RANGE:

@@ -159,7 +159,8 @@ class Requests:
         request.size = fresh.size
         request.issued_sector = request.sector
         request.bytes_issued = fresh.bytes_request
-        self._event(request, time, 1, request.bytes_issued)
+        if not request.requeues:
+            self._event(request, time, 1, request.bytes_issued)
 
     def _attribute(self, request: Request) -> None:
         """A kernel thread issues the flushes others ask for."""
@@ -197,6 +198,8 @@ class Requests:
             into = self._pick(absorbing, size)
             into.size += size
             into.merges += 1
+        if not gone.requeues:
+            self._event(gone, time, 1, gone.bytes_request)
         self._event(gone, time, 3, None)
         self._end(gone, 2)
 

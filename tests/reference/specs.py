@@ -32,7 +32,7 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("write", kind.WRITE, returns.BYTES, "fd=fd count=count"),
         _call("pread64", kind.READ, returns.BYTES, "fd=fd count=count offset=pos"),
         _call("pwrite64", kind.WRITE, returns.BYTES, "fd=fd count=count offset=pos"),
-        _call("preadv2", kind.READ, returns.BYTES, "fd=fd count=vlen offset=pos_l", vectored=True),
+        _call("preadv2", kind.READ, returns.BYTES, "fd=fd count=vlen offset=pos_l flags=flags", vectored=True),
         _call("writev", kind.WRITE, returns.BYTES, "fd=fd count=vlen", vectored=True),
         _call("openat", kind.OPEN, returns.FD, opened),
         _call("openat2", kind.OPEN, returns.FD, "path=filename"),

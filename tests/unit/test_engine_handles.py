@@ -353,3 +353,35 @@ def test_pipes_have_no_position(run: Run, spool: SpoolBuilder) -> None:
     assert (
         offsets(run(spool.call(60_000, 0, 10, "read", 1, fd=0).call(60_010, 0, 10, "read", 1, fd=0))) == [(None, 0)] * 2
     )
+
+
+def test_minus_one_is_the_position_to_preadv2_only(run: Run, spool: SpoolBuilder) -> None:
+    """To pread64 it is an offset no file has: the call fails, and its row has none."""
+    spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR).call(60_010, 0, 10, "read", 70, fd=3, count=100)
+    spool.call(60_020, 0, 10, "pread64", -22, fd=3, pos=-1).call(60_030, 0, 10, "preadv2", 3, fd=3, pos_l=-1)
+    assert offsets(run(spool))[1:] == [(0, 2), (None, 0), (70, 2)]
+
+
+def test_an_append_ignores_the_offset(run: Run, spool: SpoolBuilder) -> None:
+    """Linux writes at the end whatever pwrite says (pwrite(2), BUGS); reads are where they say."""
+    spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR | O_APPEND)
+    spool.call(60_010, 0, 10, "pwrite64", 9, fd=3, pos=5).call(60_020, 0, 10, "pread64", 9, fd=3, pos=5)
+    assert offsets(run(spool))[1:] == [(None, 0), (5, 1)]
+
+
+def test_set_flags_is_an_event_of_the_handle(run: Run, spool: SpoolBuilder) -> None:
+    """F_SETFL tells the new status flags, and ends or begins appending."""
+    spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR).call(60_010, 0, 10, "fcntl", 0, fd=3, cmd=4, arg=O_APPEND)
+    tables = run(spool.call(60_020, 0, 10, "write", 5, fd=3).call(60_030, 0, 10, "fcntl", -9, fd=3, cmd=4, arg=0))
+    assert rows(tables, "before", "time_ns", "handle", "kind", "flags", table="handle_events") == [
+        (2, 60_011, "h0", 1, O_APPEND)
+    ]
+    assert offsets(tables)[2] == (None, 0)
+
+
+def test_a_child_process_of_a_thread_with_its_own_table_copies_that(run: Run, spool: SpoolBuilder) -> None:
+    """Tables belong to threads, not to processes."""
+    spool.call(60_000, 0, 10, "openat", 3).fork(60_010, 0, 10, 11, 10, 10)
+    spool.call(60_020, 0, 11, "unshare", unshare_flags=0x400).call(60_030, 0, 11, "close", fd=3)
+    spool.fork(60_040, 0, 12, 12, 10, 11).call(60_050, 1, 12, "read", EBADF, fd=3)
+    assert rows(run(spool), "call", "handle")[-1] == ("read", None)
