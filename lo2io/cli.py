@@ -5,6 +5,7 @@ Stages are imported when a command needs them, so that ``lo2io --help`` answers 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -231,6 +232,8 @@ def _size(text: str | None) -> int | None:
 
 
 def _summary(trace: Path, *, as_json: bool, to_stdout: bool) -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+
     from lo2io.reports import summary
     from lo2io.tables import open_trace
 

@@ -7,6 +7,7 @@ thread of its own; the summary is read back from the tables. Nothing flows back.
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import time
@@ -165,6 +166,8 @@ def convert(
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
+    # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
     from lo2io.pairing import Engine  # noqa: PLC0415
     from lo2io.reports.losses import completeness  # noqa: PLC0415
