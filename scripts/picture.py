@@ -96,7 +96,9 @@ def disk_rows(trace: Trace, start: int, stop: int) -> list[Row]:
                 lanes.append(lane := [])
             elif lane is None:
                 lane = min(lanes, key=lambda each: each[-1].end_ns)
-            lane += [Bar(begin, issue, "queued"), Bar(issue, complete, kind)]
+            if begin < issue:
+                lane.append(Bar(begin, issue, "queued"))
+            lane.append(Bar(issue, complete, kind))
         rows.append(Row(names.get(device, f"{device >> 20}:{device & 0xFFFFF}"), lanes))
     return rows
 
