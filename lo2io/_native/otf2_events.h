@@ -112,6 +112,19 @@ uint32_t lo2_otf2_new_handle(lo2_otf2_writer *writer);
 void lo2_otf2_open_flags(const lo2_otf2_writer *writer, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status);
 void lo2_otf2_free(lo2_otf2_writer *writer);
 
+/* Handle definitions, a row a reference, in the order of the references. */
+typedef struct {
+    void *writer;                 /* OTF2_GlobalDefWriter */
+    void *write_io_handle, *write_pre_created_state;
+    uint32_t count;
+    uint32_t pre_created;         /* the handle flag */
+    uint32_t *name, *file, *flags, *parent, *status;
+    uint8_t *paradigm, *access;   /* access and status: of pre-created ones */
+} lo2_otf2_handle_columns;
+
+/* 0, or the OTF2_ErrorCode of the definition that failed. */
+int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
+
 /* Callbacks for OTF2_Archive_SetMemoryCallbacks, SetFlushCallbacks and OTF2_Error_RegisterCallback. */
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);

@@ -214,6 +214,14 @@ class Definitions:
         function = f"OTF2_GlobalDefWriter_Write{record}"
         self._archive.check(function, getattr(self._library, function)(self._writer, *arguments))
 
+    def handles(self, columns: Any) -> None:
+        """Every handle, natively: ``lo2_otf2_handle_columns *`` but for the writer and its functions."""
+        columns.writer = ffi.cast("void *", self._writer)
+        for member, record in (("write_io_handle", "IoHandle"), ("write_pre_created_state", "IoPreCreatedHandleState")):
+            function = getattr(self._library, f"OTF2_GlobalDefWriter_Write{record}")
+            setattr(columns, member, ffi.cast("void *", ctypes.cast(function, ctypes.c_void_p).value))
+        self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))
+
     def string(self, text: str, ref: int | None = None) -> int:
         """The reference of a text; a given ``ref`` is used as it is. Lone surrogates are written as escapes."""
         known = self._strings.get(text)

@@ -12,11 +12,12 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lo2io._native._lib import ffi, lib
+from lo2io._native._lib import lib
 from lo2io.model import UNKNOWN_U32, CallKind, CallSpec
 from lo2io.units import split_kernel_dev
+from lo2io.writers.otf2_handles import HandleTable
 from lo2io.writers.otf2_library import UNDEFINED_U32, value
-from lo2io.writers.otf2_rows import FileRow, HandleRow, Rows, TaskRow, known, realtime_at, request_operation
+from lo2io.writers.otf2_rows import FileRow, Rows, TaskRow, known, realtime_at, request_operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,10 +69,6 @@ _KINDS = {
 }
 
 
-_NO_ROW = HandleRow(UNKNOWN_U32, -1, UNKNOWN_U32, UNKNOWN_U32, UNKNOWN_U32, used=True)
-"""Stands for a handle the engine gave no row: no reference of an event is left undefined."""
-
-
 @dataclass(slots=True)
 class Trace:
     """All that definitions are made of."""
@@ -88,19 +85,6 @@ class Trace:
     def view(self) -> Any:
         """``lo2_otf2_view *``, read anew: references may have been given out since."""
         return lib.lo2_otf2_state(self.native)
-
-    def handle_refs(self) -> tuple[dict[int, int], set[int]]:
-        """OTF2's reference of every engine handle that events name, and which of them an event creates."""
-        view = self.view
-        refs: dict[int, int] = {}
-        created: set[int] = set()
-        for number in range(view.nr_handles):
-            native = view.handles[number]
-            if known(native.ref):
-                refs[number] = native.ref
-                if native.state & lib.LO2_OTF2_CREATED:
-                    created.add(native.ref)
-        return refs, created
 
 
 class Writer:
@@ -302,64 +286,26 @@ class Writer:
         """By its id; mounts that came or went while recording are not known, and devices may be mounted twice."""
         return next((mount for mount in self._trace.meta.mounts if mount.id == row.mount), None)
 
+    def _name_of_file(self, number: int) -> tuple[int, int] | None:
+        row = self._trace.rows.files.get(number)
+        if row is None or not row.path:
+            return None
+        return self._out.string(row.path), self._file_of_row(number, row)
+
     def _handles(self) -> None:
         """In the order of their references, which readers demand."""
         trace = self._trace
-        refs, created = trace.handle_refs()
-        wanted: dict[int, HandleRow] = {}
-        for row in trace.rows.handles():
-            if row.handle not in refs and row.used:
-                refs[row.handle] = lib.lo2_otf2_new_handle(trace.native)
-            if row.handle in refs:
-                wanted[refs[row.handle]] = row
-        for ref in range(trace.view.nr_handle_refs):
-            if ref in self._proxies:
-                self._sync_handle(ref)
-            elif ref in self._device_handles:
-                self._device_handle(ref, *self._device_handles[ref])
-            else:
-                row = wanted.get(ref, _NO_ROW)
-                # A parent first used after its child would be a reference to what is not defined yet: left out.
-                parent = refs.get(row.parent, UNDEFINED_U32)
-                parent = parent if parent < ref else UNDEFINED_U32
-                self._handle_of_row(row, ref, created=ref in created, parent=parent)
-
-    def _handle_of_row(self, row: HandleRow, ref: int, *, created: bool, parent: int) -> None:
-        file = self._trace.rows.files.get(row.file)
-        name = file.path if file and file.path else f"fd {row.fd}"
-        file_ref = self._file_of_row(row.file, file) if file and file.path else UNDEFINED_U32
-        flags = value("IO_HANDLE_FLAG_NONE" if created else "IO_HANDLE_FLAG_PRE_CREATED")
-        self._handle(ref, name, file_ref, paradigm=POSIX_PARADIGM, flags=flags, parent=parent)
-        if created:
-            return
-        # Unknown flags: READ_WRITE excludes nothing; the handles table says that they are unknown.
-        access, status = value("IO_ACCESS_MODE_READ_WRITE"), 0
-        if known(row.open_flags):
-            access, status = self._open_flags(row.open_flags)
-        self._state(ref, access, status)
-
-    def _open_flags(self, flags: int) -> tuple[int, int]:
-        access, creation, status = ffi.new("uint8_t *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
-        lib.lo2_otf2_open_flags(self._trace.native, flags, access, creation, status)
-        return access[0], status[0]
-
-    def _sync_handle(self, ref: int) -> None:
-        """What sync(2) flushes is everything: a proxy without a file."""
-        flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
-        self._handle(ref, "sync", UNDEFINED_U32, paradigm=POSIX_PARADIGM, flags=flags)
-        self._state(ref, value("IO_ACCESS_MODE_WRITE_ONLY"), 0)
-
-    def _device_handle(self, ref: int, name: str, file: int) -> None:
-        self._handle(ref, name, file, paradigm=BLOCK_PARADIGM, flags=value("IO_HANDLE_FLAG_PRE_CREATED"))
-        self._state(ref, value("IO_ACCESS_MODE_READ_WRITE"), 0)
-
-    def _handle(
-        self, ref: int, name: str, file: int, *, paradigm: int, flags: int, parent: int = UNDEFINED_U32
-    ) -> None:
-        self._out.write("IoHandle", ref, self._out.string(name), file, paradigm, flags, UNDEFINED_U32, parent)
-
-    def _state(self, ref: int, access: int, status: int) -> None:
-        self._out.write("IoPreCreatedHandleState", ref, access, status)
+        table = HandleTable(trace.native, trace.rows.handles())
+        table.name_by_file(self._name_of_file)
+        table.name_by_fd(self._out.string)
+        for ref in self._proxies - {UNKNOWN_U32}:
+            # What sync(2) flushes is everything: a proxy without a file.
+            flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
+            table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))
+        for ref, (name, file) in self._device_handles.items():
+            flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
+            table.replace(ref, self._out.string(name), file, flags, access, paradigm=BLOCK_PARADIGM)
+        self._out.handles(table.native())
 
 
 def _file_type(mode: int) -> str:

@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lo2io._native.columns import column_dtypes
 from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
 from lo2io.writers.otf2_library import UNDEFINED_U64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lo2io.model import ClockSync
-
-
-@dataclass(frozen=True, slots=True)
-class HandleRow:
-    """One row of the handles table."""
-
-    handle: int
-    fd: int
-    parent: int
-    file: int
-    open_flags: int
-    used: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +85,15 @@ class Rows:
             comm = text_at(batch.text, offset, length)
             self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm)
 
-    def handles(self) -> Iterator[HandleRow]:
-        """Every handle's row, parents before children (a parent's number is the lower one)."""
-        if not self._handles:
-            return
-        merged = {name: np.concatenate([rows[name] for rows in self._handles]) for name in _HANDLE_COLUMNS}
-        order = np.argsort(merged["handle"], kind="stable")
-        for row in zip(*(merged[name][order].tolist() for name in _HANDLE_COLUMNS), strict=True):
-            handle, fd, parent, file, open_flags, used = row
-            yield HandleRow(handle, fd, parent, file, open_flags, bool(used))
+    def handles(self) -> Columns:
+        """The handles' rows, in the order they came: columns ``handle``, ``fd``, ``parent`` … of one length."""
+        parts, self._handles = self._handles, []
+        if not parts:
+            dtypes = column_dtypes("handle")
+            return {name: np.zeros(0, dtypes[name]) for name in _HANDLE_COLUMNS}
+        merged = {name: np.concatenate([part[name] for part in parts]) for name in _HANDLE_COLUMNS}
+        self._handles = [merged]
+        return merged
 
 
 def known(reference: int) -> bool:
