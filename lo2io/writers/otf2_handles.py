@@ -77,22 +77,21 @@ class HandleTable:
 
     def name_by_file(self, find: Callable[[int], tuple[int, int] | None]) -> None:
         """Handles on a known file bear its name: ``find`` gives a row of the files table a string and a file."""
-        numbers, place = np.unique(self.file, return_inverse=True)
-        names = np.full(len(numbers), UNDEFINED_U32, np.uint32)
-        files = np.full(len(numbers), UNDEFINED_U32, np.uint32)
-        for index, number in enumerate(numbers.tolist()):
-            found = None if number == UNKNOWN_U32 else find(number)
-            if found is not None:
-                names[index], files[index] = found
-        self._name[:], self._file_ref[:] = names[place], files[place]
+        known = self.file != UNKNOWN_U32
+        numbers = self.file[known]
+        names, files = (np.full(_size(numbers), UNDEFINED_U32, np.uint32) for _ in range(2))
+        for number in _distinct(numbers):
+            names[number], files[number] = find(number) or (UNDEFINED_U32, UNDEFINED_U32)
+        self._name[known], self._file_ref[known] = names[numbers], files[numbers]
 
     def name_by_fd(self, string: Callable[[str], int]) -> None:
         """Handles without a name are called after their number."""
-        unnamed = np.flatnonzero(self._name == UNDEFINED_U32)
-        fds, place = np.unique(self.fd[unnamed], return_inverse=True)
-        names = np.array([string(f"fd {fd}") for fd in fds.tolist()], np.uint32)
-        if len(names):
-            self._name[unnamed] = names[place]
+        unnamed = self._name == UNDEFINED_U32
+        numbers = self.fd[unnamed].view(np.uint32) + np.uint32(1)  # -1 is the lowest
+        names = np.zeros(_size(numbers), np.uint32)
+        for number in _distinct(numbers):
+            names[number] = string(f"fd {number - 1}")
+        self._name[unnamed] = names[numbers]
 
     def replace(self, ref: int, name: int, file: int, flags: int, access: int, *, paradigm: int = 0) -> None:
         """A handle that no row stands for: a device's, or that of sync(2)."""
@@ -132,3 +131,16 @@ def _references(writer: Any, rows: Columns) -> tuple[NDArray[np.uint32], NDArray
     for number in np.sort(used[refs[used] == UNKNOWN_U32]).tolist():
         refs[number] = lib.lo2_otf2_new_handle(writer)
     return refs, created
+
+
+def _size(numbers: NDArray[np.uint32]) -> int:
+    """Places of a table that is indexed by these."""
+    return int(numbers.max()) + 1 if len(numbers) else 0
+
+
+def _distinct(numbers: NDArray[np.uint32]) -> list[int]:
+    """Each number once, in rising order. They are small, so a table of them is cheaper than sorting."""
+    present = np.zeros(_size(numbers), np.bool_)
+    present[numbers] = True
+    found: list[int] = np.flatnonzero(present).tolist()
+    return found
