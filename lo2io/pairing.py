@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -65,13 +65,8 @@ class Engine:
             raise SpoolError(f"read {spool.path}", ffi.string(error).decode(errors="replace"))
         self._engine = ffi.gc(engine, lib.lo2_engine_free)
 
-    def batches(self, *, ahead: int = 1) -> Iterator[Batch]:
-        """Every batch of the spool, in order.
-
-        The next batches are filled by a thread of their own while the caller works on this one.
-
-        Args:
-            ahead: Batches filled in advance; 0 fills in the caller's thread.
+    def batches(self) -> Iterator[Batch]:
+        """Every batch of the spool, in order, filled in the caller's thread.
 
         Yields:
             Batches whose arrays are valid until the next one is asked for.
@@ -79,45 +74,14 @@ class Engine:
         Raises:
             SpoolError: A stream cannot be read any further.
         """
-        if ahead == 0:
-            native, tables = allocate_batch(self.batch_rows, TEXT_BYTES)
-            more = 1
-            while more > 0:
-                more = self._fill(native)
-                yield _view(native, tables)
-            return
-        yield from self._batches_ahead(ahead)
+        native, tables = allocate_batch(self.batch_rows, TEXT_BYTES)
+        more = 1
+        while more > 0:
+            more = self.fill(native)
+            yield _view(native, tables)
 
-    def _batches_ahead(self, ahead: int) -> Iterator[Batch]:
-        free: queue.Queue[Any] = queue.Queue()
-        full: queue.Queue[Any] = queue.Queue()
-        for _ in range(ahead + 1):
-            free.put(allocate_batch(self.batch_rows, TEXT_BYTES))
-
-        def work() -> None:
-            try:
-                while (pair := free.get()) is not None:
-                    more = self._fill(pair[0])
-                    full.put(pair)
-                    if more == 0:
-                        break
-                full.put(None)
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                full.put(error)
-
-        worker = threading.Thread(target=work, name="lo2io-engine", daemon=True)
-        worker.start()
-        try:
-            while (item := full.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield _view(*item)
-                free.put(item)
-        finally:
-            free.put(None)
-            worker.join()
-
-    def _fill(self, native: Any) -> int:
+    def fill(self, native: Any) -> int:
+        """Fill a ``lo2_batch``; 0: it was the last one. The native part runs without the GIL."""
         more: int = lib.lo2_engine_run(self._engine, native)
         if more < 0:
             answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")
@@ -226,6 +190,59 @@ class Engine:
             if lib.lo2_count_samples(bytes(path), config.type_offset, pointer, config.nr_types):
                 raise SpoolError(f"read {path}", "cannot be read to its end")
         return int(sum(counts[kind] for kind in completions.values())) < expected
+
+
+class BatchStream:
+    """An engine at work in a thread of its own, from here on: batches are filled before they are asked for.
+
+    Iterate over it and give each batch back with :meth:`release` when nobody reads it any more; as many as ``held`` can
+    be out at a time. A context manager: leaving it ends the engine's work.
+
+    Raises:
+        SpoolError: While iterating, when a stream cannot be read any further.
+    """
+
+    def __init__(self, engine: Engine, held: int) -> None:
+        self._engine = engine
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._memory: dict[Any, Any] = {}
+        self._ended = False
+        for _ in range(held + 1):
+            self._free.put(allocate_batch(engine.batch_rows, TEXT_BYTES))
+        self._thread = threading.Thread(target=self._run, name="lo2io-engine", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._free.put(None)
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while (item := self._full.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            native, tables = item
+            self._memory[native] = tables
+            yield _view(native, tables)
+
+    def release(self, batch: Batch) -> None:
+        """The batch's memory may be filled again."""
+        self._free.put((batch.native, self._memory.pop(batch.native)))
+
+    def _run(self) -> None:
+        try:
+            while (item := self._free.get()) is not None and not self._ended:
+                more = self._engine.fill(item[0])
+                self._full.put(item)
+                if more == 0:
+                    break
+            self._full.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
+            self._full.put(error)
 
 
 def _view(native: Any, tables: dict[str, Columns]) -> Batch:

@@ -11,10 +11,11 @@ import os
 import shlex
 import shutil
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
 from lo2io.capture.recording import record as record_spool
@@ -23,15 +24,18 @@ from lo2io.errors import Lo2ioError, UsageError
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lo2io.catalog import Selection
     from lo2io.model import Batch, SpoolMeta, Totals
+    from lo2io.pairing import BatchStream, Engine
 
 SPOOL = "spool"
 """The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+BATCHES_HELD = 4
+"""Batches that are being written at a time: so far one writer may be ahead of the other."""
 TRACE_FILES = ("traces.otf2", "traces.def", "traces.marker", "traces", "lo2io")
 
 
@@ -169,39 +173,66 @@ def convert(
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
-    from lo2io.pairing import Engine  # noqa: PLC0415
+    from lo2io.pairing import BatchStream, Engine  # noqa: PLC0415
     from lo2io.reports.losses import completeness  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
-    from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
-    from lo2io.writers.tables import TableWriter  # noqa: PLC0415
 
     spool = SpoolReader(spool_path)
     _clear(trace, force=force)
     catalog = load_catalog()
     engine = Engine(spool, catalog)
-    with (
-        TableWriter(trace, spool.meta, catalog.calls) as tables,
-        Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
-        ThreadPoolExecutor(2, "lo2io-writer") as pool,
-    ):
-        for batch in engine.batches():
-            _write_all(pool, batch, tables, otf2)
-            if progress:
-                progress(engine.bytes_read)
-        proof = completeness(spool.meta, [engine.seen(i) for i in range(len(spool.meta.cpus))], engine.totals)
-        end = _end(spool.meta, engine.totals, proof)
-        otf2.close(end)
-        tables.close(engine.totals, proof, end.start_ns, end.stop_ns)
+    with BatchStream(engine, BATCHES_HELD) as stream:
+        # The engine works while the writers' libraries, which are large, are being loaded.
+        from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
+        from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+
+        with (
+            TableWriter(trace, spool.meta, catalog.calls) as tables,
+            Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
+        ):
+            _write(engine, stream, (otf2, tables), progress)
+            proof = completeness(spool.meta, [engine.seen(i) for i in range(len(spool.meta.cpus))], engine.totals)
+            end = _end(spool.meta, engine.totals, proof)
+            otf2.close(end)
+            tables.close(engine.totals, proof, end.start_ns, end.stop_ns)
     return Converted(trace, proof)
 
 
-def _write_all(pool: ThreadPoolExecutor, batch: Batch, *writers: Any) -> None:
-    """Each writer in its own thread: the native parts run at the same time. All are done when this returns."""
-    futures = [pool.submit(writer.write, batch) for writer in writers]
-    for future in futures:
-        future.exception()
+class _Writer(Protocol):
+    def write(self, batch: Batch) -> None: ...
+
+
+def _write(
+    engine: Engine, stream: BatchStream, writers: Sequence[_Writer], progress: Callable[[int], None] | None
+) -> None:
+    """Every batch to every writer, each in a thread of its own and at its own pace."""
+    with contextlib.ExitStack() as threads:
+        hands = [threads.enter_context(_own_thread(writer.write)) for writer in writers]
+        held: deque[tuple[Batch, list[Future[None]]]] = deque()
+        for batch in stream:
+            held.append((batch, [hand(batch) for hand in hands]))
+            while held and (len(held) == BATCHES_HELD or all(future.done() for future in held[0][1])):
+                _settle(stream, *held.popleft())
+            if progress:
+                progress(engine.bytes_read)
+        while held:
+            _settle(stream, *held.popleft())
+
+
+@contextlib.contextmanager
+def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
+    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error."""
+    pool = ThreadPoolExecutor(1, "lo2io-writer")
+    try:
+        yield lambda batch: pool.submit(write, batch)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _settle(stream: BatchStream, batch: Batch, futures: list[Future[None]]) -> None:
     for future in futures:
         future.result()
+    stream.release(batch)
 
 
 def _end(meta: SpoolMeta, totals: Totals, proof: Completeness) -> TraceEnd:
