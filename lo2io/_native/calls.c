@@ -112,7 +112,8 @@ static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint3
     if (offset + size > raw_size || size == 0)
         return;
     uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
-    if (length < sizeof t->path - 1) { /* longer ones may have been cut: no name is better than half of one */
+    bool cut = length > 3 && !memcmp(raw + offset + length - 3, "...", 3); /* how the kernel marks what it cut off */
+    if (!cut && length < sizeof t->path - 1) { /* no name is better than half of one */
         memcpy(t->path, raw + offset, length);
         t->path_length = length;
     }
@@ -234,15 +235,30 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     let_go(e, t);
 }
 
+/* A fact has filled the slot since the entry, with what has been there since before it. */
+static bool found_meanwhile(const slot *s, const pending_call *p)
+{
+    return s && s->handle != NONE && (s->since == UNKNOWN || s->since <= p->begin);
+}
+
 /* A call on an fd nobody saw opened did not fail with EBADF: there is something in the slot after all. */
-static uint32_t discover(engine *e, task *t, int32_t fd, bool closing)
+static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t time, uint8_t *first_use)
 {
     slot *s = slot_at(e, t->table, fd, true);
+    if (found_meanwhile(s, &t->pending)) {
+        uint32_t found = resolve(e, t, fd);
+        if (found != NONE)
+            *first_use = claim(e, t, &e->handles.at[found]);
+        if (closing && found != NONE) /* its reference stays with the handle until the close ends it */
+            *s = (slot){.since = time, .handle = NONE};
+        return found;
+    }
     uint32_t d = s ? description_new(e) : NONE;
     uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_UNSEEN);
     if (index == NONE)
         return NONE;
     e->handles.at[index].refs++; /* the pending call's */
+    *first_use = claim(e, t, &e->handles.at[index]);
     if (closing)
         return index;
     if (s->handle == NONE)
@@ -252,18 +268,15 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing)
     return index;
 }
 
-static void discover_all(engine *e, task *t, const lo2_call *call)
+static void discover_all(engine *e, task *t, const lo2_call *call, int64_t time)
 {
     pending_call *p = &t->pending;
-    if (p->has_fd && p->fd >= 0 && p->handle == NONE) {
-        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE);
-        p->first_use |= p->handle != NONE && claim(e, t, &e->handles.at[p->handle]);
-    }
-    if (call->kind != LO2_CALL_COPY || p->fd2 < 0 || p->handle2 != NONE)
-        return;
-    p->handle2 = p->fd2 == p->fd ? resolve(e, t, p->fd) : discover(e, t, p->fd2, false);
-    if (p->handle2 != NONE)
-        p->first_use |= (uint8_t)(claim(e, t, &e->handles.at[p->handle2]) << 1);
+    uint8_t first = 0, second = 0;
+    if (p->has_fd && p->fd >= 0 && p->handle == NONE)
+        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, time, &first);
+    if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE)
+        p->handle2 = p->fd2 == p->fd ? resolve(e, t, p->fd) : discover(e, t, p->fd2, false, time, &second);
+    p->first_use |= (uint8_t)(first | (second << 1));
 }
 
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time)
@@ -280,7 +293,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     }
     bool failed = result < 0 && result >= -4095;
     if (result != -EBADF && names_handle(call))
-        discover_all(e, t, call);
+        discover_all(e, t, call, time);
     /* A task not recorded yet fills the place that the next row will take. */
     uint32_t row = is_recorded(e, t) ? emit_operation(e) : e->batch->nr_operations;
     fill_row(e, t, row);

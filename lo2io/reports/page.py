@@ -81,7 +81,8 @@ def shorten(text: str, width: int) -> str:
 
 
 def _head(summary: Summary, console: Console) -> None:
-    command = printable(shlex.join(summary.command)) or "the whole system"
+    attached = f"process {', '.join(map(str, summary.roots))}" if summary.mode == "process" else "the whole system"
+    command = printable(shlex.join(summary.command)) or attached
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
     _line(console, command, "bold")
     _line(console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}")

@@ -121,6 +121,8 @@ class Summary:
     schema_version: int
     trace: str
     command: tuple[str, ...]
+    """Empty: processes that ran already (``roots``), or the whole system."""
+    roots: tuple[int, ...]
     mode: str
     exit_code: int | None
     hostname: str
@@ -161,6 +163,7 @@ def summarize(trace: Trace) -> Summary:
         schema_version=SCHEMA_VERSION,
         trace=str(trace.path),
         command=tuple(meta["command"]),
+        roots=tuple(meta["roots"]),
         mode=meta["mode"],
         exit_code=meta["exit_code"],
         hostname=meta["hostname"],

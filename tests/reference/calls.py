@@ -200,6 +200,11 @@ class Calls:
         table = op.task.table
         slot = table.slots.get(fd)
         closing = op.spec.kind is CallKind.CLOSE
+        if slot is not None and slot.since <= op.time:
+            # A fact has filled the slot since the entry, with what has been there since before it.
+            if closing:
+                table.take(fd, self.engine.now)
+            return self.tables.use(slot, op.task, fd)
         handle = self.tables.make(op.task, fd, UNSEEN, Description(None), None)
         if slot is None and not closing:
             table.find(fd, handle)
@@ -280,7 +285,7 @@ class Calls:
             op.handle = self._install(op, ret, OPENED, new_description(known), time)
             row["fd"] = ret
             path = op.values.get("path")
-            if path and op.handle.description.name is None:
+            if path and not path.endswith(b"...") and op.handle.description.name is None:
                 op.handle.description.name = (0, 0, 0, MASK32, path)
                 op.handle.description.name_source = 2
             self._set_cloexec(table, ret, on=bool((known or 0) & O_CLOEXEC))

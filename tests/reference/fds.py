@@ -96,7 +96,7 @@ class Tables:
         """A new handle."""
         handle = Handle(task.process.index, task.index, fd, origin, description, open_time=time)
         handle.open_flags = description.flags
-        handle.wanted = origin in (OPENED, DUPLICATED)
+        handle.wanted = origin in (OPENED, DUPLICATED) and task.recorded
         self.handles.append(handle)
         return handle
 

@@ -299,3 +299,9 @@ def test_late_samples_make_no_negative_time(tmp_path: Path) -> None:
     summary = summarize(trace)
     assert (summary.activity.time_ns, summary.calls[0].latency.max_ns) == (0, 0)
     assert np.int64(summary.calls[0].latency.nr) == 1
+
+
+def test_attached_processes_are_named(tmp_path: Path) -> None:
+    """Without a command the page begins with the processes that were attached to."""
+    spool = meta(command=(), roots=(7, 12), mode="process")
+    assert text_of(summarize(write_trace(tmp_path, [], spool=spool))).startswith("process 7, 12\n")
