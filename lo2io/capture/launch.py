@@ -7,6 +7,7 @@ none of lo2io's rights: under sudo it runs as the user who called sudo.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import pwd
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+"""include/uapi/linux/prctl.h"""
+_LIBC = ctypes.CDLL(None)
 _PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores them; a command expects them to kill it."""
 
@@ -170,6 +174,8 @@ def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], w
     try:
         if os.read(wait, 1) != b"!":
             os._exit(NOT_FOUND)  # lo2io gave up, or died
+        # Rights that lo2io was lent (setpriv --ambient-caps, systemd's AmbientCapabilities) end here.
+        _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         if user is not None:
             step = f"become {user.name} for"
             os.initgroups(user.name, user.gid)

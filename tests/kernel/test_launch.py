@@ -225,6 +225,26 @@ def test_the_command_runs_as_the_user_and_lo2io_does_not() -> None:
 
 
 @pytest.mark.requires("root")
+def test_the_command_gets_no_ambient_capability() -> None:
+    """What lo2io was lent by setpriv or systemd is lo2io's alone."""
+    line = (sys.executable, "-c", _AMBIENT)
+    lent = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+sys_nice")
+    done = subprocess.run((*lent, "--ambient-caps=+sys_nice", *line), check=False, capture_output=True, text=True)
+    assert done.stdout == "CapEff 0000000000800000\nCapEff 0000000000000000\n", done.stderr
+
+
+_AMBIENT = """
+import os, signal
+from lo2io.capture.launch import StoppedCommand
+own = [line for line in open("/proc/self/status") if line.startswith("CapEff")][0]
+print(own.replace(":\t", " "), end="", flush=True)
+command = StoppedCommand(("sed", "-n", "s/^CapEff:.*\t/CapEff /p", "/proc/self/status"), None, frozenset(), frozenset())
+command.release()
+os.waitpid(command.pid, 0)
+"""
+
+
+@pytest.mark.requires("root")
 def test_sudos_caller_is_the_default_and_root_is_a_choice() -> None:
     """With a notice, since nobody asked for it; an unknown user is an error."""
     user, notice = resolve_user(None, {"SUDO_UID": "65534"})
