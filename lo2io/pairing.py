@@ -64,6 +64,7 @@ class Engine:
         if engine == ffi.NULL:
             raise SpoolError(f"read {spool.path}", ffi.string(error).decode(errors="replace"))
         self._engine = ffi.gc(engine, lib.lo2_engine_free)
+        self._started = False
 
     def batches(self) -> Iterator[Batch]:
         """Every batch of the spool, in order, filled in the caller's thread.
@@ -81,7 +82,15 @@ class Engine:
             yield _view(native, tables)
 
     def fill(self, native: Any) -> int:
-        """Fill a ``lo2_batch``; 0: it was the last one. The native part runs without the GIL."""
+        """Fill a ``lo2_batch``; 0: it was the last one. The native part runs without the GIL.
+
+        Raises:
+            SpoolError: A stream cannot be read any further.
+        """
+        if not self._started:
+            self._started = True
+            if self._completions_missing():
+                lib.lo2_engine_set_newest_first(self._engine)
         more: int = lib.lo2_engine_run(self._engine, native)
         if more < 0:
             answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")
@@ -125,7 +134,6 @@ class Engine:
         config.start_ns = meta.start_ns
         config.stop_ns = meta.stop_ns if meta.stop_ns is not None else -(2**63)
         self._set_clock(config)
-        config.newest_first = self._completions_missing(config)
         return config
 
     def _keep(self, memory: Any) -> Any:
@@ -177,17 +185,17 @@ class Engine:
         config.facts_slope = (last.time_ns - first.time_ns) / elapsed - 1 if elapsed > 0 else 0.0
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
-    def _completions_missing(self, config: Any) -> bool:
+    def _completions_missing(self) -> bool:
         """Whether the kernel counted more request completions than the rings hold."""
         completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
         counted = {c.name: sum(c.counts) for c in self.spool.meta.counts}
         expected = sum(counted.get(self.spool.meta.events[event], 0) for event in completions)
         if not expected:
             return False
-        counts = np.zeros(config.nr_types, np.uint64)
+        counts = np.zeros(max(completions.values()) + 1, np.uint64)
         for path, _ in self.spool.streams():
             pointer = ffi.cast("uint64_t *", counts.ctypes.data)
-            if lib.lo2_count_samples(bytes(path), config.type_offset, pointer, config.nr_types):
+            if lib.lo2_count_samples(bytes(path), self.layout.type_offset, pointer, len(counts)):
                 raise SpoolError(f"read {path}", "cannot be read to its end")
         return int(sum(counts[kind] for kind in completions.values())) < expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from lo2io._native._lib import ffi
 if TYPE_CHECKING:
     from lo2io.model import Columns
 
+CACHE_LINE_BYTES = 64
 _memory: weakref.WeakKeyDictionary[Any, tuple[dict[str, Columns], Any]] = weakref.WeakKeyDictionary()
 """What each batch points to lives as long as the batch: C memory knows no reference counts."""
 
@@ -44,17 +46,32 @@ def allocate_batch(capacity: int, text_capacity: int) -> tuple[Any, dict[str, Co
         The counts (``nr_operations`` …) are zero.
     """
     batch = ffi.new("lo2_batch *")
+    layout = _layout(capacity)
+    # One piece of memory for all: the pages of columns that nothing fills are never touched.
+    memory = np.zeros(layout[-1][-1] if layout else 0, np.uint8)
+    start = memory.ctypes.data
     tables: dict[str, Columns] = {}
-    for name, field in ffi.typeof("lo2_batch").fields:
-        if field.type.kind != "struct":
-            continue
-        tables[name] = {column: np.zeros(capacity, dtype) for column, dtype in _dtypes(field.type).items()}
-        native = getattr(batch, name)
-        for column, field_of_column in field.type.fields:
-            setattr(native, column, ffi.cast(field_of_column.type, tables[name][column].ctypes.data))
+    for table, column, dtype, field_type, begin, end in layout:
+        tables.setdefault(table, {})[column] = memory[begin:end].view(dtype)
+        setattr(getattr(batch, table), column, ffi.cast(field_type, start + begin))
     text = ffi.new("char[]", max(text_capacity, 1))
     batch.text = text
     batch.capacity = capacity
     batch.text_capacity = text_capacity
     _memory[batch] = (tables, text)
     return batch, tables
+
+
+@cache
+def _layout(capacity: int) -> list[tuple[str, str, np.dtype[Any], Any, int, int]]:
+    """Table, column, dtype, C type, and the bytes from and to which it lies, aligned to cache lines."""
+    found, begin = [], 0
+    for table, field in ffi.typeof("lo2_batch").fields:
+        if field.type.kind != "struct":
+            continue
+        dtypes = _dtypes(field.type)
+        for column, field_of_column in field.type.fields:
+            end = begin + capacity * dtypes[column].itemsize
+            found.append((table, column, dtypes[column], field_of_column.type, begin, end))
+            begin = -(-end // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+    return found

@@ -304,6 +304,8 @@ int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, 
     return have;
 }
 
+void lo2_engine_set_newest_first(lo2_engine *e) { e->newest_first = true; }
+
 const char *lo2_engine_error(const lo2_engine *e) { return e->error; }
 const lo2_totals *lo2_engine_totals(const lo2_engine *e) { return &e->totals; }
 

@@ -173,7 +173,7 @@ struct lo2_engine {
     lo2_totals totals;
     lo2_batch *batch;
     uint64_t next_id, nr_operations;
-    bool finishing, out_of_memory, started;
+    bool finishing, out_of_memory, started, newest_first;
     uint32_t finish_task;
     char error[256];
 

@@ -114,7 +114,6 @@ typedef struct {
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
-    uint8_t newest_first;   /* completions were lost: of twin requests, the newest completes */
     uint8_t shared_clock;   /* the facts are on the spool's clock already */
     uint8_t unused;
     int64_t facts_base_ns;  /* spool time = time + facts_shift_ns + (time - facts_base_ns) * facts_slope */
@@ -291,6 +290,8 @@ typedef struct lo2_engine lo2_engine;
 
 /* NULL and a text in error (of error_size bytes) when a stream cannot be read or memory is short. */
 lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size);
+/* Completions were lost: of twin requests, the newest completes. To be said before the first run. */
+void lo2_engine_set_newest_first(lo2_engine *engine);
 /* Fills the batch. 1: call again; 0: this was the last; -1: see lo2_engine_error. */
 int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);

@@ -101,7 +101,7 @@ static request *find(engine *e, const block_sample *s, bool requeued)
             r->issued != s->started || (requeued && !r->was_requeued))
             continue;
         bool fits = r->rest == s->nr_sectors;
-        bool earlier = best && (e->config.newest_first ? r->id > best->id : r->id < best->id);
+        bool earlier = best && (e->newest_first ? r->id > best->id : r->id < best->id);
         if (!best || (fits && !best_fits) || (fits == best_fits && earlier)) {
             best = r;
             best_fits = fits;

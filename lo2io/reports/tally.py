@@ -6,6 +6,7 @@ for the few rows that are shown. Memory: some bytes a handle and a file, nothing
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +15,8 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
@@ -104,6 +107,15 @@ def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
     return table[np.minimum(index, len(table) - 1)]
 
 
+def _read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
+    """The same batches; the next one is being unpacked, which needs no GIL, while one is summed up."""
+    with ThreadPoolExecutor(1, "lo2io-read") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
+
+
 class OperationTally:
     """All there is to say about the operations."""
 
@@ -120,7 +132,7 @@ class OperationTally:
         self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
         self.latency = LatencyHistograms(len(kinds))
         columns = [*_OPERATION_COLUMNS, *(["handle2"] if self._copies.any() else [])]
-        for batch in trace.batches("operations", columns):
+        for batch in _read_ahead(trace.batches("operations", columns)):
             for start in range(0, len(batch["call"]), SLICE_ROWS):
                 self._add({name: values[start : start + SLICE_ROWS] for name, values in batch.items()})
 

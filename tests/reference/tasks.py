@@ -113,7 +113,8 @@ class Tasks:
         if parent is not None and parent.process.pid == pid:
             process, table = parent.process, parent.table
         else:
-            process = self._new_process(pid, values["ppid"], parent.process if parent else None)
+            known = parent is not None and parent.recorded
+            process = self._new_process(pid, values["ppid"], parent.process if known else None)
             table = self._table_of_child(parent, time)
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
