@@ -22,6 +22,8 @@ CALL_FIELDS = {"fd": 0, "fd2": 1, "count": 2, "offset": 3, "flags": 4, "path": 5
 """Field roles of system calls → ``enum lo2_field_id``."""
 BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
 """Field roles of block tracepoints → ``enum lo2_field_id``."""
+MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
+"""What ``lo2_field`` of ``lo2io/_native/lo2io.h`` can hold."""
 REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
 
 
@@ -114,8 +116,19 @@ def _fields(
         layout = event_format.field(name)
         if layout is None and role in required:
             layout = _required(event_format, name)
-        found[places[role]] = layout
+        found[places[role]] = _readable(event_format, layout)
     return tuple(found)
+
+
+def _readable(event_format: EventFormat, layout: FieldLayout | None) -> FieldLayout | None:
+    """The field, if the engine can hold where it lies; no kernel has one that is longer."""
+    if layout is not None and (layout.size > MAX_FIELD_BYTES or layout.offset > MAX_FIELD_OFFSET):
+        raise SpoolError(
+            f"read the samples of {event_format.name}",
+            f"its field {layout.name} has {layout.size} bytes at {layout.offset}",
+            "the spool is damaged: record again",
+        )
+    return layout
 
 
 def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
@@ -124,7 +137,7 @@ def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayou
     fields = list(_fields(event_format, numbers, CALL_FIELDS, tuple(numbers)))
     text = event_format.field(f"__{call.fields['path']}_val") if "path" in call.fields else None
     if text is not None and text.is_data_loc:
-        fields[CALL_FIELDS["path"]] = text
+        fields[CALL_FIELDS["path"]] = _readable(event_format, text)
     return tuple(fields)
 
 

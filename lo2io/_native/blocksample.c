@@ -53,7 +53,7 @@ void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample 
     s->device = (uint32_t)load_unsigned(raw, f[LO2_FIELD_DEV]);
     s->sector = load_unsigned(raw, f[LO2_FIELD_SECTOR]);
     s->nr_sectors = (uint32_t)load_unsigned(raw, f[LO2_FIELD_NR_SECTOR]);
-    s->error = -(int32_t)load_unsigned(raw, f[LO2_FIELD_ERROR]);
+    s->error = (int32_t)(0u - (uint32_t)load_unsigned(raw, f[LO2_FIELD_ERROR]));
     parse_rwbs(raw + f[LO2_FIELD_RWBS].offset, f[LO2_FIELD_RWBS].size, s);
     bool moves_data = s->operation != LO2_RQ_ZONE && s->operation != LO2_RQ_OTHER;
     s->wants_flush = s->operation != LO2_RQ_FLUSH && s->nr_sectors == 0;

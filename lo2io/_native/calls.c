@@ -47,7 +47,7 @@ static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t
     else if (result > 0 && (call->kind == LO2_CALL_COPY || (call->kind == LO2_CALL_WRITE && d->append)))
         move_to(d, UNKNOWN);
     else if (result > 0 && d->position != UNKNOWN)
-        move_to(d, d->position + result);
+        move_to(d, d->position > INT64_MAX - result ? UNKNOWN : d->position + result);
     if (--d->moving == 0)
         d->overlapped = 0;
     d->last_moved = time;

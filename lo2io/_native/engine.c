@@ -80,9 +80,10 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
     uint16_t type;
     int32_t tid;
     const uint8_t *raw = record + SAMPLE_RAW_AT;
-    memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
     e->totals.nr_samples++;
-    if (size < SAMPLE_RAW_AT || raw_size > (uint32_t)(size - SAMPLE_RAW_AT) || raw_size < 8) {
+    if (size >= SAMPLE_RAW_AT)
+        memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
+    if (size < SAMPLE_RAW_AT || raw_size > (uint32_t)(size - SAMPLE_RAW_AT) || raw_size < e->common_bytes) {
         e->totals.nr_undecoded++;
         return;
     }
@@ -129,20 +130,23 @@ static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t t
 /* A fact's place in the order is margin after the look; the look began, less margin, as long before as it lasted. */
 static int64_t look_began(const engine *e, int64_t time, uint64_t end, uint64_t begin)
 {
-    return time - 2 * e->clock.margin - (int64_t)(end - begin);
+    return minus(minus(time, plus(e->clock.margin, e->clock.margin)), (int64_t)(end - begin));
 }
 
 static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size, int64_t time)
 {
     const uint8_t *body = record + 8;
     if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
-        const lo2_fact_task *fact = (const lo2_fact_task *)body;
-        on_task_fact(e, fact, look_began(e, time, fact->time_ns, fact->begin_time_ns));
+        lo2_fact_task fact; /* a copy: nothing says that records lie aligned */
+        memcpy(&fact, body, sizeof fact);
+        on_task_fact(e, &fact, look_began(e, time, fact.time_ns, fact.begin_time_ns));
     } else if (type == LO2_FACT_FD && size >= 8 + sizeof(lo2_fact_fd)) {
-        const lo2_fact_fd *fact = (const lo2_fact_fd *)body;
-        if (fact->path_length > size - 8 - sizeof *fact)
+        lo2_fact_fd fact;
+        memcpy(&fact, body, sizeof fact);
+        if (fact.path_length > size - 8 - sizeof fact)
             return;
-        on_fd_fact(e, time, fact, look_began(e, time, fact->time_ns, fact->begin_time_ns));
+        on_fd_fact(e, time, &fact, (const char *)body + sizeof fact,
+                   look_began(e, time, fact.time_ns, fact.begin_time_ns));
     }
 }
 
@@ -242,14 +246,15 @@ static bool copy_config(engine *e, const lo2_config *config)
         return false;
     memcpy(e->events, config->events_by_type, nr_types * sizeof *e->events);
     memcpy(e->calls, config->calls, nr_calls * sizeof *e->calls);
+    e->common_bytes = config->pid_offset + 4 > config->type_offset + 2 ? config->pid_offset + 4 : config->type_offset + 2;
     for (size_t type = 0; type < nr_types; type++) {
-        uint32_t need = config->pid_offset + 4;
+        uint32_t need = e->common_bytes;
         for (int f = 0; f < LO2_NR_FIELDS; f++) {
             const lo2_field *field = &e->events[type].fields[f];
             if (field->size && (uint32_t)field->offset + field->size > need)
                 need = (uint32_t)field->offset + field->size;
         }
-        e->min_raw[type] = (uint16_t)need;
+        e->min_raw[type] = need;
     }
     return true;
 }

@@ -163,7 +163,8 @@ typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t
 struct lo2_engine {
     lo2_config config;
     lo2_event *events;            /* by common_type */
-    uint16_t *min_raw;            /* bytes of raw data an event's fields need */
+    uint32_t *min_raw;            /* bytes of raw data an event's fields need */
+    uint32_t common_bytes;        /* ... and its common_type and common_pid */
     lo2_call *calls;
     stream *streams;
     stream **heap;
@@ -245,7 +246,7 @@ uint32_t description_new(engine *e);
 void description_release(engine *e, uint32_t index);
 
 /* names.c */
-void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin);
+void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin);
 void name_from_call(engine *e, description *d, const char *path, uint32_t length);
 
 /* calls.c */
@@ -264,6 +265,10 @@ void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample 
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time);
 bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
 void requests_free(request_set *set);
+
+/* Times and positions come from files: whatever they hold, sums wrap instead of being undefined. */
+static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t minus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
 static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
 

@@ -3,7 +3,8 @@
 
 #include "engine.h"
 
-enum { FD_LIMIT = 1 << 24, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
+/* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
+enum { FD_LIMIT = 1 << 20, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
 
 /* ---- descriptions and handles ---- */
 

@@ -91,7 +91,7 @@ static void learn_flags(engine *e, slot *s, description *d, uint32_t open_flags)
         e->handles.at[s->handle].open_flags = open_flags;
 }
 
-void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
+void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin)
 {
     task *t = task_for_fact(e, fact->pid);
     slot *s = t ? slot_at(e, t->table, fact->fd, true) : NULL;
@@ -101,7 +101,7 @@ void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
     }
     if (s->handle == NONE) {
         uint32_t d = description_new(e);
-        uint8_t origin = time - e->clock.margin <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
+        uint8_t origin = minus(time, e->clock.margin) <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
         uint32_t index = d == NONE ? NONE : handle_new(e, t, fact->fd, d, origin);
         if (index == NONE)
             return;
@@ -113,7 +113,7 @@ void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, int64_t begin)
     e->totals.nr_names_verified++;
     if (d->file != NONE && d->name_source == NAME_PROC)
         return;
-    uint32_t file = file_of(e, fact, (const char *)(fact + 1));
+    uint32_t file = file_of(e, fact, path);
     if (file != NONE) {
         d->file = file;
         d->name_source = NAME_PROC;

@@ -59,8 +59,11 @@ static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size
     memcpy(&type, record, 4);
     if (s->is_facts || type == RECORD_SAMPLE) {
         memcpy(&time, record + HEADER_BYTES, 8);
-        if (s->is_facts)
-            time += clock->shift + (int64_t)((double)(time - clock->base) * clock->slope) + clock->margin;
+        if (s->is_facts) {
+            double drift = (double)minus(time, clock->base) * clock->slope;
+            int64_t whole = drift > -9e18 && drift < 9e18 ? (int64_t)drift : 0;
+            time = plus(plus(time, clock->shift), plus(whole, clock->margin));
+        }
         return time;
     }
     memcpy(&time, record + size - 8, 8); /* sample_id_all: TIME is the record's last word */
