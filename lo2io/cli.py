@@ -130,10 +130,10 @@ def record(
         keep_spool=keep_spool,
         convert=convert,
     )
-    recorded = pipeline.record(request, _say(quiet=quiet), _progress)
-    if recorded.converted and not quiet:
+    recorded = pipeline.record(request, _say(quiet=quiet), _progress, _say(quiet=False))
+    if recorded.converted and (as_json or not quiet):
         _summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
-    elif recorded.converted:
+    if recorded.converted and quiet:
         print(_completeness_line(recorded.converted.completeness), file=sys.stderr)
     raise typer.Exit(recorded.exit_code)
 

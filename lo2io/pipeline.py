@@ -10,6 +10,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
 from lo2io.capture.recording import record as record_spool
+from lo2io.capture.session import ENDED_EARLY
 from lo2io.catalog import load_catalog
-from lo2io.errors import Lo2ioError, UsageError
+from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
+from lo2io.errors import Lo2ioError
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
@@ -30,13 +33,10 @@ if TYPE_CHECKING:
     from lo2io.model import Batch, SpoolMeta, Totals
     from lo2io.pairing import BatchStream, Engine
 
-SPOOL = "spool"
-"""The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 BATCHES_HELD = 4
 """Batches that are being written at a time: so far one writer may be ahead of the other."""
-TRACE_FILES = ("traces.otf2", "traces.def", "traces.marker", "traces", "lo2io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +78,40 @@ def record(
     request: RecordRequest,
     say: Callable[[str], None],
     progress: Callable[[Path], Any] = lambda _: contextlib.nullcontext(),
+    warn: Callable[[str], None] | None = None,
 ) -> Recorded:
     """Record a command or running processes into a trace.
 
     Args:
         request: What was asked for.
         say: Takes messages for the user.
+        warn: Takes those that the user must see, however quiet it shall be; None: ``say`` does.
         progress: From the spool, a context that gives :func:`convert` its progress callback.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. A failure of converting is said, not raised: the spool stays,
             and the exit code is the command's unless that is 0.
     """
-    catalog = load_catalog()
-    selection = catalog.select(request.events)
-    directory = request.output or _default_directory(request)
+    urgent = warn or say
+
+    def tell(notice: str) -> None:
+        (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
+
+    selection = load_catalog().select(request.events)
+    directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force) as spool:
-            recording = record_spool(_options(request, spool, selection), say)
+            recording = record_spool(_options(request, spool, selection), tell)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():
-            say(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(INTERRUPTED, directory, None)
-    if not request.convert:
-        say(f"spool kept: convert it with `{_convert_command(directory)}`")
-        return Recorded(recording.exit_code, directory, None)
-    return _finish(request, recording, directory, say, progress)
+            urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
+        recorded = Recorded(INTERRUPTED, directory, None)
+    else:
+        recorded = _finish(request, recording, directory, urgent, progress)
+    caller = sudo_caller()
+    if caller and directory.is_dir():
+        give_away(directory, caller)
+    return recorded
 
 
 def _finish(
@@ -114,19 +122,46 @@ def _finish(
     progress: Callable[[Path], Any],
 ) -> Recorded:
     """Convert; whatever stops that leaves the spool and says how to go on."""
+    if not request.convert:
+        say(f"spool kept: convert it with `{_convert_command(directory)}`")
+        return Recorded(recording.exit_code, directory, None)
     try:
-        with progress(recording.spool) as advance:
+        with _ended_by_signals(), progress(recording.spool) as advance:
             converted = convert(recording.spool, directory, progress=advance)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
         say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(recording.exit_code or INTERRUPTED, directory, None)
+        return Recorded(recording.exit_code or 128 + number, directory, None)
     except Lo2ioError as error:
         say(f"{error}{'; ' if error.remedy else ''}{error.remedy}")
         say(f"the spool is kept: `{_convert_command(directory)}`")
         return Recorded(recording.exit_code or error.exit_code, directory, None)
+    except Exception:
+        say(f"converting failed; the spool is kept: `{_convert_command(directory)}`")
+        raise
     if not request.keep_spool:
-        shutil.rmtree(recording.spool)
+        try:
+            shutil.rmtree(recording.spool)
+        except KeyboardInterrupt:  # the trace is whole: half a spool beside it is of no use
+            shutil.rmtree(recording.spool, ignore_errors=True)
     return Recorded(recording.exit_code, directory, converted)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP, unless they are ignored, end it as Ctrl-C does: with what was written removed."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _options(request: RecordRequest, spool: Path, selection: Selection) -> RecordOptions:
@@ -138,16 +173,16 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         command=request.command,
         pids=request.pids,
         duration_s=request.duration_s,
-        ring_bytes=request.ring_bytes or DEFAULT_RING_BYTES,
+        ring_bytes=DEFAULT_RING_BYTES if request.ring_bytes is None else request.ring_bytes,
         user=request.user,
         opener=request.opener,
         scope=request.scope,
     )
 
 
-def _default_directory(request: RecordRequest) -> Path:
+def _default_name(request: RecordRequest) -> str:
     name = Path(request.command[0]).name if request.command else f"pid-{'-'.join(map(str, request.pids))}"
-    return Path(f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _convert_command(directory: Path) -> str:
@@ -166,7 +201,7 @@ def convert(
         progress: Called now and then with the bytes of the spool read so far.
 
     Raises:
-        UsageError: There is a trace already.
+        UsageError: There is a trace already, or what is no trace of lo2io.
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
@@ -178,10 +213,9 @@ def convert(
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
 
     spool = SpoolReader(spool_path)
-    _clear(trace, force=force)
     catalog = load_catalog()
     engine = Engine(spool, catalog)
-    with BatchStream(engine, BATCHES_HELD) as stream:
+    with whole_trace(trace, spool_path, force=force), BatchStream(engine, BATCHES_HELD) as stream:
         # The engine works while the writers' libraries, which are large, are being loaded.
         from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
         from lo2io.writers.tables import TableWriter  # noqa: PLC0415
@@ -241,50 +275,3 @@ def _end(meta: SpoolMeta, totals: Totals, proof: Completeness) -> TraceEnd:
     if stop_ns is None:
         stop_ns = meta.start_ns if totals.last_time_ns == UNKNOWN_I64 else max(totals.last_time_ns, meta.start_ns)
     return TraceEnd(meta.start_ns, stop_ns, proof, totals, {})
-
-
-def _clear(trace: Path, *, force: bool) -> None:
-    present = [name for name in TRACE_FILES if (trace / name).exists()]
-    if "traces.otf2" in present and not force:
-        raise UsageError(
-            f"write {trace}", "there is a trace already", "name another with -o, or replace it with --force"
-        )
-    try:
-        for name in present:
-            path = trace / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        trace.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(trace, error) from error
-
-
-def _unwritable(trace: Path, error: OSError) -> UsageError:
-    return UsageError(f"write {trace}", error.strerror or str(error), "name a place you may write to with -o")
-
-
-@contextlib.contextmanager
-def fresh_directory(trace: Path, *, force: bool) -> Iterator[Path]:
-    """The directory to record into, its spool's path yielded; one that was made here and stayed empty is removed.
-
-    Raises:
-        UsageError: It exists, and is not empty, and ``force`` is not set; or it is no trace's and will not be removed.
-    """
-    if trace.exists() and (not trace.is_dir() or any(trace.iterdir())):
-        known = trace.is_dir() and all(entry.name in (*TRACE_FILES, SPOOL) for entry in trace.iterdir())
-        if not force:
-            raise UsageError(f"write {trace}", "it exists", "name another with -o, or replace it with --force")
-        if not known:
-            raise UsageError(f"replace {trace}", "it holds what is no trace of lo2io", "name another with -o")
-        shutil.rmtree(trace)
-    try:
-        trace.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(trace, error) from error
-    try:
-        yield trace / SPOOL
-    finally:
-        with contextlib.suppress(OSError):
-            trace.rmdir()  # only if nothing came of it

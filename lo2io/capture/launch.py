@@ -38,6 +38,7 @@ class User:
     name: str
     uid: int
     gid: int
+    home: str = "/"
 
 
 def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> tuple[User | None, str]:
@@ -59,7 +60,7 @@ def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> t
     except KeyError as error:
         shown = name or f"uid {uid}"
         raise UsageError(f"run the command as {shown}", "no such user", "name one with --user NAME") from error
-    user = User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    user = User(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
     if name is None:
         return user, f"the command runs as {user.name}, who called sudo (--user root keeps it root's)"
     if user.uid == os.geteuid():
@@ -181,6 +182,8 @@ def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], w
             os.initgroups(user.name, user.gid)
             os.setgid(user.gid)
             os.setuid(user.uid)
+            # sudo has set them to root's, whose files this user may not read: git, for one, would give up.
+            os.environ.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
         step = "start"
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:

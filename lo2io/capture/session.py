@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lo2io.capture.source import OpenEvents
     from lo2io.spool.writer import SpoolWriter
 
+ENDED_EARLY = "recording ended early"
+"""So begins the notice that the user must not miss."""
 MAX_WAIT_S = 1.0
 """So long at most bytes stay in memory only, should lo2io be killed."""
 _FIFO_PRIORITY = 1
@@ -170,7 +172,7 @@ class Session:
         self.opened.switch_tracepoints(on=False)
         self._ended_ns = time.monotonic_ns()
         self.opened.switch_leaders(on=False)
-        self._tell(f"recording ended early: {why}; what was recorded before is kept, the command goes on")
+        self._tell(f"{ENDED_EARLY}: {why}; what was recorded before is kept, the command goes on")
 
     def _drain_rest(self) -> None:
         """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""

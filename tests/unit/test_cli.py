@@ -1,0 +1,79 @@
+"""The command line without a kernel: help, versions, mistakes, and what is no trace or spool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LO2IO = str(Path(sys.executable).parent / "lo2io")
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A command to its end; it must never show a traceback."""
+    done = subprocess.run([LO2IO, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("command", ["record", "convert", "report", "verify", "doctor", "tracepoints list"])
+def test_help_ends_with_examples(command: str) -> None:
+    """Every command shows how it is used."""
+    done = run(*command.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Examples:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("record --bogus", "No such option"),
+        ("record -p abc", "valid integer"),
+        ("record --ring nonsense -- true", "write it like 4096, 512KiB or 8MiB"),
+        ("record -e raed -- true", "did you mean read?"),
+        ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
+        ("convert", "Missing argument 'SPOOL'"),
+        ("tracepoints show nothing_like_it", "nothing bears that name"),
+    ],
+)
+def test_mistakes_are_answered(arguments: str, words: str) -> None:
+    """Exit code 2, what was wrong and what helps on stderr, and nothing on stdout."""
+    done = run(*arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("command", ["report", "verify"])
+@pytest.mark.parametrize("kind", ["empty", "text", "missing"])
+def test_what_is_no_trace(tmp_path: Path, command: str, kind: str) -> None:
+    """Exit code 5, with its name."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no trace\n")
+    done = run(command, kind, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert kind in done.stderr
+    assert "give the directory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        ('{"magic": "lo2io-spool", "ver', "no JSON"),
+        ('{"magic": "something"}', 'no "magic": "lo2io-spool"'),
+        (json.dumps({"magic": "lo2io-spool", "version": 99}), "version 99, and this lo2io reads up to 1"),
+        (json.dumps({"magic": "lo2io-spool", "version": 1}), "is missing"),
+    ],
+)
+def test_what_is_no_spool(tmp_path: Path, content: str | None, words: str) -> None:
+    """Exit code 4, and nothing is written."""
+    (tmp_path / "S").mkdir()
+    if content is not None:
+        (tmp_path / "S/spool.json").write_text(content)
+    done = run("convert", "S", "-o", "T", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert words in done.stderr
+    assert not (tmp_path / "T").exists()
