@@ -132,7 +132,6 @@ class Engine:
         config.recorder_pid = meta.recorder_pid
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
         config.start_ns = meta.start_ns
-        config.stop_ns = meta.stop_ns if meta.stop_ns is not None else -(2**63)
         self._set_clock(config)
         return config
 

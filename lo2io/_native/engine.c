@@ -96,7 +96,7 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
     }
     e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
     if (event->role == LO2_ROLE_ENTER || event->role == LO2_ROLE_EXIT) {
-        task *t = task_for_sample(e, (uint32_t)tid, time);
+        task *t = task_for_sample(e, (uint32_t)tid);
         if (!t)
             return;
         const process *p = &e->processes.at[t->process];

@@ -219,7 +219,7 @@ uint32_t emit_operation(engine *e); /* a fresh row, id set */
 
 /* tasks.c */
 task *task_of(engine *e, uint32_t tid);
-task *task_for_sample(engine *e, uint32_t tid, int64_t time);
+task *task_for_sample(engine *e, uint32_t tid);
 uint32_t process_of(engine *e, uint32_t pid);
 void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid);
 void on_task_exit(engine *e, int64_t time, uint32_t tid);

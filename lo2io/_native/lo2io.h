@@ -114,13 +114,11 @@ typedef struct {
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
-    uint8_t shared_clock;   /* the facts are on the spool's clock already */
-    uint8_t unused;
     int64_t facts_base_ns;  /* spool time = time + facts_shift_ns + (time - facts_base_ns) * facts_slope */
     int64_t facts_shift_ns;
     double facts_slope;
     int64_t clock_error_ns; /* margin by which a fact must lie inside a handle's life */
-    int64_t start_ns, stop_ns; /* the span in which tracepoints were enabled */
+    int64_t start_ns;       /* tracepoints were enabled from here on */
     uint32_t recorder_pid;  /* never recorded in all_tasks mode unless 0 */
     uint32_t buffer_bytes;  /* read buffer of one stream */
 } lo2_config;
@@ -302,6 +300,3 @@ int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, 
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
 uint64_t lo2_engine_bytes_read(const lo2_engine *engine);
 void lo2_engine_free(lo2_engine *engine);
-
-/* ---- the OTF2 event loop: batches -> OTF2_EvtWriter_* ---- */
-/* Declarations of the writer stand in otf2_events.h. */

@@ -43,24 +43,6 @@ static bool make_room(request_set *set)
     return true;
 }
 
-static request *request_new(engine *e)
-{
-    request_set *set = &e->requests;
-    request *r = set->spare;
-    if (!make_room(set) || (!r && !(r = malloc(sizeof *r)))) {
-        e->out_of_memory = true;
-        return NULL;
-    }
-    if (r == set->spare)
-        set->spare = r->chain;
-    *r = (request){.older = set->newest, .insert = UNKNOWN, .issue = UNKNOWN, .bytes_issued = UNKNOWN,
-                   .bytes_result = UNKNOWN, .id = e->next_id++};
-    *(set->newest ? &set->newest->newer : &set->oldest) = r;
-    set->newest = r;
-    set->nr_live++;
-    return r;
-}
-
 static void request_drop(request_set *set, request *r)
 {
     unlink_key(set, r);
@@ -156,6 +138,37 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->nr_requeues[row] = r->nr_requeues;
     c->nr_merges[row] = r->nr_merges;
     c->nr_completions[row] = r->nr_completions;
+}
+
+/* What never completes (its completion was lost) must not fill the memory: no machine has so many in flight. */
+enum { MOST_LIVE = 1 << 17 };
+
+static void give_up_oldest(engine *e)
+{
+    request *r = e->requests.oldest;
+    e->totals.nr_in_flight_requests += r->written;
+    write_row(e, r, STATUS_IN_FLIGHT, UNKNOWN);
+    request_drop(&e->requests, r);
+}
+
+static request *request_new(engine *e)
+{
+    request_set *set = &e->requests;
+    if (set->nr_live == MOST_LIVE)
+        give_up_oldest(e);
+    request *r = set->spare;
+    if (!make_room(set) || (!r && !(r = malloc(sizeof *r)))) {
+        e->out_of_memory = true;
+        return NULL;
+    }
+    if (r == set->spare)
+        set->spare = r->chain;
+    *r = (request){.older = set->newest, .insert = UNKNOWN, .issue = UNKNOWN, .bytes_issued = UNKNOWN,
+                   .bytes_result = UNKNOWN, .id = e->next_id++};
+    *(set->newest ? &set->newest->newer : &set->oldest) = r;
+    set->newest = r;
+    set->nr_live++;
+    return r;
 }
 
 /* ---- who asked for a flush ---- */
@@ -351,11 +364,7 @@ bool requests_finish(engine *e)
     while (e->requests.oldest) {
         if (!emit_has_room(e))
             return false;
-        request *r = e->requests.oldest;
-        if (r->written)
-            e->totals.nr_in_flight_requests++;
-        write_row(e, r, STATUS_IN_FLIGHT, UNKNOWN);
-        request_drop(&e->requests, r);
+        give_up_oldest(e);
     }
     return true;
 }

@@ -167,9 +167,8 @@ static uint32_t adopt(engine *e, uint32_t pid, uint32_t tid, uint32_t ppid, cons
     return task_new(e, process_index, tid, table, UNKNOWN, comm);
 }
 
-task *task_for_sample(engine *e, uint32_t tid, int64_t time)
+task *task_for_sample(engine *e, uint32_t tid)
 {
-    (void)time;
     task *t = task_of(e, tid);
     if (t || !e->config.all_tasks || tid >= TID_LIMIT || tid == 0)
         return t;

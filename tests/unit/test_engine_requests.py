@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from perfwriter import SpoolBuilder
 from reference.engines import each_engine  # noqa: F401 - the fixture `run`
+from reference.specs import SPECS
+
+from lo2io.pairing import Engine
+from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,3 +209,21 @@ def test_process_mode_follows_the_requests_of_others_silently(run: Run, tmp_path
     assert request(tables, "tid", "sector") == [(10, 100)]
     assert {event["tid"] for event in tables["request_events"]} == {10}
     assert tables["totals"]["nr_orphan_completions"] == 0
+
+
+def test_requests_that_never_complete_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Beyond 131,072 the oldest is written as in flight; a completion that comes after all is an orphan."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=())
+    for index in range((1 << 17) + 3):
+        spool.block(
+            60_000 + index, 0, 10, "rq_issue", dev=1 << 20, sector=8 * index, nr_sector=8, bytes=4096, rwbs=b"R"
+        )
+    spool.block(900_000, 0, 10, "rq_complete", dev=1 << 20, sector=0, nr_sector=8, error=0, rwbs=b"R")
+    spool.block(900_001, 0, 10, "rq_complete", dev=1 << 20, sector=24, nr_sector=8, error=0, rwbs=b"R")
+    engine = Engine(SpoolReader(spool.write()), SPECS)  # type: ignore[arg-type]
+    batches = ((batch.requests["sector"].tolist(), batch.requests["status"].tolist()) for batch in engine.batches())
+    rows = [pair for columns in batches for pair in zip(*columns, strict=True)]
+    assert rows[:4] == [(0, 1), (8, 1), (16, 1), (24, 0)]
+    assert len(rows) == (1 << 17) + 3
+    assert engine.totals.nr_orphan_completions == 1
+    assert engine.totals.nr_in_flight_requests == (1 << 17) + 2
