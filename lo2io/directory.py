@@ -33,18 +33,23 @@ _CONTENTS = {
 
 
 @contextlib.contextmanager
-def fresh_directory(trace: Path, *, force: bool) -> Iterator[Path]:
+def fresh_directory(trace: Path, *, force: bool, made: bool = False) -> Iterator[Path]:
     """The directory to record into, its spool's path yielded; one that was made here and stayed empty is removed.
 
     A former trace is put aside, and removed only when the recording has succeeded: a command that could not be started
     costs nothing.
+
+    Args:
+        trace: The directory; what is missing of its path is made.
+        force: Replace a trace that is there.
+        made: It was made for this recording already, by :func:`new_directory`.
 
     Raises:
         UsageError: It exists, and is not empty, and ``force`` is not set; or it is no trace's and will not be removed.
     """
     _check_replaceable(trace, force=force)
     aside = trace / _REPLACED
-    made = not trace.exists()
+    made = made or not trace.exists()
     try:
         trace.mkdir(parents=True, exist_ok=True)
         former = [entry for entry in trace.iterdir() if entry.name != _REPLACED]

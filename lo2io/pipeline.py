@@ -100,7 +100,7 @@ def record(
     selection = load_catalog().select(request.events)
     directory = request.output or new_directory(_default_name(request))
     try:
-        with fresh_directory(directory, force=request.force) as spool:
+        with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
             recording = record_spool(_options(request, spool, selection), tell)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():

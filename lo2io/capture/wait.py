@@ -81,6 +81,12 @@ class BlockedSignals:
             if info is not None:
                 return info.si_signo, info.si_code == SI_KERNEL
 
+    def forget(self) -> None:
+        """Drop what is waiting to be fetched."""
+        while signal.sigtimedwait(_WAITED, 0) is not None:
+            pass
+        self._caught.clear()
+
     def _catch(self, number: int, _: object) -> None:
         self._caught.append(number)
 
@@ -94,6 +100,8 @@ def wait_for_command(pid: int, signals: BlockedSignals) -> int:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
+            # What came while it lived was meant for it; only what comes from here on gives up the rest.
+            signals.forget()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         fetched = signals.fetch()

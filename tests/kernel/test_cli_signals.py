@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM: the command gets them, the trace is whole, and who gives up converting can do it later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from workloads.record import LO2IO
+from workloads.terminal import on_terminal
+
+from lo2io.capture import wait
+from lo2io.tables import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events")
+
+TRAP = "trap 'echo caught; exit 7' INT TERM; echo ready; while :; do read -t 1 x < /dev/zero; sleep 0.1; done"
+
+
+def verified(trace: Path) -> bool:
+    """It keeps every rule, and no spool is left beside it."""
+    return (
+        subprocess.run([LO2IO, "verify", trace], capture_output=True, check=False).returncode == 0
+        and not (trace / "spool").exists()
+    )
+
+
+@pytest.mark.parametrize(("script", "code"), [(TRAP, 7), ("echo ready; exec sleep 60", 130)])
+def test_ctrl_c_reaches_the_command(tmp_path: Path, script: str, code: int) -> None:
+    """The command decides what becomes of it, and the trace is finished."""
+    command = [str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
+    found, shown = on_terminal(command, ("ready", b"\x03"))
+    assert found == code, shown
+    assert "complete: " in shown
+    assert verified(tmp_path / "T")
+
+
+def test_sigterm_reaches_the_command(tmp_path: Path) -> None:
+    """Passed on once, and the trace is finished."""
+    command = [str(LO2IO), "record", "-q", "-o", str(tmp_path / "T"), "--", "sh", "-c", TRAP]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.terminate()
+        assert running.stdout.read() == "caught\n"
+    assert running.returncode == 7
+    assert verified(tmp_path / "T")
+
+
+def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
+    """Converting has begun when its first file is there."""
+    end = time.monotonic() + 60
+    while not (trace / "lo2io").exists():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    os.kill(pid, number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None:
+    """The spool is kept, half a trace is not, and the command that is printed makes the trace."""
+    trace = tmp_path / "T"
+    script = "dd if=/dev/zero of=/dev/null bs=1 count=600000 status=none; echo ended"
+    command = [str(LO2IO), "record", "-q", "-o", str(trace), "--", "sh", "-c", script]
+    interrupt: Callable[[int], object] = partial(_interrupt_converting, trace=trace, number=number)
+    found, shown = on_terminal(command, ("ended", interrupt))
+    assert found == code, shown
+    assert "Traceback" not in shown
+    assert f"`lo2io convert {trace}/spool -o {trace}`" in shown
+    assert [path.name for path in trace.iterdir()] == ["spool"]
+    again = subprocess.run([LO2IO, "convert", trace / "spool", "-o", trace], capture_output=True, check=False)
+    assert again.returncode == 0
+    assert open_trace(trace).operations.num_rows >= 1_000_000
+
+
+def test_what_came_while_the_command_lived_was_meant_for_it() -> None:
+    """A signal that was not fetched before the command's end does not give up the trace."""
+    with wait.BlockedSignals() as signals:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(7)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.kill(os.getpid(), signal.SIGINT)
+        signals._caught.append(signal.SIGTERM)
+        assert wait.wait_for_command(pid, signals) == 7
