@@ -114,7 +114,7 @@ OPERATIONS: Final = (
     Column("fd", "int32", "", "fd argument, or the fd an open returned", -1),
     Column("flags", "uint32", "", "open flags, whence, fcntl or ioctl command, mode, as given; 0: none"),
     _size("offset_bytes", "file offset; of a seek the requested one"),
-    _size("bytes_request", "bytes asked for"),
+    _size("bytes_request", "bytes asked for; of truncate the new length, of fallocate and its like the range's"),
     _size("bytes_result", "bytes moved; null: failed, or the call moves none"),
     Column("result", "int64", "", "return value as it was", UNKNOWN_I64),
     Column("error", "int16", "errno", "errno; 0: success"),

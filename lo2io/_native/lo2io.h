@@ -142,7 +142,7 @@ typedef struct {
     int32_t *fd;              /* the fd argument, or the fd an open returned; -1 none */
     uint32_t *flags;          /* open flags, whence, fcntl or ioctl command, mode ... as given; 0 none */
     int64_t *offset_bytes;    /* file offset; for seeks the requested one */
-    int64_t *bytes_request;
+    int64_t *bytes_request;   /* the call's count, where it counts bytes: asked for, or the new length (truncate) */
     int64_t *bytes_result;    /* unknown when the call failed or does not return bytes */
     int64_t *result;          /* the return value as it was */
     int16_t *error;           /* errno; 0 success */

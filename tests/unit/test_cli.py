@@ -33,7 +33,7 @@ def test_help_ends_with_examples(command: str) -> None:
         ("record --bogus", "No such option"),
         ("record -p abc", "valid integer"),
         ("record --ring nonsense -- true", "write it like 4096, 512KiB or 8MiB"),
-        ("record -e raed -- true", "did you mean read?"),
+        ("record -e reda -- true", "did you mean read?"),
         ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
         ("convert", "Missing argument 'SPOOL'"),
         ("tracepoints show nothing_like_it", "nothing bears that name"),

@@ -210,9 +210,10 @@ static long do_blind(const char *call, int fd, size_t n, int64_t at)
     return note(w, fd, L(buffer), L(n), 0, 0, 0);
 }
 
+/* A negative offset is none a file has: the call fails, and its row has no offset. */
 static long do_pread(int fd, size_t n, int64_t at)
 {
-    what w = {"pread64", SYS_pread64, fd, -1, (int64_t)n, at, 0};
+    what w = {"pread64", SYS_pread64, fd, -1, (int64_t)n, at < 0 ? NONE : at, 0};
     return note(w, fd, L(buffer), L(n), at, 0, 0);
 }
 
@@ -322,6 +323,7 @@ static void explicit_offsets(void)
     do_pread(fd, 100, 3550);           /* short: 34 */
     do_pread(fd, 100, 1 << 20);        /* beyond the end: 0 */
     do_pread(fd, 100, -2);             /* EINVAL */
+    do_pread(fd, 100, -1);             /* EINVAL: it means the position to preadv2 only */
     do_vector("pwritev", fd, 300, 4000, 0);
     do_vector("preadv", fd, 300, 4000, 0);
     do_vector("pwritev2", fd, 30, 5000, 0);
@@ -445,13 +447,15 @@ static void duplicates(void)
 static void sizes_and_syncs(void)
 {
     int fd = (int)do_openat(in("s"), O_RDWR | O_CREAT | O_TRUNC);
-    what w = {"ftruncate", SYS_ftruncate, fd, -1, NONE, NONE, 0};
+    what w = {"ftruncate", SYS_ftruncate, fd, -1, 10000, NONE, 0};
     note(w, fd, 10000, 0, 0, 0, 0);
+    w.requested = -5;
     note(w, fd, -5, 0, 0, 0, 0);          /* EINVAL */
     w = (what){"fallocate", SYS_fallocate, fd, -1, NONE, 4096, 0};
     note(w, fd, 0, 4096, 8192, 0, 0);
-    w = (what){"truncate", SYS_truncate, -1, -1, NONE, NONE, 0};
+    w = (what){"truncate", SYS_truncate, -1, -1, 12288, NONE, 0};
     note(w, L(in("s")), 12288, 0, 0, 0, 0);
+    w.requested = 1;
     note(w, L(in("absent")), 1, 0, 0, 0, 0); /* ENOENT */
     do_lseek(fd, 0, SEEK_END);
     do_write(fd, 8, 12288);
