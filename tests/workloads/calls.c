@@ -451,7 +451,7 @@ static void sizes_and_syncs(void)
     note(w, fd, 10000, 0, 0, 0, 0);
     w.requested = -5;
     note(w, fd, -5, 0, 0, 0, 0);          /* EINVAL */
-    w = (what){"fallocate", SYS_fallocate, fd, -1, NONE, 4096, 0};
+    w = (what){"fallocate", SYS_fallocate, fd, -1, 8192, 4096, 0};
     note(w, fd, 0, 4096, 8192, 0, 0);
     w = (what){"truncate", SYS_truncate, -1, -1, 12288, NONE, 0};
     note(w, L(in("s")), 12288, 0, 0, 0, 0);
@@ -459,7 +459,7 @@ static void sizes_and_syncs(void)
     note(w, L(in("absent")), 1, 0, 0, 0, 0); /* ENOENT */
     do_lseek(fd, 0, SEEK_END);
     do_write(fd, 8, 12288);
-    w = (what){"sync_file_range", SYS_sync_file_range, fd, -1, NONE, 4096, 0};
+    w = (what){"sync_file_range", SYS_sync_file_range, fd, -1, 4096, 4096, 0};
     note(w, fd, 4096, 4096, 2, 0, 0);
     do_plain("fdatasync", SYS_fdatasync, fd);
     do_plain("fsync", SYS_fsync, fd);
