@@ -26,8 +26,6 @@ BLOCK = 4096
 FILE_BYTES = 256 << 20
 GETPPID = 200_000
 TARGET_RATIO = 1.9
-
-
 SLOW = {"strace -f -c": 2}
 """A run takes a minute and a half, and no other ratio is so far from all the rest."""
 
@@ -118,7 +116,8 @@ def render(document: Mapping[str, Any]) -> str:
     calls, others = _lost(rows)
     return (
         f"{reads:,} reads of {document['settings']['block_bytes']} bytes; medians and least to most of "
-        f"{max(row['run'] for row in rows)} runs in turns, of strace {SLOW['strace -f -c']}; ratios are to the untraced median.\n\n"
+        f"{max(row['run'] for row in rows)} runs in turns, of strace {SLOW['strace -f -c']}; "
+        "ratios are to the untraced median.\n\n"
         f"{table(head, lines)}\n\n"
         f"Targets: CPU at most {TARGET_RATIO} times the untraced: {ratio:.2f} "
         f"({verdict(met=ratio <= TARGET_RATIO)}); not above perf record's: {ratio:.2f} to {rival:.2f} "
