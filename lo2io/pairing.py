@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lo2io.catalog import Catalog
     from lo2io.spool.reader import SpoolReader
 
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 15
 """Rows of a batch: large enough that a batch's overhead is nothing, small enough to stay in the cache's reach."""
 MIN_BATCH_ROWS = 8
 """One record can give several rows."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
-BATCHES_HELD = 4
+BATCHES_HELD = 3
 """Batches that are being written at a time: so far one writer may be ahead of the other."""
 
 
