@@ -51,7 +51,7 @@ def record(
     *options: str,
     stdin: Path | None = None,
     cwd: Path | None = None,
-    attempts: int = 1,
+    attempts: int = 3,
 ) -> Recorded:
     """Record a command from start to end; it must succeed.
 
