@@ -24,7 +24,7 @@ from lo2io.model import ClockSync, EventCounts
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lo2io.capture.source import OpenEvents
     from lo2io.spool.writer import SpoolWriter
@@ -101,6 +101,7 @@ class Session:
         """
         self.opened.switch_tracepoints(on=False)
         ended_ns = self._ended_ns or time.monotonic_ns()
+        _run_on_each(self.opened.cpus)
         self._end_thread()
         self._drain_rest()
         self.opened.switch_leaders(on=True)  # a full disk has switched them off
@@ -205,6 +206,19 @@ def _sum_counts(fds: list[int], *, has_lost: bool) -> tuple[int, int]:
     """Count and lost of an event's instances on one CPU."""
     pairs = [abi.read_count(fd, has_lost=has_lost) for fd in fds]
     return sum(count for count, _ in pairs), sum(lost for _, lost in pairs)
+
+
+def _run_on_each(cpus: Sequence[int]) -> None:
+    """Wait until no CPU is amid a sample any more.
+
+    The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
+    The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.
+    """
+    allowed = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):  # a CPU that is no longer online has nothing to finish
+        for cpu in cpus:
+            os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, allowed)
 
 
 def _raise_priority() -> bool:
