@@ -34,6 +34,8 @@ class Role(enum.IntEnum):
     RQ_MERGE = 7
     BIO_FRONTMERGE = 8
     BIO_FLUSH = 9
+    SCHED_SWITCH = 10
+    CGROUP_ATTACH = 11
 
 
 class CallKind(enum.IntEnum):
@@ -171,6 +173,27 @@ class EventCounts:
     counts: tuple[int, ...]
     lost: tuple[int, ...] | None
     """None: this kernel does not tell (before 6.0)."""
+    slack: tuple[int, ...] | None = None
+    """By so much the true count may be larger: it was read while the event went on happening. None: by nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the kernel counted itself over a part of the recording, for comparison with what was captured."""
+
+    source: str
+    """``diskstats``, ``proc_io`` or ``cgroup_io``: the file the numbers stand in."""
+    subject: str
+    """The device's name, the process' id, the cgroup's path."""
+    device: int | None
+    """Kernel ``dev_t`` the numbers are about; None: all."""
+    names: tuple[str, ...]
+    """What each number counts: ``reads``, ``read_bytes`` …"""
+    values: tuple[int, ...]
+    """Increase from ``begin_ns`` to ``end_ns``."""
+    begin_ns: int
+    """Spool's clock."""
+    end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +289,17 @@ class SpoolMeta:
     """Pairs of an event and the filter the kernel applied to it: what did not pass was not counted either."""
     notices: tuple[str, ...] = ()
     """What the user was told while recording: rings halved, disk full, events this kernel lacks …"""
+    filter: str = ""
+    """What the user chose by a filter: converting applies all of it, the kernel what ``filters`` says."""
+    cgroup: str = ""
+    """Only this cgroup and those below it were recorded: path in its hierarchy."""
+    chosen_cpus: tuple[int, ...] = ()
+    """Only these CPUs were recorded; empty: all."""
+    segments: tuple[str, ...] = ()
+    """Folders of the spool that hold the ring files, in order; empty: the spool itself holds them."""
+    recording_start_ns: int | None = None
+    """The recording began here, and what lies before ``start_ns`` was not kept. None: ``start_ns`` is the beginning."""
+    accounts: tuple[Account, ...] = ()
 
 
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
@@ -287,6 +321,8 @@ class Batch:
     tasks: Columns
     requests: Columns
     request_events: Columns
+    switches: Columns
+    off_cpu: Columns
     losses: Columns
     text: bytes
     first_operation: int
@@ -313,6 +349,8 @@ class Totals:
     truncated_bytes: int = 0
     nr_names_verified: int = 0
     nr_names_refused: int = 0
+    nr_own_calls: int = 0
+    nr_own_requests: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
 

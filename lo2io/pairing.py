@@ -19,7 +19,8 @@ from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -119,12 +120,11 @@ class Engine:
     def _config(self) -> Any:
         meta = self.spool.meta
         config = ffi.new("lo2_config *")
-        streams = [(path, cpu) for path, cpu in self.spool.streams()] + [(self.spool.facts, UNKNOWN_U32)]
+        streams = [*self.spool.streams(), (self.spool.facts, UNKNOWN_U32)]
         config.streams = self._keep(ffi.new("lo2_stream[]", len(streams)))
         config.nr_streams = len(streams)
-        for index, (path, cpu) in enumerate(streams):
-            config.streams[index].path = self._keep(ffi.new("char[]", bytes(path)))
-            config.streams[index].cpu = cpu
+        for index, (paths, cpu) in enumerate(streams):
+            self._set_stream(config.streams[index], paths, cpu)
         self._set_events(config)
         self._set_calls(config)
         self._set_partitions(config)
@@ -134,6 +134,11 @@ class Engine:
         config.start_ns = meta.start_ns
         self._set_clock(config)
         return config
+
+    def _set_stream(self, stream: Any, paths: Sequence[Path], cpu: int) -> None:
+        names = [self._keep(ffi.new("char[]", bytes(path))) for path in paths]
+        stream.paths = self._keep(ffi.new("char *[]", names))
+        stream.nr_paths, stream.cpu = len(names), cpu
 
     def _keep(self, memory: Any) -> Any:
         self._alive.append(memory)
@@ -192,10 +197,12 @@ class Engine:
         if not expected:
             return False
         counts = np.zeros(max(completions.values()) + 1, np.uint64)
-        for path, _ in self.spool.streams():
+        for paths, cpu in self.spool.streams():
+            stream = ffi.new("lo2_stream *")
+            self._set_stream(stream, paths, cpu)
             pointer = ffi.cast("uint64_t *", counts.ctypes.data)
-            if lib.lo2_count_samples(bytes(path), self.layout.type_offset, pointer, len(counts)):
-                raise SpoolError(f"read {path}", "cannot be read to its end")
+            if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(counts)):
+                raise SpoolError(f"read {paths[-1]}", "cannot be read to its end")
         return int(sum(counts[kind] for kind in completions.values())) < expected
 
 

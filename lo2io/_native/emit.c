@@ -131,6 +131,7 @@ static bool flush_tasks(engine *e)
         b->tasks.exit_time_ns[row] = t->exit;
         b->tasks.comm_offset[row] = offset;
         b->tasks.comm_length[row] = length;
+        b->tasks.cgroup_offset[row] = b->tasks.cgroup_length[row] = 0;
         b->nr_tasks++;
     }
     e->task_queue.count = e->tasks_out = 0;

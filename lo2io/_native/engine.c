@@ -48,7 +48,7 @@ static int start_streams(engine *e)
     for (uint32_t i = 0; i < e->config.nr_streams; i++) {
         int have = stream_fill(&e->streams[i], &e->clock, &e->totals);
         if (have < 0)
-            return fail(e, "reading", e->streams[i].path);
+            return fail(e, "reading", stream_path(&e->streams[i]));
         if (have)
             e->heap[e->heap_count++] = &e->streams[i];
     }
@@ -64,7 +64,7 @@ static int advance(engine *e)
     s->next++;
     int have = stream_fill(s, &e->clock, &e->totals);
     if (have < 0)
-        return fail(e, "reading", s->path);
+        return fail(e, "reading", stream_path(s));
     if (!have)
         e->heap[0] = e->heap[--e->heap_count];
     if (e->heap_count)
@@ -108,7 +108,7 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
         else
             on_exit_call(e, t, event, raw, time);
     } else {
-        on_block(e, event, raw, (uint32_t)tid, time);
+        on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
     }
 }
 
@@ -205,6 +205,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     e->batch = batch;
     batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = 0;
     batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
+    batch->nr_switches = batch->nr_off_cpu = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -275,7 +276,7 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
         e->streams[i].fd = -1;
     for (uint32_t i = 0; i < config->nr_streams; i++) {
         if (stream_open(&e->streams[i], &config->streams[i], i, config->buffer_bytes)) {
-            snprintf(error, error_size, "opening %s: %s", config->streams[i].path, strerror(errno));
+            snprintf(error, error_size, "opening %s: %s", stream_path(&e->streams[i]), strerror(errno));
             lo2_engine_free(e);
             return NULL;
         }
@@ -283,13 +284,12 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
     return e;
 }
 
-int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
+int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
 {
-    const lo2_stream config = {path, 0};
     const facts_clock clock = {0};
     lo2_totals totals = {0};
     stream s = {.fd = -1};
-    int have = stream_open(&s, &config, 0, 1 << 20);
+    int have = stream_open(&s, config, 0, 1 << 20);
     while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
         for (; s.next < s.nr_entries; s.next++) {
             const uint8_t *record = s.buffer + s.entries[s.next].offset;

@@ -39,7 +39,8 @@ bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element);
 /* ---- stream.c: one file of records, read in blocks, delivered in time order ---- */
 
 typedef struct {
-    const char *path;
+    const char *const *paths;
+    uint32_t nr_paths, opened;    /* of them, opened so far */
     int fd;
     bool is_facts, at_end;
     uint32_t index, cpu;
@@ -58,6 +59,7 @@ typedef struct { int64_t base, shift, margin; double slope; } facts_clock;
 int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes);
 /* 1: a record is at hand (stream_time, stream_record); 0: the end; -1: read error (errno). */
 int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals);
+const char *stream_path(const stream *s);
 void stream_close(stream *s);
 
 /* ---- fds.c: descriptors, handles, descriptions ---- */
@@ -137,7 +139,7 @@ typedef struct {
     uint64_t sector, nr_sectors;
     int64_t bytes;
     int32_t error;
-    uint16_t flags;
+    uint16_t flags, cpu;
     uint8_t operation;
     bool started;                 /* issued already, as the request it speaks of must be */
     bool wants_flush;             /* no flush itself: a write without data that only asked for one */
@@ -262,7 +264,7 @@ void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int6
 void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);
 
 /* requests.c */
-void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time);
+void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
 bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
 void requests_free(request_set *set);
 

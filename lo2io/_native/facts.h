@@ -12,7 +12,12 @@ typedef struct {            /* a thread as it was somewhen in [begin_time_ns, ti
     uint64_t begin_time_ns;
     uint32_t pid, tid, ppid, flags;
     char comm[16];
-} lo2_fact_task;
+} lo2_fact_task;            /* may be followed by a lo2_fact_cgroup */
+
+typedef struct {            /* of the thread's process */
+    uint32_t hierarchy;     /* as in /proc/PID/cgroup: 0 is cgroup v2 */
+    uint32_t path_length;   /* bytes that follow; then zero bytes to a multiple of 8 */
+} lo2_fact_cgroup;
 
 typedef struct {            /* a file descriptor as it was somewhen in [begin_time_ns, time_ns] */
     uint64_t time_ns;

@@ -21,7 +21,9 @@ enum lo2_role {
     LO2_ROLE_RQ_REQUEUE = 6,
     LO2_ROLE_RQ_MERGE = 7,       /* a queued request was absorbed by the one that ends where it starts */
     LO2_ROLE_BIO_FRONTMERGE = 8, /* a queued request grew at its front: its key moves */
-    LO2_ROLE_BIO_FLUSH = 9       /* a bio asks for a flush, which a kernel thread will issue */
+    LO2_ROLE_BIO_FLUSH = 9,      /* a bio asks for a flush, which a kernel thread will issue */
+    LO2_ROLE_SCHED_SWITCH = 10,  /* a CPU goes from one thread to another */
+    LO2_ROLE_CGROUP_ATTACH = 11  /* a process moves to another cgroup */
 };
 
 enum lo2_call_kind {
@@ -67,6 +69,14 @@ enum lo2_field_id {
     LO2_FIELD_BYTES = 3,
     LO2_FIELD_RWBS = 4,
     LO2_FIELD_ERROR = 5,
+    /* scheduler */
+    LO2_FIELD_PREV_TID = 0,
+    LO2_FIELD_PREV_STATE = 1,
+    LO2_FIELD_NEXT_TID = 2,
+    /* cgroups */
+    LO2_FIELD_CGROUP_TID = 0,
+    LO2_FIELD_CGROUP_PATH = 1,      /* __data_loc string */
+    LO2_FIELD_CGROUP_HIERARCHY = 2, /* as in /proc/PID/cgroup: 0 is cgroup v2 */
     LO2_NR_FIELDS = 7
 };
 
@@ -94,8 +104,9 @@ typedef struct {
 /* ---- the engine: decode, merge, pair ---- */
 
 typedef struct {
-    const char *path; /* a file of perf records, in time order but for rare inversions */
-    uint32_t cpu;     /* UINT32_MAX: the facts stream */
+    const char *const *paths; /* files of perf records, in time order but for rare inversions; each goes on where the one before ends */
+    uint32_t nr_paths;
+    uint32_t cpu;             /* UINT32_MAX: the facts stream */
 } lo2_stream;
 
 typedef struct {
@@ -199,6 +210,8 @@ typedef struct {
     int64_t *exit_time_ns;      /* unknown: alive at the end */
     uint32_t *comm_offset;      /* into the batch's text; the last name it bore */
     uint32_t *comm_length;
+    uint32_t *cgroup_offset;    /* into the batch's text; its process' last cgroup; length 0: unknown */
+    uint32_t *cgroup_length;
 } lo2_task_columns;
 
 /* One row per block request, at its end. */
@@ -241,7 +254,32 @@ typedef struct {
     uint64_t *sector;
     int64_t *bytes;             /* begin: requested; issued: issued; complete: completed in all */
     int32_t *error;
+    uint16_t *cpu;              /* where this event was seen */
+    int64_t *insert_time_ns;    /* as known by now; unknown: bypassed the scheduler */
+    int64_t *issue_time_ns;     /* unknown: not issued yet */
 } lo2_request_event_columns;
+
+/* One row per switch of a CPU from one thread to another, in time order (as request_events are). */
+typedef struct {
+    int64_t *time_ns;
+    uint32_t *cpu;
+    uint32_t *prev_task;        /* UINT32_MAX: not recorded, or the idle thread */
+    uint32_t *prev_tid;         /* 0: the idle thread */
+    uint32_t *next_task;
+    uint32_t *next_tid;
+    uint8_t *state;             /* of prev: enum lo2_off_state */
+} lo2_switch_columns;
+
+enum lo2_off_state { LO2_OFF_PREEMPTED = 0, LO2_OFF_DEVICE = 1, LO2_OFF_BLOCKED = 2, LO2_OFF_SLEEPING = 3 };
+
+/* One row per stretch of a call during which its thread had no CPU, at the stretch's end. */
+typedef struct {
+    uint64_t *before;           /* written before the operation row with this ordinal, which is the call's or an earlier one */
+    uint32_t *task;
+    int64_t *begin_time_ns;
+    int64_t *end_time_ns;       /* the call's end if the thread was not seen on a CPU again; unknown if that is */
+    uint8_t *state;             /* enum lo2_off_state; DEVICE: blocked while a block request of its own was under way */
+} lo2_off_cpu_columns;
 
 /* One row per gap the kernel reported. */
 typedef struct {
@@ -259,11 +297,14 @@ typedef struct {
     lo2_task_columns tasks;
     lo2_request_columns requests;
     lo2_request_event_columns request_events;
+    lo2_switch_columns switches;
+    lo2_off_cpu_columns off_cpu;
     lo2_loss_columns losses;
     char *text;                 /* paths and names of this batch */
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_tasks, nr_requests, nr_request_events, nr_losses;
+    uint32_t nr_switches, nr_off_cpu;
     uint32_t text_length;
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;
@@ -281,6 +322,7 @@ typedef struct {
     uint64_t nr_undecoded;      /* samples of a type no event of the spool has */
     uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
     uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
+    uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of every table (all_tasks mode) */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 
@@ -295,7 +337,7 @@ int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);
 const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
 /* Adds to counts[common_type] for each sample of one stream's file; counts has nr_types places. -1: errno says why. */
-int lo2_count_samples(const char *path, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
+int lo2_count_samples(const lo2_stream *stream, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
 /* nr_events counters of samples seen on one CPU stream (index into config.streams). */
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
 uint64_t lo2_engine_bytes_read(const lo2_engine *engine);

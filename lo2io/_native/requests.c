@@ -94,7 +94,7 @@ static request *find(engine *e, const block_sample *s, bool requeued)
 
 /* ---- rows ---- */
 
-static void write_event(engine *e, const request *r, uint8_t kind, int64_t time, int64_t bytes)
+static void write_event(engine *e, const request *r, uint8_t kind, int64_t time, uint16_t cpu, int64_t bytes)
 {
     if (!r->written)
         return;
@@ -112,6 +112,9 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->sector[row] = r->issued ? r->issued_sector : r->sector;
     c->bytes[row] = bytes;
     c->error[row] = r->error;
+    c->cpu[row] = cpu;
+    c->insert_time_ns[row] = r->insert;
+    c->issue_time_ns[row] = r->issue;
 }
 
 static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)
@@ -221,7 +224,7 @@ static uint32_t flush_owner(engine *e, uint32_t device, uint32_t issuer)
 
 /* ---- the life of a request ---- */
 
-static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t time)
+static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t time, bool queued)
 {
     if (s->operation == LO2_RQ_FLUSH)
         tid = flush_owner(e, s->device, tid);
@@ -240,8 +243,9 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     r->pid = ours ? e->processes.at[t->process].pid : NONE;
     r->tid = tid;
     r->written = ours || e->config.all_tasks;
+    r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);
-    write_event(e, r, EVENT_BEGIN, time, s->bytes);
+    write_event(e, r, EVENT_BEGIN, time, s->cpu, s->bytes);
     return r;
 }
 
@@ -252,16 +256,14 @@ static void inserted(engine *e, block_sample *s, uint32_t tid, int64_t time)
         r->was_requeued = false;
         return;
     }
-    r = begin(e, s, tid, time);
-    if (r)
-        r->insert = time;
+    begin(e, s, tid, time, true);
 }
 
 static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
 {
     request *r = find(e, s, false);
     if (!r)
-        r = begin(e, s, tid, time);
+        r = begin(e, s, tid, time, false);
     if (!r)
         return;
     r->issued = true;
@@ -272,7 +274,7 @@ static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
     r->bytes_issued = s->bytes;
     r->flags = s->flags;
     if (!r->nr_requeues) /* OTF2 knows one issue per operation: the first; the table has the last */
-        write_event(e, r, EVENT_ISSUED, time, s->bytes);
+        write_event(e, r, EVENT_ISSUED, time, s->cpu, s->bytes);
 }
 
 static void requeued(engine *e, block_sample *s)
@@ -313,8 +315,8 @@ static void merged(engine *e, const block_sample *s, int64_t time)
         }
     }
     if (!r->nr_requeues) /* what is cancelled must have been issued (OTF2) */
-        write_event(e, r, EVENT_ISSUED, time, r->bytes_request);
-    write_event(e, r, EVENT_CANCELLED, time, UNKNOWN);
+        write_event(e, r, EVENT_ISSUED, time, s->cpu, r->bytes_request);
+    write_event(e, r, EVENT_CANCELLED, time, s->cpu, UNKNOWN);
     write_row(e, r, STATUS_MERGED, UNKNOWN);
     request_drop(&e->requests, r);
 }
@@ -338,14 +340,14 @@ static void completed(engine *e, block_sample *s, int64_t time)
         link_key(&e->requests, r);
         return;
     }
-    write_event(e, r, EVENT_COMPLETE, time, r->bytes_result);
+    write_event(e, r, EVENT_COMPLETE, time, s->cpu, r->bytes_result);
     write_row(e, r, STATUS_COMPLETED, time);
     request_drop(&e->requests, r);
 }
 
-void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, int64_t time)
+void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time)
 {
-    block_sample s = {0};
+    block_sample s = {.cpu = cpu};
     block_sample_read(event, raw, &s);
     switch (event->role) {
     case LO2_ROLE_RQ_INSERT: inserted(e, &s, tid, time); break;

@@ -29,16 +29,27 @@ bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
     return true;
 }
 
+/* The next file of the stream; the reader sees one sequence of bytes. */
+static int open_next(stream *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = open(s->paths[s->opened++], O_RDONLY | O_CLOEXEC);
+    return s->fd < 0 ? -1 : 0;
+}
+
+const char *stream_path(const stream *s) { return s->paths[s->opened ? s->opened - 1 : 0]; }
+
 int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes)
 {
-    s->path = config->path;
+    s->paths = config->paths;
+    s->nr_paths = config->nr_paths;
     s->index = index;
     s->cpu = config->cpu;
     s->is_facts = config->cpu == NONE;
     s->size = buffer_bytes;
     s->last_time = s->highest = UNKNOWN;
-    s->fd = open(config->path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0)
+    if (open_next(s))
         return -1;
     s->buffer = malloc(buffer_bytes);
     return s->buffer ? 0 : -1;
@@ -82,8 +93,11 @@ static int read_more(stream *s)
             continue;
         if (got < 0)
             return -1;
-        if (got == 0)
-            s->at_end = true;
+        if (got == 0) {
+            s->at_end = s->opened == s->nr_paths;
+            if (!s->at_end && open_next(s))
+                return -1;
+        }
         s->filled += (uint32_t)got;
         s->bytes_read += (uint64_t)got;
     }

@@ -74,6 +74,10 @@ def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
         problem = "a CPU stands twice or is negative"
     elif any(len(row) != len(meta.cpus) for c in meta.counts for row in (c.counts, c.lost) if row is not None):
         problem = "counts for other than the spool's CPUs"
+    elif any(len(row) != len(meta.cpus) for row in (c.slack for c in meta.counts) if row is not None):
+        problem = "slack for other than the spool's CPUs"
+    elif any(name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments):
+        problem = "a segment is no folder of the spool"
     if problem:
         raise SpoolError(tried, problem, "record again; this spool cannot be read")
     return meta

@@ -34,15 +34,18 @@ class SpoolReader:
                 f"read {name}", error.strerror or str(error), "name the directory that `lo2io record` wrote"
             ) from error
         self.meta = parse_meta(content, str(name))
-        for file in (*(file for file, _ in self.streams()), self.facts):
+        for file in (*(file for files, _ in self.streams() for file in files), *self.facts):
             if not file.is_file():
                 raise SpoolError(f"read {file}", "no such file", "copy the spool whole: every file of the directory")
 
-    def streams(self) -> list[tuple[Path, int]]:
-        """The ring files with their CPUs, in the order of ``meta.cpus``."""
-        return [(self.path / ring_name(cpu.cpu), cpu.cpu) for cpu in self.meta.cpus]
+    def streams(self) -> list[tuple[tuple[Path, ...], int]]:
+        """Each CPU's ring files, in the order they were written, and its number; in the order of ``meta.cpus``."""
+        return [(self._files(ring_name(cpu.cpu)), cpu.cpu) for cpu in self.meta.cpus]
 
     @property
-    def facts(self) -> Path:
-        """The file of facts."""
-        return self.path / FACTS_NAME
+    def facts(self) -> tuple[Path, ...]:
+        """The files of facts, in the order they were written."""
+        return self._files(FACTS_NAME)
+
+    def _files(self, name: str) -> tuple[Path, ...]:
+        return tuple(self.path / segment / name for segment in self.meta.segments or (".",))

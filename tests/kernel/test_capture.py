@@ -40,9 +40,9 @@ RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE = 3, 4, 7, 9
 MISC_COMM_EXEC = 1 << 13
 
 
-def iter_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Type, misc and body of each record of a ring or facts file."""
-    content = path.read_bytes()
+def iter_records(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, bytes]]:
+    """Type, misc and body of each record of a ring's files, or the facts'."""
+    content = b"".join(path.read_bytes() for path in paths)
     position = 0
     while position < len(content):
         kind, misc, size = struct.unpack_from("<IHH", content, position)
@@ -52,9 +52,9 @@ def iter_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
         position += size
 
 
-def iter_samples(path: Path) -> Iterator[tuple[int, int, int]]:
+def iter_samples(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int]]:
     """Time, event id and thread of each sample: ``common_type`` is at 0 and ``common_pid`` at 4 of the raw data."""
-    for kind, _, body in iter_records(path):
+    for kind, _, body in iter_records(paths):
         if kind == RECORD_SAMPLE:
             time_ns, _, common_type, _, _, common_pid = struct.unpack_from("<QIHBBi", body)
             yield time_ns, common_type, common_pid
@@ -96,8 +96,8 @@ def test_every_counted_sample_is_in_the_spool(options: RecordOptions) -> None:
     assert (spool.meta.start_ns < (spool.meta.stop_ns or 0)) is True
     ids = ids_of(spool)
     own: collections.Counter[int] = collections.Counter()
-    for index, (path, _) in enumerate(spool.streams()):
-        samples = list(iter_samples(path))
+    for index, (paths, _) in enumerate(spool.streams()):
+        samples = list(iter_samples(paths))
         seen = collections.Counter(event for _, event, _ in samples)
         for event, counts in zip(ids, spool.meta.counts, strict=True):
             lost = counts.lost[index] if counts.lost else 0
@@ -127,7 +127,7 @@ def test_the_command_is_announced(options: RecordOptions) -> None:
     assert [(task[2], task[3], task[4], task[5]) for task in tasks] == [
         (root, root, os.getpid(), TASK_SELECT | TASK_FROM_EXEC)
     ]
-    records = [each for path, _ in spool.streams() for each in iter_records(path)]
+    records = [each for paths, _ in spool.streams() for each in iter_records(paths)]
     execs = [body for kind, misc, body in records if kind == RECORD_COMM and misc & MISC_COMM_EXEC]
     assert [struct.unpack_from("<I", body)[0] for body in execs].count(root) == 1
     forks = [struct.unpack_from("<IIII", body) for kind, _, body in records if kind == RECORD_FORK]
@@ -154,8 +154,8 @@ for _ in range(100):
     enter = ids_of(spool)[0]
     times = sorted(
         time_ns - sync.time_ns + sync.monotonic_ns
-        for path, _ in spool.streams()
-        for time_ns, event, tid in iter_samples(path)
+        for paths, _ in spool.streams()
+        for time_ns, event, tid in iter_samples(paths)
         if event == enter and tid == spool.meta.roots[0]
     )
     readings = [tuple(map(int, line.split())) for line in target.read_text().splitlines()]
@@ -255,7 +255,7 @@ for t in threads: t.join()
     assert {task[5] for task in tasks} == {TASK_SELECT}
     enter = ids_of(spool)[0]
     calls = collections.Counter(
-        tid for path, _ in spool.streams() for _, event, tid in iter_samples(path) if event == enter
+        tid for paths, _ in spool.streams() for _, event, tid in iter_samples(paths) if event == enter
     )
     leaders = {process.pid for process in processes}
     assert {tid: calls[tid] for _, tid in threads} == {tid: 0 if tid in leaders else 50 for _, tid in threads}
@@ -318,7 +318,7 @@ sys.exit(5)
         assert [text for text in told if "No space left" in text and "the command goes on" in text]
         assert spool.meta.notices == tuple(told) == result.notices
         samples = 0
-        for path, _ in spool.streams():
+        for (path,), _ in spool.streams():
             assert path.stat().st_size % (512 << 10) == 0 or path.stat().st_size < 3 << 20
             content = path.read_bytes()
             samples += count_whole_samples(content)
@@ -397,7 +397,7 @@ def test_rings_are_halved_until_the_kernel_grants_them(
     nr_cpus = len(sysfs.read_online_cpus())
     assert (64 << 10) <= meta.ring_bytes <= (1 << 20) // nr_cpus + (516 << 10)
     assert "KiB per CPU instead of 16384" in result.stderr
-    assert sum(len(list(iter_samples(path))) for path, _ in SpoolReader(options.spool).streams()) >= 2 * NR_CALLS
+    assert sum(len(list(iter_samples(paths))) for paths, _ in SpoolReader(options.spool).streams()) >= 2 * NR_CALLS
 
 
 @pytest.mark.requires("setpriv")
@@ -435,7 +435,7 @@ def test_users_without_rights_record_their_own_tasks(
     assert "leaves out block:block_rq_issue" in result.stderr
     reader = SpoolReader(spool)
     assert (reader.meta.scope, reader.meta.opener, reader.meta.events) == ("inherit", "native", EVENTS)
-    samples = [sample for path, _ in reader.streams() for sample in iter_samples(path)]
+    samples = [sample for paths, _ in reader.streams() for sample in iter_samples(paths)]
     assert collections.Counter(event for _, event, _ in samples) == dict.fromkeys(ids_of(reader), 2 * NR_CALLS)
     assert [sum(counts.counts) for counts in reader.meta.counts] == [2 * NR_CALLS] * 2
 

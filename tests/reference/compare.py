@@ -23,6 +23,8 @@ Tables = dict[str, Any]
 TABLES = ("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "losses")
 EXACT_U32 = ("flags", "fd", "tid", "cpu", "device", "call")
 """Columns in which the value of UNKNOWN_U32 is no reference."""
+NATIVE_ONLY = {"tasks": ("cgroup",), "request_events": ("cpu", "insert_time_ns", "issue_time_ns")}
+"""Columns the slow engine does not have."""
 
 
 def run_reference(path: Path) -> Tables:
@@ -114,10 +116,9 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
             lists = {key: column.tolist() for key, column in columns.items()}
             rows = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
             for row in rows:
-                for text in ("path", "comm"):
-                    if f"{text}_offset" in row:
-                        offset = row.pop(f"{text}_offset")
-                        row[text] = batch.text[offset : offset + row.pop(f"{text}_length")]
+                _place_texts(row, batch.text)
+                for key in NATIVE_ONLY.get(name, ()):
+                    del row[key]
             tables[name] += [_known(row) for row in rows] if name != "files" else rows
         for row in tables["files"]:
             files[row["file"]] = tuple(row[key] for key in ("mode", "device", "inode", "mount", "path"))
@@ -129,6 +130,13 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
     totals = {name: getattr(engine.totals, name) for name in TOTALS}
     seen = [engine.seen(i).tolist() for i in range(len(spool.streams()))]
     return tables | {"totals": totals, "seen": seen}
+
+
+def _place_texts(row: Row, text: bytes) -> None:
+    for name in ("path", "comm", "cgroup"):
+        if f"{name}_offset" in row:
+            offset = row.pop(f"{name}_offset")
+            row[name] = text[offset : offset + row.pop(f"{name}_length")]
 
 
 def _known(row: Row) -> Row:

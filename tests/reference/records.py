@@ -66,8 +66,9 @@ class Decoder:
 
     def streams(self) -> list[Stream]:
         """CPUs in their order, then the facts."""
-        files = [path for path, _ in self.reader.streams()] + [self.reader.facts]
-        return [self._stream(i, path.read_bytes(), facts=i == len(files) - 1) for i, path in enumerate(files)]
+        files = [paths for paths, _ in self.reader.streams()] + [self.reader.facts]
+        contents = [b"".join(path.read_bytes() for path in paths) for paths in files]
+        return [self._stream(i, data, facts=i == len(files) - 1) for i, data in enumerate(contents)]
 
     def _stream(self, index: int, data: bytes, *, facts: bool) -> Stream:
         stream, at, newest = Stream(), 0, None

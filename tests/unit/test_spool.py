@@ -133,9 +133,9 @@ def test_a_spool_is_written_and_read(tmp_path: Path) -> None:
         writer.write_meta(FINAL)
     spool = SpoolReader(path)
     assert spool.meta == FINAL
-    assert spool.streams() == [(path / "cpu-0000.ring", 0), (path / "cpu-0005.ring", 5)]
-    assert [file.read_bytes() for file, _ in spool.streams()] == [b"", b"abcdef"]
-    assert spool.facts.read_bytes() == b"fact"
+    assert spool.streams() == [((path / "cpu-0000.ring",), 0), ((path / "cpu-0005.ring",), 5)]
+    assert [file.read_bytes() for files, _ in spool.streams() for file in files] == [b"", b"abcdef"]
+    assert [file.read_bytes() for file in spool.facts] == [b"fact"]
     assert {entry.name for entry in path.iterdir()} == {META_NAME, "facts.ring", ring_name(0), ring_name(5)}
 
 

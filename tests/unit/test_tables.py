@@ -32,7 +32,7 @@ SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0
 def test_each_native_column_has_its_place(table: str, struct: str) -> None:
     """A column added to lo2io.h must be added to the schema, with the same type."""
     native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
-    texts = {"path_offset", "path_length", "comm_offset", "comm_length"}
+    texts = {f"{name}_{part}" for name in ("path", "comm", "cgroup") for part in ("offset", "length")}
     numbers = {column.name: column.dtype for column in tables.TABLES[table] if column.kind == "number"}
     assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
         name: dtype for name, dtype in native.items() if name not in texts
