@@ -21,7 +21,10 @@ from typing import Any
 import aftermath
 import components
 import convert
+import machine
 import overhead
+import prices
+import rates
 import start
 from common import (
     HERE,
@@ -36,7 +39,7 @@ from common import (
     workspace,
 )
 
-BENCHMARKS = (overhead, aftermath, convert, start, components)
+BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices)
 DOCUMENTS = (HERE / "README.md", HERE.parent / "docs/explanation/performance.md")
 QUIET_LOAD = 0.5
 
@@ -75,26 +78,26 @@ def _options() -> argparse.Namespace:
 def _measure_each(options: argparse.Namespace) -> None:
     """Each in a process of its own, so that none starts with another's peak memory."""
     require_root()
-    machine = json.loads(options.machine) if options.machine else machine_facts()
-    if not options.machine and machine["load_average"] > QUIET_LOAD:
-        print(f"this machine is not quiet (load average {machine['load_average']}): figures will be off")
+    facts = json.loads(options.machine) if options.machine else machine_facts()
+    if not options.machine and facts["load_average"] > QUIET_LOAD:
+        print(f"this machine is not quiet (load average {facts['load_average']}): figures will be off")
     if options.machine:
-        _measure(options, machine)
+        _measure(options, facts)
         return
     for letter in options.letters:
         command = [sys.executable, __file__, letter, f"--runs={options.runs}", f"--scale={options.scale}"]
         command += [f"--directory={options.directory}"] if options.directory else []
-        if subprocess.run([*command, "--machine", json.dumps(machine)], check=False).returncode != 0:
+        if subprocess.run([*command, "--machine", json.dumps(facts)], check=False).returncode != 0:
             raise BenchError(f"benchmark {letter} failed")
 
 
-def _measure(options: argparse.Namespace, machine: dict[str, Any]) -> None:
+def _measure(options: argparse.Namespace, facts: dict[str, Any]) -> None:
     (module,) = (module for module in BENCHMARKS if options.letters == module.LETTER)
     adopt_orphans()
     print(f"{module.LETTER}: {(module.__doc__ or '').splitlines()[0]}", flush=True)
     with workspace(options.directory) as directory, tempfile.TemporaryDirectory(prefix="lo2io-bench-bin-") as binaries:
         settings, rows = module.measure(Settings(options.runs, options.scale, directory, Path(binaries)))
-    document = {"benchmark": module.NAME, "machine": machine, "settings": settings, "runs": rows}
+    document = {"benchmark": module.NAME, "machine": facts, "settings": settings, "runs": rows}
     if options.scale == 1:
         save(RESULTS, document)
     print(f"\n{_section(module, document)}\n", flush=True)

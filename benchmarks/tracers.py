@@ -34,6 +34,18 @@ print(json.dumps(found))
 """
 """What a trace lacks, by event. In a process of its own, for reading tables takes memory (see common.py)."""
 
+SEEN = """
+import json, pathlib, sys
+from lo2io.tables import open_trace
+
+events = open_trace(pathlib.Path(sys.argv[1])).completeness.events
+lost = sum(row.lost for row in events)
+vanished = sum(max(0, row.vanished) for row in events)
+seen = sum(row.samples for row in events if row.event == sys.argv[2])
+print(json.dumps({"seen": seen, "lost": lost + vanished, "vanished": vanished}))
+"""
+"""Samples of one event that a trace is made of, and what it lacks of all."""
+
 
 def default_events() -> tuple[str, ...]:
     """What `lo2io record` records on this kernel if nobody says otherwise."""
@@ -189,6 +201,14 @@ def bpftrace_program(events: tuple[str, ...], *, printing: bool) -> str:
         f"{exits}\n/@begin[tid]/\n{{\n{each if printing else summed}  delete(@begin[tid]);\n}}\n\n"
         f"{others}\n{{\n{other}}}\n\nEND\n{{\n  clear(@begin);\n}}\n"
     )
+
+
+def seen_and_lost(folder: Path, event: str) -> dict[str, Any]:
+    """Convert ``folder/recorded`` now; ``seen`` samples of an event, ``lost`` of all, ``vanished`` among these."""
+    trace = folder / "trace"
+    _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
+    found: dict[str, Any] = json.loads(_answer(sys.executable, "-c", SEEN, str(trace), event))
+    return found
 
 
 def _answer(*command: str) -> str:

@@ -1,0 +1,114 @@
+/*
+ * One kind of event in a loop, as fast as it goes:
+ *
+ *     events MODE N PATH RESULT     RESULT gets nanoseconds a round
+ *
+ * MODE       a round is
+ * getppid    a call that nobody records
+ * pread      a pread of 4 KiB from the cached file PATH
+ * open       an open and a close of PATH
+ * fstat      an fstat of PATH, open all the time
+ * direct     a pread of 4 KiB past the page cache from PATH, one at a time, over all of it
+ * switch     a byte through a pipe to another process on the same CPU, and one back: two switches of the CPU
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 4096 };
+
+static int fd, there[2], back[2];
+static long blocks;
+static const char *path;
+static char buffer[BYTES] __attribute__((aligned(BYTES)));
+
+static int one_getppid(long i) { (void)i; return syscall(SYS_getppid) < 0; }
+static int one_pread(long i) { return pread(fd, buffer, BYTES, i % blocks * BYTES) != BYTES; }
+static int one_fstat(long i) { struct stat s; (void)i; return fstat(fd, &s); }
+
+static int one_open(long i)
+{
+    (void)i;
+    int opened = open(path, O_RDONLY);
+    return opened < 0 || close(opened);
+}
+
+static int one_switch(long i)
+{
+    (void)i;
+    return write(there[1], buffer, 1) != 1 || read(back[0], buffer, 1) != 1;
+}
+
+static void echo(void)
+{
+    close(there[1]);
+    while (read(there[0], buffer, 1) == 1)
+        if (write(back[1], buffer, 1) != 1)
+            break;
+    _exit(0);
+}
+
+static int prepare(const char *mode)
+{
+    struct stat s;
+    fd = open(path, O_RDONLY | (strcmp(mode, "direct") ? 0 : O_DIRECT));
+    if (fd < 0 || fstat(fd, &s) || s.st_size < BYTES)
+        return 1;
+    blocks = s.st_size / BYTES;
+    if (strcmp(mode, "switch"))
+        return 0;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof one, &one) || pipe(there) || pipe(back))
+        return 1;
+    pid_t child = fork();
+    if (child == 0)
+        echo();
+    return child < 0;
+}
+
+static const struct { const char *name; int (*round)(long); } MODES[] = {
+    {"getppid", one_getppid}, {"pread", one_pread}, {"open", one_open},
+    {"fstat", one_fstat}, {"direct", one_pread}, {"switch", one_switch},
+};
+
+int main(int argc, char **argv)
+{
+    struct timespec begin, end;
+    int (*round)(long) = NULL;
+    long rounds = argc == 5 ? atol(argv[2]) : 0;
+    for (size_t i = 0; argc == 5 && i < sizeof MODES / sizeof *MODES; i++)
+        if (!strcmp(argv[1], MODES[i].name))
+            round = MODES[i].round;
+    if (!round || rounds <= 0) {
+        fprintf(stderr, "usage: events getppid|pread|open|fstat|direct|switch N PATH RESULT\n");
+        return 2;
+    }
+    path = argv[3];
+    if (prepare(argv[1])) {
+        perror("events: prepare");
+        return 1;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (long i = 0; i < rounds; i++)
+        if (round(i)) {
+            perror("events");
+            return 1;
+        }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    FILE *file = fopen(argv[4], "w");
+    if (!file)
+        return 1;
+    double ns = (end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec);
+    fprintf(file, "%.1f\n", ns / rounds);
+    return fclose(file) != 0;
+}

@@ -1,0 +1,120 @@
+"""What one event of each group costs the thread it happens to, and what is free.
+
+A loop makes one kind of call, untraced and recorded by turns; the difference, divided by the events of a round, is the
+price of an event. What a filter keeps out, in the kernel or when converting, is measured the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from common import LO2IO, BenchError, Settings, build, column, in_turns, require, run, spread, table
+from overhead import make_cached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+NAME = "prices"
+LETTER = "h"
+ROUNDS = {
+    "getppid": 1_000_000,
+    "pread": 500_000,
+    "open": 200_000,
+    "fstat": 500_000,
+    "switch": 200_000,
+    "direct": 20_000,
+}
+PRICES: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
+    "reads and writes (`-e read`)": ("pread", 2, "pread64", ("-e", "read")),
+    "open and close (`-e open,close`)": ("open", 4, "openat and close", ("-e", "open,close")),
+    "metadata (`-e metadata`)": ("fstat", 2, "fstat", ("-e", "metadata")),
+    "default": ("pread", 2, "pread64", ()),
+    "default, of a call not in it": ("getppid", 1, "getppid", ()),
+    "everything (`-e all`), of a call not in it": ("getppid", 1, "getppid", ("-e", "all")),
+    "block (`-e block`)": ("direct", 3, "direct read", ("-e", "block")),
+    "block, another device (`--filter 'device == loop0'`)": (
+        *("direct", 3, "direct read"),
+        ("-e", "block", "--filter", "device == loop0"),
+    ),
+    "scheduler (`--sched`)": ("switch", 2, "two switches", ("-e", "sched")),
+    "default, another cgroup (`--cgroup G`)": ("pread", 2, "pread64", ("--cgroup", "{cgroup}")),
+    "default, other CPUs (`--cpus`)": ("pread", 2, "pread64", ("--cpus", "{other}")),
+}
+"""Name in the table: loop, events in a round, what a round is, options."""
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Every loop alone, and under every choice of events."""
+    require("gcc", "taskset")
+    data = settings.directory / "data"
+    make_cached(data)
+    events = build("events.c", settings.bin)
+    with _cgroup() as cgroup:
+        variants = {
+            f"untraced {mode}": _one(settings, events, data, mode, None)
+            for mode in dict.fromkeys(mode for mode, *_ in PRICES.values())
+        }
+        for name, (mode, _, _, options) in PRICES.items():
+            words = [option.format(cgroup=cgroup, other=0) for option in options]
+            variants[name] = _one(settings, events, data, mode, words)
+        rows = in_turns(NAME, variants, settings.runs)
+    return {"rounds": {mode: settings.scaled(count) for mode, count in ROUNDS.items()}}, rows
+
+
+def _one(settings: Settings, events: Path, data: Path, mode: str, options: list[str] | None) -> Callable[[], Any]:
+    folder = settings.directory
+    # On the last CPU, so that --cpus 0 is another one.
+    pinned = ["taskset", "-c", str(_last_cpu()), str(events), mode, str(settings.scaled(ROUNDS[mode])), str(data)]
+
+    def measure_one() -> dict[str, Any]:
+        command = [*pinned, str(folder / "ns")]
+        if options is not None:
+            record = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded"), *options]
+            command = [*record, "--", *command]
+        run(command, folder / "output.txt")
+        shutil.rmtree(folder / "recorded", ignore_errors=True)
+        return {"round_ns": float((folder / "ns").read_text(encoding="ascii"))}
+
+    return measure_one
+
+
+def _last_cpu() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def _cgroup() -> Iterator[Path]:
+    """A cgroup in which nobody is, in the hierarchy that perf events go by (cgroup v2, or v1's perf_event)."""
+    for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+        _, place, kind, options = line.split()[:4]
+        if kind == "cgroup2" or (kind == "cgroup" and "perf_event" in options.split(",")):
+            path = Path(place) / "lo2io-bench"
+            path.mkdir(exist_ok=True)
+            try:
+                yield path
+            finally:
+                path.rmdir()
+            return
+    raise BenchError("no cgroup hierarchy for perf events is mounted")
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """A line for each choice of events."""
+    rows = document["runs"]
+    lines = []
+    for name, (mode, nr_events, what, _) in PRICES.items():
+        alone = median(column(rows, f"untraced {mode}", "round_ns"))
+        extra = [(value - alone) / nr_events for value in column(rows, name, "round_ns")]
+        lines.append(
+            [name, what, spread([alone], 0), spread(extra, 0), f"{100 * nr_events * median(extra) / alone:+.0f} %"]
+        )
+    head = ["events", "loop of", "ns untraced", "ns an event", "slower by"]
+    return (
+        f"Medians and least to most of {max(row['run'] for row in rows)} runs in turns. The loop does nothing else, so "
+        f"the last column is the worst case.\n\n{table(head, lines)}"
+    )

@@ -1,0 +1,143 @@
+"""What recording the whole machine costs when nothing happens, and what is lost when as much happens as can.
+
+Idle: the CPU time of a recorder, of all its threads, in 20 s of a machine that does nothing, from 5 s after its start.
+Rates: one process, then one for each CPU, then two, read from the page cache as fast as they can.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from common import LO2IO, BenchError, Settings, build, column, in_turns, require, run, spread, table, verdict
+from overhead import make_cached
+from perf_data import count
+from tracers import default_events, seen_and_lost
+
+from lo2io.kernel.tracefs import find_tracefs, load_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAME = "rates"
+LETTER = "g"
+SETTLE_S, IDLE_S = 5, 20
+ROUNDS = 1_000_000
+PREAD = "syscalls:sys_exit_pread64"
+TARGET_IDLE = 0.01
+TARGET_RATE = 1_000_000
+RECORDERS = ("lo2io system-wide -a", "perf record -a")
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Both recorders idle, then under load."""
+    require("perf", "gcc")
+    data = settings.directory / "data"
+    make_cached(data)
+    events = build("events.c", settings.bin)
+    nr_cpus = os.cpu_count() or 1
+    variants: dict[str, Callable[[], dict[str, Any]]] = {
+        f"idle, {name}": _idle(settings.directory, name) for name in RECORDERS
+    }
+    for processes in dict.fromkeys((1, nr_cpus, 2 * nr_cpus)):
+        for name in RECORDERS:
+            workload = _workload(settings.directory, events, data, processes, settings.scaled(ROUNDS))
+            variants[f"{processes} at once, {name}"] = _loaded(settings.directory, name, workload, processes)
+    return {"idle_s": IDLE_S, "rounds": settings.scaled(ROUNDS)}, in_turns(NAME, variants, settings.runs)
+
+
+def _command(name: str, folder: Path, *workload: str) -> list[str]:
+    if name == RECORDERS[0]:
+        words = [str(LO2IO), "system-wide", "-a", "-q", "--no-convert", "-o", str(folder / "recorded")]
+    else:
+        words = ["perf", "record", "-q", "-a", "-e", ",".join(default_events()), "-o", str(folder / "perf.data")]
+    return [*words, *(("--", *workload) if workload else ())]
+
+
+def _idle(directory: Path, name: str) -> Callable[[], dict[str, Any]]:
+    def measure_one() -> dict[str, Any]:
+        folder = directory / f"idle-{time.monotonic_ns()}"
+        folder.mkdir()
+        with (directory / "output.txt").open("wb") as output:
+            process = subprocess.Popen(_command(name, folder), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            time.sleep(SETTLE_S)
+            before = _cpu_s(process.pid)
+            time.sleep(IDLE_S)
+            share = (_cpu_s(process.pid) - before) / IDLE_S
+            process.send_signal(signal.SIGINT)
+            process.wait()
+        return {"share": share}
+
+    return measure_one
+
+
+def _cpu_s(pid: int) -> float:
+    """User and system time of a process with all its threads (proc(5), /proc/PID/stat fields 14 and 15)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BenchError(f"the recorder has ended: {error}") from error
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _workload(directory: Path, events: Path, data: Path, processes: int, rounds: int) -> Path:
+    path = directory / f"workload-{processes}"
+    lines = [f"{events} pread {rounds} {data} {directory}/result-{number} &" for number in range(processes)]
+    path.write_text("\n".join(["#!/bin/sh", *lines, "wait", ""]), encoding="ascii")
+    path.chmod(0o755)
+    return path
+
+
+def _loaded(directory: Path, name: str, workload: Path, processes: int) -> Callable[[], dict[str, Any]]:
+    def measure_one() -> dict[str, Any]:
+        folder = directory / f"loaded-{time.monotonic_ns()}"
+        folder.mkdir()
+        run(_command(name, folder, str(workload)), directory / "output.txt")
+        ns = [float((directory / f"result-{number}").read_text(encoding="ascii")) for number in range(processes)]
+        row: dict[str, Any] = {"events_per_s": sum(2e9 / each for each in ns)}
+        if name == RECORDERS[0]:
+            return row | seen_and_lost(folder, PREAD)
+        counts = count(folder / "perf.data", load_format(find_tracefs(), PREAD)[0].id)
+        return row | {"lost": counts.lost, "seen": counts.samples}
+
+    return measure_one
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Two tables and the verdict."""
+    rows = document["runs"]
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    idle = [
+        [name.partition(", ")[2], spread([100 * value for value in column(rows, name, "share")])]
+        for name in names
+        if name.startswith("idle")
+    ]
+    loaded = [name for name in names if not name.startswith("idle")]
+    lines = [
+        [
+            name,
+            spread([value / 1e6 for value in column(rows, name, "events_per_s")]),
+            spread(column(rows, name, "lost"), 0),
+        ]
+        for name in loaded
+    ]
+    share = median(column(rows, f"idle, {RECORDERS[0]}", "share"))
+    ours = [row for row in rows if row["variant"].endswith(RECORDERS[0]) and "lost" in row]
+    within = [row for row in ours if row["events_per_s"] <= TARGET_RATE]
+    beyond = max(row["events_per_s"] for row in ours)
+    full = sum(row["lost"] - row.get("vanished", 0) for row in ours)
+    return (
+        f"Medians and least to most of {max(row['run'] for row in rows)} runs in turns. On an idle machine, for "
+        f"{document['settings']['idle_s']} s:\n\n{table(['', '% of one CPU'], idle)}\n\n"
+        f"{document['settings']['rounds']:,} reads from the page cache by each process:\n\n"
+        f"{table(['processes', 'million events/s', 'lost'], lines)}\n\n"
+        f"Targets: idle at most {TARGET_IDLE:.0%} of one CPU: {share:.2%} ({verdict(met=share <= TARGET_IDLE)}); "
+        f"nothing lost to full rings up to {TARGET_RATE:,} events/s: {full:,} in all runs, {len(within)} of them below that "
+        f"rate, the fastest at {beyond:,.0f} ({verdict(met=full == 0)})."
+    )
