@@ -138,6 +138,6 @@ def render(document: Mapping[str, Any]) -> str:
         f"{document['settings']['rounds']:,} reads from the page cache by each process:\n\n"
         f"{table(['processes', 'million events/s', 'lost'], lines)}\n\n"
         f"Targets: idle at most {TARGET_IDLE:.0%} of one CPU: {share:.2%} ({verdict(met=share <= TARGET_IDLE)}); "
-        f"nothing lost to full rings up to {TARGET_RATE:,} events/s: {full:,} in all runs, {len(within)} of them below that "
-        f"rate, the fastest at {beyond:,.0f} ({verdict(met=full == 0)})."
+        f"nothing lost to full rings up to {TARGET_RATE:,} events/s: {full:,} in all runs, {len(within)} of them below "
+        f"that rate, the fastest at {beyond:,.0f} ({verdict(met=full == 0)})."
     )
