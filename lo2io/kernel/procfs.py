@@ -24,6 +24,16 @@ _STAT_PPID = 1
 _STAT_START = 19
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _MOUNT_FIELDS = 6
+CGROUP_V1_ORDER = (b"perf_event", b"blkio", b"memory", b"pids", b"cpu")
+"""Controllers of cgroup v1 whose path tells best which container a process belongs to, best first."""
+_CONTAINER = re.compile(
+    # cgroupfs names the folder after the container; systemd's driver makes it RUNTIME-ID.scope; containerd without it
+    # SLICE:RUNTIME:ID. What only watches over one (crio-conmon-ID.scope) is not in it.
+    r"(?:(?:.*:)?(?:docker|cri-containerd|containerd|nerdctl|crio|libpod)[-:]([0-9a-f]{12,64})|([0-9a-f]{64}))"
+    r"(?:\.scope)?"
+)
+_SHORT_ID = re.compile(r"[0-9a-f]{12,63}")
+_RUNTIME_FOLDERS = ("docker", "libpod", "libpod_parent", "crio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,43 @@ def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
             continue
         found.extend(int(number) for number in content.split())
     return tuple(found)
+
+
+def read_cgroup(pid: int, root: Path = ROOT) -> tuple[int, bytes] | None:
+    """The cgroup of a process: hierarchy number (0: v2) and path, or None if the process is gone.
+
+    It is the v2 one, unless that is the root and a v1 hierarchy says more, as on machines that mount both and whose
+    containers use v1: then the first of :data:`CGROUP_V1_ORDER` that is not the root. Format: cgroups(7).
+    """
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for line in (_read(root / f"proc/{pid}/cgroup") or b"").split(b"\n"):
+        number, first, rest = line.partition(b":")
+        controllers, second, path = rest.partition(b":")
+        if first and second and number.isdigit() and path.startswith(b"/"):
+            # Of two v1 hierarchies with one controller, which cannot be, and of several names: the first.
+            for controller in controllers.split(b","):
+                found.setdefault(controller, (int(number), path))
+    best = found.get(b"")
+    if best is None or best[1] == b"/":
+        named = (found[controller] for controller in CGROUP_V1_ORDER if controller in found)
+        best = next((cgroup for cgroup in named if cgroup[1] != b"/"), best)
+    return best or next(iter(found.values()), None)
+
+
+def container_id(path: str) -> str | None:
+    """The id of the container whose cgroup has this path, or None if it is none's.
+
+    Knows the paths that docker, containerd, cri-o, podman and Kubernetes give with either of their cgroup drivers.
+    Containers in containers: the inner one.
+    """
+    parts = path.split("/")
+    for parent, name in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
+        match = _CONTAINER.fullmatch(name)
+        if match:
+            return match[1] or match[2]
+        if parent in _RUNTIME_FOLDERS and _SHORT_ID.fullmatch(name):
+            return name
+    return None
 
 
 def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> Iterator[FdState]:

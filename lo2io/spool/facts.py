@@ -21,10 +21,21 @@ MAX_PATH_BYTES = 0xFF00
 """A record's size is a u16; the kernel's own paths (PATH_MAX) are far shorter."""
 _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
+_CGROUP = struct.Struct("<II")
 _FD = struct.Struct("<QQQQqIiIIII")
 
 
-def pack_task(*, begin_ns: int, end_ns: int, pid: int, tid: int, ppid: int, comm: bytes, flags: int = 0) -> bytes:
+def pack_task(
+    *,
+    begin_ns: int,
+    end_ns: int,
+    pid: int,
+    tid: int,
+    ppid: int,
+    comm: bytes,
+    flags: int = 0,
+    cgroup: tuple[int, bytes] | None = None,
+) -> bytes:
     """A TASK fact: the thread as it was somewhen between the two times.
 
     Args:
@@ -35,8 +46,13 @@ def pack_task(*, begin_ns: int, end_ns: int, pid: int, tid: int, ppid: int, comm
         ppid: The parent process.
         comm: Its name, cut to 15 bytes and a zero byte as the kernel does.
         flags: ``TASK_SELECT``, ``TASK_FROM_EXEC``.
+        cgroup: Its process' hierarchy and path, as ``/proc/PID/cgroup`` has them; None: unknown. A path that no record
+            can hold is unknown, too: half of one names another cgroup.
     """
     body = _TASK.pack(end_ns, begin_ns, pid, tid, ppid, flags, comm[: COMM_BYTES - 1])
+    if cgroup is not None and len(cgroup[1]) <= MAX_PATH_BYTES:
+        hierarchy, path = cgroup
+        body += _CGROUP.pack(hierarchy, len(path)) + path + bytes(-len(path) % 8)
     return _HEADER.pack(FACT_TASK, 0, _HEADER.size + len(body)) + body
 
 

@@ -141,3 +141,71 @@ def test_mounts(tmp_path: Path) -> None:
         Mount(30, os.makedev(0, 25), "/mnt/a b\t\\\udcff", "fuse.x y", "host:/x"),
     )
     assert procfs.read_mounts(7, tmp_path) == ()
+
+
+ID = "0f99ad5f45163ed14ab8eaf92ed34bb4a631d007f8755a7d79be614bcb0df0ef"
+INNER = "9ec39b91f3d70e1beff50a308f77067065ea6be0d91a3378375056cd4422cf3d"
+POD = "kubepods-burstable-podff49d0be_16b7_4a49_bb9e_8ec1f1f4e27f.slice"
+
+
+@pytest.mark.parametrize(
+    ("text", "cgroup"),
+    [
+        ("0::/user.slice/x.scope\n", (0, b"/user.slice/x.scope")),
+        ("0::/\n", (0, b"/")),
+        ("5:memory:/m\n1:name=systemd:/s\n0::/v2\n", (0, b"/v2")),
+        ("9:pids:/p\n5:memory:/m\n4:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/\n", (5, b"/m")),
+        ("9:pids:/p\n5:memory:/\n7:blkio:/\n3:perf_event:/\n0::/\n", (9, b"/p")),
+        ("9:pids:/p\n5:memory:/m\n7:blkio:/b\n3:perf_event:/e\n0::/\n", (3, b"/e")),
+        ("4:cpu,cpuacct:/c\n2:cpuset:/s\n0::/\n", (4, b"/c")),
+        ("4:cpu:/\n1:name=systemd:/s\n0::/\n", (0, b"/")),
+        ("4:cpu:/\n2:blkio:/b\n", (2, b"/b")),
+        ("4:cpu:/\n1:name=systemd:/\n", (4, b"/")),
+        ("0::/a:b c\xff (deleted)\n", (0, b"/a:b c\xff (deleted)")),
+        ("0::/../other\n", (0, b"/../other")),
+        ("", None),
+        ("nonsense\n0::\nx::/\n", None),
+    ],
+)
+def test_the_cgroup_that_says_most(tmp_path: Path, text: str, cgroup: tuple[int, bytes] | None) -> None:
+    """v2's; where that is the root, the first v1 hierarchy that knows more."""
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_bytes(text.encode("latin-1"))
+    assert procfs.read_cgroup(7, tmp_path) == cgroup
+    assert procfs.read_cgroup(8, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "container"),
+    [
+        (f"/docker/{ID}", ID),
+        (f"/docker/{ID}/init.scope", ID),
+        (f"/docker/{ID[:12]}", ID[:12]),
+        (f"/system.slice/docker-{ID}.scope", ID),
+        (f"/system.slice/docker-{ID[:12]}.scope", ID[:12]),
+        (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container", ID),
+        (f"/libpod_parent/libpod-{ID}", ID),
+        (f"/machine.slice/libpod-conmon-{ID}.scope", None),
+        (f"/kubepods.slice/kubepods-burstable.slice/{POD}/cri-containerd-{ID}.scope", ID),
+        (f"/kubepods.slice/kubepods-burstable.slice/{POD}/crio-{ID}.scope", ID),
+        (f"/kubepods.slice/kubepods-burstable.slice/{POD}/crio-conmon-{ID}.scope", None),
+        (f"/kubepods/besteffort/podff49d0be-16b7-4a49-bb9e-8ec1f1f4e27f/{ID}", ID),
+        (f"/kubepods/besteffort/podff49d0be-16b7-4a49-bb9e-8ec1f1f4e27f/crio-{ID}", ID),
+        (f"/system.slice/containerd.service/{POD}:cri-containerd:{ID}", ID),
+        (f"/default/{ID}", ID),
+        (f"/docker/{ID}/docker/{INNER}", INNER),
+        (f"/system.slice/docker-{ID}.scope/kubepods.slice/cri-containerd-{INNER}.scope", INNER),
+        ("/", None),
+        ("", None),
+        (ID, None),
+        ("/user.slice/user-1000.slice/session-3.scope", None),
+        ("/process_api/cc52609048b28679401bc8643da07d3d", None),
+        (f"/docker/{ID.upper()}", None),
+        (f"/docker/{ID}0", None),
+        (f"/docker/{ID[:11]}", None),
+        ("/system.slice/docker.service", None),
+    ],
+)
+def test_containers_are_known_by_their_paths(path: str, container: str | None) -> None:
+    """Either driver of each runtime; what merely resembles an id is none."""
+    assert procfs.container_id(path) == container

@@ -222,6 +222,21 @@ def test_facts_are_laid_out_as_the_native_header_says() -> None:
     )
 
 
+@pytest.mark.parametrize("path", [b"", b"/", b"/1234567", b"/" + b"x" * 4095])
+def test_a_cgroup_follows_its_task(path: bytes) -> None:
+    """Hierarchy, and a path padded to eight bytes; one too long for a record is left out."""
+    common: dict[str, Any] = {"begin_ns": 1, "end_ns": 2, "pid": 3, "tid": 4, "ppid": 5, "comm": b"x"}
+    alone, record = facts.pack_task(**common), facts.pack_task(**common, cgroup=(7, path))
+    size = 8 + _lib.ffi.sizeof("lo2_fact_cgroup")
+    assert struct.unpack_from("<IHH", record) == (facts.FACT_TASK, 0, len(record))
+    assert len(record) % 8 == 0
+    assert record[8 : len(alone)] == alone[8:]
+    native = _lib.ffi.cast("lo2_fact_cgroup *", _lib.ffi.from_buffer(record[len(alone) :]))
+    assert (native.hierarchy, native.path_length) == (7, len(path))
+    assert record[len(alone) + size - 8 :] == path + bytes(-len(path) % 8)
+    assert facts.pack_task(**common, cgroup=(0, b"/" + b"x" * facts.MAX_PATH_BYTES)) == alone
+
+
 @pytest.mark.parametrize("path", [b"", b"/tmp/a", b"/12345678", b"/" + b"x" * 4095])
 def test_fd_facts_are_laid_out_as_the_native_header_says(path: bytes) -> None:
     """Known and unknown values, and paths padded to eight bytes."""
