@@ -32,7 +32,12 @@ EVENT_ROLES = {
     "merge": Role.RQ_MERGE,
     "frontmerge": Role.BIO_FRONTMERGE,
     "flush_bio": Role.BIO_FLUSH,
+    "cgroup_attach": Role.CGROUP_ATTACH,
 }
+LONE_ROLES = {
+    "cgroup_attach": ("tid", "path", "hierarchy"),
+}
+"""Roles of tracepoints that take part in no operation → the field roles each needs."""
 DECODERS = {
     "kernel_dev": "dev_t of the kernel: major << 20 | minor",
     "sectors_512": "sectors of 512 bytes, whatever the device's block size",
@@ -245,13 +250,14 @@ def _operation(table: _Table) -> OperationSpec:
     for name in decode.values():
         if name not in DECODERS:
             table.fail("decode", f"{name!r} is none of {', '.join(DECODERS)}")
+    known = [role for role in EVENT_ROLES if role not in LONE_ROLES]
     spec = OperationSpec(
         name=table.text("name", None, _NAME),
         key=table.names("key", REQUEST_ROLES),
-        begins=table.names("begins", EVENT_ROLES),
-        issues=table.names("issues", EVENT_ROLES),
-        ends=table.names("ends", EVENT_ROLES),
-        changes=table.names("changes", EVENT_ROLES),
+        begins=table.names("begins", known),
+        issues=table.names("issues", known),
+        ends=table.names("ends", known),
+        changes=table.names("changes", known),
         decode=MappingProxyType(decode),
         summary=table.text("summary"),
     )
@@ -261,23 +267,28 @@ def _operation(table: _Table) -> OperationSpec:
 
 def _tracepoint(table: _Table, operations: Sequence[OperationSpec]) -> TracepointSpec:
     event = table.text("event", None, _EVENT)
-    operation = table.one_of("operation", [spec.name for spec in operations])
     role = table.one_of("role", EVENT_ROLES)
-    owner = next(spec for spec in operations if spec.name == operation)
-    if role not in owner.roles:
-        table.fail("role", f"operation {operation} does not list {role!r}")
+    if role not in LONE_ROLES:
+        _check_operation(table, role, operations)
     spec = TracepointSpec(
         event=event,
         role=EVENT_ROLES[role],
-        fields=table.roles(REQUEST_ROLES),
+        fields=table.roles(LONE_ROLES.get(role, REQUEST_ROLES)),
         group=table.text("group", None, _GROUP),
         core=table.flag("core"),
         optional=table.flag("optional"),
         filter=table.text("filter") if "filter" in table.left else "",
         summary=table.text("summary"),
     )
-    for field_role in REQUIRED_REQUEST_ROLES:
+    for field_role in LONE_ROLES.get(role, REQUIRED_REQUEST_ROLES):
         if field_role not in spec.fields:
-            table.fail(field_role, "is missing: no request is known without it")
+            table.fail(field_role, f"is missing: role {role} needs it")
     table.done()
     return spec
+
+
+def _check_operation(table: _Table, role: str, operations: Sequence[OperationSpec]) -> None:
+    """The operation a tracepoint takes part in knows its role."""
+    name = table.one_of("operation", [spec.name for spec in operations])
+    if role not in next(spec for spec in operations if spec.name == name).roles:
+        table.fail("role", f"operation {name} does not list {role!r}")

@@ -22,6 +22,10 @@ CALL_FIELDS = {"fd": 0, "fd2": 1, "count": 2, "offset": 3, "flags": 4, "path": 5
 """Field roles of system calls → ``enum lo2_field_id``."""
 BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
 """Field roles of block tracepoints → ``enum lo2_field_id``."""
+LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
+    Role.CGROUP_ATTACH: {"tid": 0, "path": 1, "hierarchy": 2},
+}
+"""Roles of tracepoints that take part in no operation → their field roles → ``enum lo2_field_id``; all are required."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
 """What ``lo2_field`` of ``lo2io/_native/lo2io.h`` can hold."""
 REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
@@ -142,4 +146,7 @@ def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayou
 
 
 def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
+    places = LONE_FIELDS.get(spec.role)
+    if places is not None:
+        return spec.role, _fields(event_format, spec.fields, places, tuple(places))
     return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_BLOCK_FIELDS)

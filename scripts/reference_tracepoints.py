@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lo2io.catalog import Catalog, load_catalog
-from lo2io.catalog_files import DECODERS, EVENT_ROLES, OperationSpec
+from lo2io.catalog_files import DECODERS, EVENT_ROLES, LONE_ROLES, OperationSpec
 from lo2io.model import CallSpec, TracepointSpec
 
 OUTPUT = Path(__file__).parent.parent / "docs/reference/tracepoints.md"
@@ -21,6 +21,7 @@ has the same name, `sys_read` is the call alone), and of single tracepoints (`sy
 to the default, `-NAME` takes away. With only one half of a call chosen nothing can be paired: entries stay in flight,
 exits are orphans.
 """
+ROLE_NAMES = {role: name for name, role in EVENT_ROLES.items()}
 CALLS = """\
 A call is the tracepoints `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`; NAME is given in brackets where it is
 not the call's own. *Fields* says which field of the entry is what: `fd`, `fd2` (the target; the written side of a
@@ -64,19 +65,13 @@ def escape(text: str) -> str:
 
 def operation_section(operation: OperationSpec, tracepoints: list[TracepointSpec]) -> str:
     """An operation, its tracepoints and the units of its fields."""
-    rows = ["| tracepoint | role | fields | |", "|---|---|---|---|"]
-    for spec in tracepoints:
-        role = next(name for name, value in EVENT_ROLES.items() if value is spec.role)
-        fields = ", ".join(field if field == name else f"{name} `{field}`" for name, field in spec.fields.items())
-        note = " Kernels without it are recorded without it." if spec.optional else ""
-        rows.append(f"| `{spec.event}` | {role} | {fields} | {escape(spec.summary)}{note} |")
     units = [f"| {role} | {escape(DECODERS[name])} |" for role, name in operation.decode.items()]
     return "\n".join(
         [
             f"## Operation {operation.name}\n",
             f"{escape(operation.summary)} Two in flight are told apart by {' and '.join(operation.key)}; the rules of",
             "pairing stand in [how lo2io is built](../explanation/design.md).\n",
-            *rows,
+            *tracepoint_rows(tracepoints),
             "\n| field | what the number says |",
             "|---|---|",
             *units,
@@ -84,11 +79,24 @@ def operation_section(operation: OperationSpec, tracepoints: list[TracepointSpec
     )
 
 
+def tracepoint_rows(tracepoints: list[TracepointSpec]) -> list[str]:
+    """A table of tracepoints."""
+    rows = ["| tracepoint | role | fields | |", "|---|---|---|---|"]
+    for spec in tracepoints:
+        fields = ", ".join(field if field == name else f"{name} `{field}`" for name, field in spec.fields.items())
+        note = " Kernels without it are recorded without it." if spec.optional else ""
+        rows.append(f"| `{spec.event}` | {ROLE_NAMES[spec.role]} | {fields} | {escape(spec.summary)}{note} |")
+    return rows
+
+
 def page(catalog: Catalog) -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Groups\n", groups_table(catalog), ""]
     for operation in catalog.operations:
-        parts += [operation_section(operation, list(catalog.tracepoints)), ""]
+        members = [spec for spec in catalog.tracepoints if ROLE_NAMES[spec.role] in operation.roles]
+        parts += [operation_section(operation, members), ""]
+    lone = [spec for spec in catalog.tracepoints if ROLE_NAMES[spec.role] in LONE_ROLES]
+    parts += ["## Tracepoints that take part in no operation\n", *tracepoint_rows(lone), ""]
     parts += ["## Calls\n", CALLS]
     groups = dict.fromkeys(call.group for call in catalog.calls)
     for group in groups:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.catalog import ALL, DEFAULT
 from lo2io.catalog_files import DECODERS, EVENT_ROLES, EXIT_FIELD
 from lo2io.kernel.tracefs import event_exists, load_format
-from lo2io.model import CallSpec, TracepointSpec
+from lo2io.model import CallSpec, Role, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +32,7 @@ class Expected:
     sizes: tuple[int, ...]
     signed: bool | None = False
     is_array: bool = False
+    is_data_loc: bool = False
 
 
 ARGUMENT = Expected(sizes=(4, 8))
@@ -46,6 +47,14 @@ REQUEST_FIELDS = {
     "error": Expected(sizes=(4,), signed=True),
 }
 """Field role of a block tracepoint → what include/trace/events/block.h declares. char is signed before Linux 6.2."""
+CGROUP_FIELDS = {
+    "tid": Expected(sizes=(4,), signed=True),
+    "path": Expected(sizes=(4,), signed=None, is_data_loc=True),
+    "hierarchy": Expected(sizes=(4,), signed=True),
+}
+"""The same of include/trace/events/cgroup.h."""
+LONE_FIELDS: Mapping[Role, Mapping[str, Expected]] = {Role.CGROUP_ATTACH: CGROUP_FIELDS}
+"""Roles of tracepoints that take part in no operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,8 @@ def check(catalog: Catalog, tracefs: Path) -> list[Finding]:
             findings.append(Finding(spec.event, None, not spec.optional, "this kernel does not have it"))
             continue
         layout, _ = load_format(tracefs, spec.event)
-        findings += _compare(layout, [(name, REQUEST_FIELDS[role]) for role, name in spec.fields.items()])
+        expected = LONE_FIELDS.get(spec.role, REQUEST_FIELDS)
+        findings += _compare(layout, [(name, expected[role]) for role, name in spec.fields.items()])
     return findings
 
 
@@ -108,7 +118,9 @@ def _compare(layout: EventFormat, wanted: Iterable[tuple[str, Expected]]) -> Ite
 
 
 def _differences(found: FieldLayout, expected: Expected) -> Iterator[str]:
-    if found.is_data_loc or found.is_array != expected.is_array:
+    if expected.is_data_loc and not found.is_data_loc:
+        yield f"{found.ctype} is no __data_loc"
+    elif found.is_data_loc != expected.is_data_loc or found.is_array != expected.is_array:
         yield f"{found.ctype} is {'no' if expected.is_array else 'an'} array"
     if found.size not in expected.sizes:
         yield f"{found.size} bytes, not {' or '.join(map(str, expected.sizes[:2]))}"
@@ -211,9 +223,10 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
         if spec.fixed_flags is not None:
             rows.append(("flags", f"always 0o{spec.fixed_flags:o}"))
     else:
-        operation = next(o for o in catalog.operations if _role_name(spec) in o.roles)
-        units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()}
-        rows.append(("role", f"{_role_name(spec)} of a {operation.name}{', optional' if spec.optional else ''}"))
+        operation = next((o for o in catalog.operations if _role_name(spec) in o.roles), None)
+        units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()} if operation else {}
+        of = f" of a {operation.name}" if operation else ""
+        rows.append(("role", f"{_role_name(spec)}{of}{', optional' if spec.optional else ''}"))
         if spec.filter:
             rows.append(("filter", f"{spec.filter}, applied by the kernel"))
     for role, field in spec.fields.items():

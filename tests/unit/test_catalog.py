@@ -50,6 +50,17 @@ nr_sector = "nr_sector"
 rwbs = "rwbs"
 summary = "Queued."
 """
+LONE = """\
+schema = 1
+[[tracepoint]]
+event = "cgroup:cgroup_attach_task"
+role = "cgroup_attach"
+group = "cgroup"
+tid = "pid"
+path = "dst_path"
+hierarchy = "dst_root"
+summary = "Moved."
+"""
 CORE_CALLS = set(
     """
     read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2 open openat openat2 creat close close_range
@@ -77,10 +88,10 @@ def load(folder: Path, text: str) -> Catalog:
 
 
 def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
-    """204 calls and the seven block tracepoints, of which the core is recorded by default."""
+    """204 calls, the seven block tracepoints and those that stand alone; the core is recorded by default."""
     assert len(catalog.calls) == 204
     assert {call.name for call in catalog.calls if call.core} == CORE_CALLS
-    assert {spec.role for spec in catalog.tracepoints} == {
+    assert {spec.role for spec in catalog.tracepoints if spec.core} == {
         Role.RQ_INSERT,
         Role.RQ_ISSUE,
         Role.RQ_COMPLETE,
@@ -89,7 +100,10 @@ def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
         Role.BIO_FRONTMERGE,
         Role.BIO_FLUSH,
     }
-    assert all(spec.core for spec in catalog.tracepoints)
+    attach = next(spec for spec in catalog.tracepoints if spec.role is Role.CGROUP_ATTACH)
+    assert attach.event == "cgroup:cgroup_attach_task"
+    assert attach.optional
+    assert attach.fields == {"tid": "pid", "path": "dst_path", "hierarchy": "dst_root"}
 
 
 def test_calls_mean_what_their_manual_pages_say(catalog: Catalog) -> None:
@@ -150,6 +164,13 @@ def test_a_minimal_operation_loads(tmp_path: Path) -> None:
     assert catalog.operations[0].roles == {"insert", "issue", "complete", "requeue"}
 
 
+def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
+    """It belongs to no operation."""
+    (spec,) = load(tmp_path, LONE).tracepoints
+    assert spec.role is Role.CGROUP_ATTACH
+    assert spec.fields == {"tid": "pid", "path": "dst_path", "hierarchy": "dst_root"}
+
+
 @pytest.mark.parametrize(
     ("text", "old", "new", "error"),
     [
@@ -194,6 +215,11 @@ def test_a_minimal_operation_loads(tmp_path: Path) -> None:
         (BLOCK, 'role = "insert"', 'role = "queue"', "block:block_rq_insert: role: … 'queue' is none of"),
         (BLOCK, 'role = "insert"', 'role = "merge"', "block:block_rq_insert: role: … does not list 'merge'"),
         (BLOCK, '\nsector = "sector"', "", "block:block_rq_insert: sector: … is missing"),
+        (BLOCK, 'operation = "request"', "", "block:block_rq_insert: operation: … is missing"),
+        (BLOCK, 'begins = ["insert"]', 'begins = ["cgroup_attach"]', "operation request: begins: … is none of insert"),
+        (LONE, 'path = "dst_path"', "", "cgroup:cgroup_attach_task: path: … role cgroup_attach needs it"),
+        (LONE, 'tid = "pid"', 'tid = "pid"\ndev = "dev"', "cgroup:cgroup_attach_task: dev: … nobody knows"),
+        (LONE, "role =", 'operation = "request"\nrole =', "cgroup:cgroup_attach_task: operation: … nobody knows"),
         (
             BLOCK,
             '\nsector = "sector"',
@@ -237,7 +263,7 @@ def test_the_default_is_the_core(catalog: Catalog) -> None:
     chosen = catalog.select([])
     assert set(chosen.events) == {
         *(f"syscalls:sys_{half}_{name}" for name in CORE_CALLS for half in ("enter", "exit")),
-        *(spec.event for spec in catalog.tracepoints),
+        *(spec.event for spec in catalog.tracepoints if spec.core),
     }
     assert list(chosen.events) == [event for event in catalog.by_event if event in set(chosen.events)]
     assert chosen == catalog.select(["default"]) == catalog.select(["syscalls", "block"])

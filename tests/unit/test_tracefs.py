@@ -260,4 +260,4 @@ def test_the_text_comes_back_byte_for_byte(tmp_path: Path) -> None:
 def test_the_test_data_has_every_core_block_tracepoint(release: str) -> None:
     """What the catalog records by default can be tested on each release."""
     for spec in load_catalog().tracepoints:
-        assert event_exists(DATA / release, spec.event)
+        assert event_exists(DATA / release, spec.event) or not spec.core

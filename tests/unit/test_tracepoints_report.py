@@ -14,7 +14,7 @@ import pytest
 from lo2io import catalog_files
 from lo2io.catalog import Catalog, load_catalog
 from lo2io.errors import UsageError
-from lo2io.model import CallKind, Returns
+from lo2io.model import CallKind, Returns, Role
 from lo2io.reports.tracepoints import Finding, check, render_check, render_list, render_show
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ DATA = ROOT / "tests/data"
 def core() -> Catalog:
     """The catalog without what is not recorded by default: the test data of 6.18 has exactly these formats."""
     catalog = load_catalog()
-    return dataclasses.replace(catalog, calls=tuple(call for call in catalog.calls if call.core))
+    return dataclasses.replace(
+        catalog,
+        calls=tuple(call for call in catalog.calls if call.core),
+        tracepoints=tuple(spec for spec in catalog.tracepoints if spec.core),
+    )
 
 
 @pytest.fixture
@@ -94,6 +98,31 @@ def test_a_field_that_differs_is_an_error(
     change(kernel, event, old, new)
     (finding,) = check(core, kernel)
     assert (finding.event, finding.field, finding.is_error) == (event, field, True)
+    assert what in finding.what
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "what"),
+    [
+        ("pid", "pid", None, None),
+        ("__data_loc char[] dst_path", "char dst_path[64]", "path", "char[64] is no __data_loc"),
+        ("int pid;\toffset:24;\tsize:4;\tsigned:1", "int pid;\toffset:24;\tsize:4;\tsigned:0", "tid", "unsigned"),
+        ("int dst_root", "__data_loc int[] dst_root", "hierarchy", "__data_loc int[] is an array"),
+    ],
+)
+def test_tracepoints_that_stand_alone_are_compared_too(
+    kernel: Path, old: str, new: str, field: str | None, what: str | None
+) -> None:
+    """The fields of cgroup_attach_task."""
+    catalog = load_catalog()
+    spec = next(spec for spec in catalog.tracepoints if spec.role is Role.CGROUP_ATTACH)
+    change(kernel, spec.event, old, new)
+    findings = check(dataclasses.replace(catalog, calls=(), tracepoints=(spec,)), kernel)
+    if field is None or what is None:
+        assert findings == []
+        return
+    (finding,) = findings
+    assert (finding.field, finding.is_error) == (spec.fields[field], True)
     assert what in finding.what
 
 
@@ -194,7 +223,9 @@ def test_showing_a_call_and_a_tracepoint() -> None:
     assert "merge of a request, optional" in merge
     assert "field sector: sectors of 512 bytes" in merge
     assert 'rwbs ~ "F*", applied by the kernel' in render_show(catalog, "block:block_bio_queue")
-    assert len(render_show(catalog, "block").split("\n\n")) == len(catalog.tracepoints)
+    assert len(render_show(catalog, "block").split("\n\n")) == 7
+    assert "cgroup_attach, optional" in render_show(catalog, "cgroup")
+    assert "field dst_path" in render_show(catalog, "cgroup:cgroup_attach_task")
     assert json.loads(render_show(catalog, "block:block_rq_merge", json=True))[0]["role"] == "merge"
     with pytest.raises(UsageError):
         render_show(catalog, "preed")
