@@ -321,6 +321,7 @@ class Batch:
     tasks: Columns
     requests: Columns
     request_events: Columns
+    completions: Columns
     switches: Columns
     off_cpu: Columns
     losses: Columns

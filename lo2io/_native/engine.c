@@ -205,7 +205,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     e->batch = batch;
     batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = 0;
     batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
-    batch->nr_switches = batch->nr_off_cpu = 0;
+    batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;

@@ -259,6 +259,20 @@ typedef struct {
     int64_t *issue_time_ns;     /* unknown: not issued yet */
 } lo2_request_event_columns;
 
+/*
+ * One row per completion of a block request or a part of one, whoever sent it, recorded or not, in the order of the
+ * samples: what the kernel's own accounts are compared with.
+ */
+typedef struct {
+    int64_t *time_ns;
+    uint32_t *device;
+    uint64_t *sector;           /* as the sample says */
+    int64_t *bytes;             /* of this completion, failed or not */
+    uint8_t *operation;         /* enum lo2_rq_op; without sectors FLUSH: see asked_flush */
+    uint8_t *asked_flush;       /* 1: no request of its own, but the end of a bio that asked for a flush */
+    uint8_t *ends;              /* 0: the rest of the request is still under way */
+} lo2_completion_columns;
+
 /* One row per switch of a CPU from one thread to another, in time order (as request_events are). */
 typedef struct {
     int64_t *time_ns;
@@ -297,6 +311,7 @@ typedef struct {
     lo2_task_columns tasks;
     lo2_request_columns requests;
     lo2_request_event_columns request_events;
+    lo2_completion_columns completions;
     lo2_switch_columns switches;
     lo2_off_cpu_columns off_cpu;
     lo2_loss_columns losses;
@@ -304,7 +319,7 @@ typedef struct {
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_tasks, nr_requests, nr_request_events, nr_losses;
-    uint32_t nr_switches, nr_off_cpu;
+    uint32_t nr_completions, nr_switches, nr_off_cpu;
     uint32_t text_length;
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;

@@ -321,13 +321,14 @@ static void merged(engine *e, const block_sample *s, int64_t time)
     request_drop(&e->requests, r);
 }
 
-static void completed(engine *e, block_sample *s, int64_t time)
+/* Returns whether the request ends with it; one that is not known is taken to be whole. */
+static bool completed(engine *e, block_sample *s, int64_t time)
 {
     s->started = true;
     request *r = find(e, s, false);
     if (!r) {
         e->totals.nr_orphan_completions += !s->wants_flush;
-        return;
+        return true;
     }
     r->nr_completions++;
     r->error = s->error;
@@ -338,11 +339,25 @@ static void completed(engine *e, block_sample *s, int64_t time)
         r->sector += s->nr_sectors;
         r->rest -= s->nr_sectors;
         link_key(&e->requests, r);
-        return;
+        return false;
     }
     write_event(e, r, EVENT_COMPLETE, time, s->cpu, r->bytes_result);
     write_row(e, r, STATUS_COMPLETED, time);
     request_drop(&e->requests, r);
+    return true;
+}
+
+static void write_completion(engine *e, const block_sample *s, uint64_t sector, int64_t time, bool ends)
+{
+    lo2_completion_columns *c = &e->batch->completions;
+    uint32_t row = e->batch->nr_completions++;
+    c->time_ns[row] = time;
+    c->device[row] = s->device;
+    c->sector[row] = sector;
+    c->bytes[row] = s->bytes == UNKNOWN ? 0 : s->bytes;
+    c->operation[row] = s->operation;
+    c->asked_flush[row] = s->wants_flush;
+    c->ends[row] = ends;
 }
 
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time)
@@ -352,7 +367,9 @@ void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t ti
     switch (event->role) {
     case LO2_ROLE_RQ_INSERT: inserted(e, &s, tid, time); break;
     case LO2_ROLE_RQ_ISSUE: issued(e, &s, tid, time); break;
-    case LO2_ROLE_RQ_COMPLETE: completed(e, &s, time); break;
+    case LO2_ROLE_RQ_COMPLETE:
+        write_completion(e, &s, load_unsigned(raw, event->fields[LO2_FIELD_SECTOR]), time, completed(e, &s, time));
+        break;
     case LO2_ROLE_RQ_REQUEUE: requeued(e, &s); break;
     case LO2_ROLE_RQ_MERGE: merged(e, &s, time); break;
     case LO2_ROLE_BIO_FRONTMERGE: front_merged(e, &s); break;
