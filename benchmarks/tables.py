@@ -111,9 +111,9 @@ def write_ipc(path: Path, rows: int, codec: str | None, threads: int) -> float:
     """Seconds spent in the writer proper."""
     spent = 0.0
     with writer_module.TableWriter(path, META, CALLS, codec=codec, threads=threads > 1) as writer:
-        empty: dict[str, Any] = {}
+        empty: dict[str, Any] = {name: {} for name in Batch.__annotations__ if name.islower()}
         for columns in batches(rows):
-            batch = Batch(columns, empty, empty, empty, empty, empty, empty, empty, b"", 0)
+            batch = Batch(**empty | {"operations": columns, "text": b"", "first_operation": 0})
             start = time.perf_counter()
             writer.write(batch)
             spent += time.perf_counter() - start
