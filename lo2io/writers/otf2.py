@@ -17,6 +17,7 @@ from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, SpoolMeta, Trace
 from lo2io.writers import otf2_definitions as definitions
 from lo2io.writers.otf2_archive import Archive
 from lo2io.writers.otf2_library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
+from lo2io.writers.otf2_parts import HOST_NODE, Trace
 from lo2io.writers.otf2_rows import Rows
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Otf2Writer:
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
-            trace = definitions.Trace(self._meta, self._calls, self._rows, native, start_ns, stop_ns)
+            trace = Trace(self._meta, self._calls, self._rows, native, start_ns, stop_ns)
             with self._archive.definitions() as out:
                 definitions.Writer(out, trace).write_all()
             self._markers(end, start_ns, stop_ns)
@@ -188,7 +189,7 @@ class Otf2Writer:
                 first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
                 last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
                 text = f"CPU {cpu}: the kernel dropped {lost} records"
-                out.mark(_LOST, text, time=first, duration=last - first, scope=node, scope_ref=definitions.HOST_NODE)
+                out.mark(_LOST, text, time=first, duration=last - first, scope=node, scope_ref=HOST_NODE)
 
     def _properties(self, end: TraceEnd, clamped: int) -> None:
         meta, proof = self._meta, end.completeness
