@@ -95,6 +95,7 @@ OFFSET_SOURCE: Final = ("unknown", "explicit", "followed")
 ORIGIN: Final = ("opened", "duplicated", "inherited", "open before the trace", "appeared unseen")
 NAME_SOURCE: Final = ("unknown", "proc", "call")
 REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
+OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
 
 OPERATIONS: Final = (
     Column("id", "uint64", "", "unique in the trace; the OTF2 matching id of the operation"),
@@ -152,6 +153,8 @@ THREADS: Final = (
     _ref("ppid", "process id of the parent"),
     _ref("parent_process", "process instance of the parent; null: not recorded"),
     Column("comm", "", "", "last name it bore", kind="text"),
+    Column("cgroup", "", "", "last cgroup of its process, as the hierarchy of its controllers names it", kind="text"),
+    Column("container", "", "", "id of the container, where the cgroup's name holds one", kind="string"),
     _time("start_time_ns", "null: before the trace"),
     _time("exit_time_ns", "null: alive at the end"),
 )
@@ -174,6 +177,12 @@ REQUESTS: Final = (
     Column("nr_requeues", "uint16", "", "times it went back to the queue"),
     Column("nr_merges", "uint16", "", "queued requests it absorbed"),
     Column("nr_completions", "uint16", "", "completions, partial ones included"),
+)
+OFF_CPU: Final = (
+    _ref("task", "row of threads"),
+    _time("begin_time_ns", "it lost its CPU", known=True),
+    _time("end_time_ns", "it had one again, or its call ended; null: not seen"),
+    Column("state", "uint8", "", "why", labels=OFF_STATE),
 )
 LOSSES: Final = (
     _id("cpu", "CPU whose ring was full"),
@@ -203,6 +212,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "files": FILES,
     "threads": THREADS,
     "requests": REQUESTS,
+    "off_cpu": OFF_CPU,
     "losses": LOSSES,
     "devices": DEVICES,
     "completeness": COMPLETENESS,

@@ -77,7 +77,7 @@ META = SpoolMeta(
 )
 COMPLETE = Completeness(0, 0, 0, 0, 0, 8, True)
 
-TABLES = ("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "losses")
+TABLES = tuple(allocate_batch(1, 1)[1])
 _NO_REFERENCE = {
     "operations": {"handle", "handle2"},
     "handles": {"parent", "file", "open_flags"},
@@ -96,14 +96,14 @@ def meta(**changes: Any) -> SpoolMeta:
 def make_batch(**tables: Iterable[Row]) -> Batch:
     """A batch of rows given as dicts; what a row leaves out is unknown where that exists, else zero.
 
-    ``path`` and ``comm`` (bytes) stand for the offset and length into the text.
+    ``path``, ``comm`` and ``cgroup`` (bytes) stand for the offset and length into the text.
     """
     rows = {name: [dict(row) for row in tables.get(name, ())] for name in TABLES}
     native, columns = allocate_batch(max(1, *(len(part) for part in rows.values())), 1)
     text = b""
     for name, part in rows.items():
         for index, row in enumerate(part):
-            for key in ("path", "comm"):
+            for key in ("path", "comm", "cgroup"):
                 if key in row:
                     value = row.pop(key)
                     row |= {f"{key}_offset": len(text), f"{key}_length": len(value)}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lo2io._version import __version__
 from lo2io.errors import TraceError
+from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, SpoolMeta, Totals
 from lo2io.tables import (
     DIRECTORY,
@@ -41,8 +42,8 @@ CHUNK_ROWS: Final = 65536
 """Rows of a record batch. Smaller batches of the engine are gathered first: each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
-_TEXT_OF: Final = {"files": "path", "threads": "comm"}
-_SOURCES: Final = ("operations", "handles", "files", "threads", "requests", "losses")
+_TEXTS_OF: Final = {"files": ("path",), "threads": ("comm", "cgroup")}
+_SOURCES: Final = ("operations", "handles", "files", "threads", "requests", "off_cpu", "losses")
 _NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns")
 
 
@@ -96,8 +97,7 @@ class TableWriter:
             for table in _SOURCES:
                 columns: Columns = getattr(batch, "tasks" if table == "threads" else table)
                 if columns:
-                    text = _texts(columns, _TEXT_OF[table], batch.text) if table in _TEXT_OF else None
-                    self._open[table].append(columns, text)
+                    self._open[table].append(columns, _strings(table, columns, batch.text))
 
     def close(
         self,
@@ -249,6 +249,16 @@ def call_labels(calls: Sequence[CallSpec]) -> tuple[str, ...]:
     """The calls' ABI names; where two calls share one, the tracepoint's (a dictionary's entries differ)."""
     names = [call.abi_name for call in calls]
     return tuple(call.name if names.count(call.abi_name) > 1 else call.abi_name for call in calls)
+
+
+def _strings(table: str, columns: Columns, text: bytes) -> Strings:
+    """The values of a table's columns that are no numbers."""
+    strings: Strings = {}
+    for name in _TEXTS_OF.get(table, ()):
+        strings |= _texts(columns, name, text)
+    if "cgroup" in strings:
+        strings["container"] = [None if path is None else container_id(path) for path in strings["cgroup"]]
+    return strings
 
 
 def _texts(columns: Columns, name: str, text: bytes) -> Strings:

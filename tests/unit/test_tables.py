@@ -23,7 +23,8 @@ from lo2io.writers.tables import TableWriter
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 
 NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
-NATIVE |= {"losses": "loss"}
+NATIVE |= {"losses": "loss", "off_cpu": "off_cpu"}
+TEXTS = {"files": ("path",), "threads": ("comm", "cgroup")}
 SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
 SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
 
@@ -32,10 +33,11 @@ SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0
 def test_each_native_column_has_its_place(table: str, struct: str) -> None:
     """A column added to lo2io.h must be added to the schema, with the same type."""
     native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
-    texts = {f"{name}_{part}" for name in ("path", "comm", "cgroup") for part in ("offset", "length")}
+    left_out = {f"{name}_{part}" for name in ("path", "comm", "cgroup") for part in ("offset", "length")}
+    left_out |= {"before"} if table == "off_cpu" else set()  # a place in the operations: for writers of one order
     numbers = {column.name: column.dtype for column in tables.TABLES[table] if column.kind == "number"}
     assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
-        name: dtype for name, dtype in native.items() if name not in texts
+        name: dtype for name, dtype in native.items() if name not in left_out
     }
 
 
@@ -69,8 +71,7 @@ def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
             high = len(CALLS if isinstance(column.labels, str) else column.labels) - 1
         value = st.integers(low, high)
         values[column.name] = value if column.null is None else st.one_of(st.just(column.null), value)
-    if table in ("files", "threads"):
-        values["path" if table == "files" else "comm"] = st.binary(max_size=12)
+    values |= dict.fromkeys(TEXTS.get(table, ()), st.binary(max_size=12))
     return st.fixed_dictionaries(values)
 
 
@@ -79,7 +80,10 @@ def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for column in tables.TABLES[table]:
         if column.kind != "number":
-            raw = row["comm" if column.name == "comm" else "path"]
+            if column.name == "container":
+                seen["container"] = None  # no random bytes are one's id
+                continue
+            raw = row[column.name.removesuffix("_bytes")]
             shown = raw.decode(errors="backslashreplace") or None
             exact = raw if raw.decode(errors="replace").encode() != raw else None
             seen[column.name] = exact if column.kind == "bytes" else shown
@@ -172,6 +176,16 @@ def test_paths_keep_their_exact_bytes(tmp_path: Path) -> None:
     files = write_trace(tmp_path, [batch]).files.to_pylist()
     assert [row["path"] for row in files] == ["/a\nb", "/ü", r"/\xfc", r"/\xfc", None, "/" + "x" * 4000]
     assert [row["path_bytes"] for row in files] == [None, None, b"/\xfc", None, None, None]
+
+
+def test_containers_are_read_from_cgroups(tmp_path: Path) -> None:
+    """The id stands in the path the runtime gave; other cgroups are no containers; unknown is null."""
+    number = "0123456789abcdef" * 4
+    paths = [f"/system.slice/docker-{number}.scope".encode(), b"/user.slice", b""]
+    batch = make_batch(tasks=[{"task": i, "cgroup": path, "comm": b"c"} for i, path in enumerate(paths)])
+    threads = write_trace(tmp_path, [batch]).threads.to_pylist()
+    assert [row["cgroup"] for row in threads] == [f"/system.slice/docker-{number}.scope", "/user.slice", None]
+    assert [row["container"] for row in threads] == [number, None, None]
 
 
 def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
