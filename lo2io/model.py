@@ -194,6 +194,28 @@ class Account:
     begin_ns: int
     """Spool's clock."""
     end_ns: int
+    begin_slack_ns: int = 0
+    """The first look took so long, from ``begin_ns`` on: what happened meanwhile is in the account or not."""
+    end_slack_ns: int = 0
+    """The last look, from ``end_ns`` on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """One number of the kernel's accounts, and the same as captured."""
+
+    source: str
+    """As in :class:`Account` …"""
+    subject: str
+    device: int | None
+    name: str
+    counted: int
+    """By the kernel."""
+    captured: int | None
+    """None: cannot be compared, for ``reason``."""
+    at_borders: int = 0
+    """By so much ``captured`` could be chosen: what ended while the account was being read."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,204 @@
+"""What the kernel counts itself: disks, a process, a cgroup. Running totals in, increases between two looks out.
+
+Three files of the kernel, none of which knows anything of tracepoints:
+
+- ``/proc/diskstats`` (Documentation/admin-guide/iostats.rst, block/genhd.c, block/blk-mq.c, Linux 6.18): requests
+  when they complete, merged ones in the request that took them up, failed ones too; a bio that asks for a flush and
+  carries nothing is a write without sectors, and the flush that serves it a flush. Only whole disks whose driver takes
+  requests are read: what takes bios (device mapper, md, zram) sends its requests to others.
+- ``/proc/PID/io`` (fs/proc/base.c): what a process' threads and the children it has waited for read and wrote.
+- ``io.stat`` of a cgroup (v2), or ``blkio.throttle.io_*_recursive`` (v1): bios, when they are submitted.
+
+Every function takes the ``root`` under which ``proc`` and ``sys`` lie.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.model import Account
+from lo2io.units import SECTOR_BYTES, kernel_dev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ROOT = Path("/")
+DISKSTATS, PROC_IO, CGROUP_IO = "diskstats", "proc_io", "cgroup_io"
+
+DISK_NAMES = ("reads", "read_bytes", "writes", "write_bytes", "discards", "discard_bytes", "flushes")
+_DISK_FIELDS = (3, 5, 7, 9, 14, 16, 18)
+"""Of :data:`DISK_NAMES`: where they stand in a line of diskstats, which begins with major, minor and name."""
+_IN_SECTORS = frozenset({"read_bytes", "write_bytes", "discard_bytes"})
+_MIN_DISK_FIELDS = max(_DISK_FIELDS) + 1
+PROCESS_NAMES = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
+CGROUP_NAMES = ("read_bytes", "write_bytes", "reads", "writes", "discard_bytes", "discards")
+_V2_KEYS = ("rbytes", "wbytes", "rios", "wios", "dbytes", "dios")
+_V1_FILES = (("blkio.throttle.io_service_bytes_recursive", "bytes"), ("blkio.throttle.io_serviced_recursive", "s"))
+_V1_OPERATIONS = {"Read": "read", "Write": "write", "Discard": "discard"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Running totals of one subject, as they were somewhen in [begin_ns, end_ns]."""
+
+    source: str
+    subject: str
+    device: int | None
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+    begin_ns: int
+    """CLOCK_MONOTONIC before the file was read …"""
+    end_ns: int
+    """… and after."""
+
+
+def snapshot(
+    pid: int | None = None,
+    cgroup: Path | None = None,
+    root: Path = ROOT,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> tuple[Reading, ...]:
+    """Read all accounts now; what cannot be read is left out.
+
+    Args:
+        pid: A process whose account is wanted.
+        cgroup: The folder of a cgroup whose account is wanted.
+        root: Where ``proc`` and ``sys`` lie.
+        clock: Nanoseconds, read before and after each file.
+    """
+    process = () if pid is None else read_process(pid, root, clock)
+    group = () if cgroup is None else read_cgroup(cgroup, clock)
+    return (*read_disks(root, clock), *process, *group)
+
+
+def difference(
+    first: Iterable[Reading], last: Iterable[Reading], to_spool_clock: Callable[[int], int] = lambda time_ns: time_ns
+) -> tuple[Account, ...]:
+    """What was counted between two snapshots.
+
+    A disk that came in between, or a cgroup's that it had not used, began with nothing. A disk about which nothing was
+    counted is left out, and so is what became less: it is another one of the same name.
+
+    Args:
+        first: The earlier readings.
+        last: The later ones.
+        to_spool_clock: Turns CLOCK_MONOTONIC into the spool's.
+    """
+    before = {(each.source, each.subject, each.device): each for each in first}
+    whole: dict[str, Reading] = {}
+    for each in before.values():
+        whole.setdefault(each.source, each)
+    accounts = []
+    for end in last:
+        begin = before.get((end.source, end.subject, end.device))
+        moment = begin or whole.get(end.source)
+        if moment is None or (begin is None and end.source == PROC_IO):
+            continue
+        earlier = begin.values if begin else (0,) * len(end.values)
+        values = tuple(late - early for early, late in zip(earlier, end.values, strict=True))
+        if min(values) < 0 or (end.source == DISKSTATS and not any(values)):
+            continue
+        start, stop = to_spool_clock(moment.begin_ns), to_spool_clock(end.begin_ns)
+        slack = (moment.end_ns - moment.begin_ns, end.end_ns - end.begin_ns)
+        accounts.append(Account(end.source, end.subject, end.device, end.names, values, start, stop, *slack))
+    return tuple(accounts)
+
+
+def read_disks(root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
+    """Every whole disk that takes requests and counts them."""
+    begin = clock()
+    content = _read(root / "proc/diskstats")
+    end = clock()
+    found = []
+    for line in content.splitlines():
+        fields = line.split()
+        if len(fields) < _MIN_DISK_FIELDS or not _counts_requests(fields[2], root):
+            continue
+        numbers = [int(fields[place]) for place in _DISK_FIELDS]
+        values = tuple(
+            number * SECTOR_BYTES if name in _IN_SECTORS else number
+            for name, number in zip(DISK_NAMES, numbers, strict=True)
+        )
+        device = kernel_dev(int(fields[0]), int(fields[1]))
+        found.append(Reading(DISKSTATS, fields[2], device, DISK_NAMES, values, begin, end))
+    return tuple(found)
+
+
+def read_process(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
+    """A process, also one that has ended and was not waited for yet; nothing if it is gone or somebody else's."""
+    begin = clock()
+    content = _read(root / f"proc/{pid}/io")
+    end = clock()
+    numbers = {key: int(value) for key, colon, value in (line.partition(":") for line in content.splitlines()) if colon}
+    if not numbers.keys() >= set(PROCESS_NAMES):
+        return ()
+    values = tuple(numbers[name] for name in PROCESS_NAMES)
+    return (Reading(PROC_IO, str(pid), None, PROCESS_NAMES, values, begin, end),)
+
+
+def read_cgroup(folder: Path, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
+    """A cgroup and all below it, device by device; nothing where its hierarchy does not account I/O."""
+    begin = clock()
+    v2 = (folder / "io.stat").exists()
+    numbers = _parse_v2(_read(folder / "io.stat")) if v2 else _read_v1(folder)
+    end = clock()
+    return tuple(
+        Reading(
+            CGROUP_IO,
+            str(folder),
+            device,
+            CGROUP_NAMES,
+            tuple(counts.get(name, 0) for name in CGROUP_NAMES),
+            begin,
+            end,
+        )
+        for device, counts in numbers.items()
+    )
+
+
+def _parse_v2(content: str) -> dict[int, dict[str, int]]:
+    """``254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``; further keys belong to controllers of I/O."""
+    names = dict(zip(_V2_KEYS, CGROUP_NAMES, strict=True))
+    found: dict[int, dict[str, int]] = {}
+    for line in content.splitlines():
+        place, *pairs = line.split() or [""]
+        device = _device(place)
+        if device is not None:
+            split = (pair.partition("=") for pair in pairs)
+            found[device] = {names[key]: int(value) for key, _, value in split if key in names}
+    return found
+
+
+def _read_v1(folder: Path) -> dict[int, dict[str, int]]:
+    """``254:0 Read 4096``, one operation a line, bytes and bios in two files."""
+    found: dict[int, dict[str, int]] = {}
+    for name, ending in _V1_FILES:
+        for line in _read(folder / name).splitlines():
+            place, _, rest = line.partition(" ")
+            operation, _, value = rest.partition(" ")
+            device = _device(place)
+            if device is not None and operation in _V1_OPERATIONS:
+                joined = f"_{ending}" if ending == "bytes" else ending
+                found.setdefault(device, {})[_V1_OPERATIONS[operation] + joined] = int(value)
+    return found
+
+
+def _device(text: str) -> int | None:
+    major, colon, minor = text.partition(":")
+    return kernel_dev(int(major), int(minor)) if colon and major.isdecimal() and minor.isdecimal() else None
+
+
+def _counts_requests(disk: str, root: Path) -> bool:
+    """It is a disk, its driver takes requests (then it has hardware queues to show), and statistics are on."""
+    folder = root / "sys/block" / disk.replace("/", "!")
+    return (folder / "mq").is_dir() and _read(folder / "queue/iostats").strip() == "1"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
