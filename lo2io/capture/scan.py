@@ -18,7 +18,7 @@ from lo2io.spool.writer import DiskFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lo2io.spool.writer import AppendFile
+    from lo2io.spool.writer import Sink
 
 EARLY_S = (0.005, 0.02, 0.05)
 """Scans this long after the start: many programs live no longer."""
@@ -41,7 +41,7 @@ class FactScanner:
 
     def __init__(
         self,
-        file: AppendFile,
+        file: Sink,
         pids: Iterable[int],
         period_s: float,
         tell: Callable[[str], None],

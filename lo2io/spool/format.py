@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from functools import cache
 from typing import Any
 
 from lo2io.errors import SpoolError
-from lo2io.model import SpoolMeta
+from lo2io.model import ClockSync, SpoolMeta
 
 MAGIC = "lo2io-spool"
 VERSION = 1
 """Grows when an older reader would misread the spool; further keys alone do not need it."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
+SEGMENT_NAME = "segment.json"
+SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 MAX_META_BYTES = 256 << 20
 """No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""
 
@@ -28,6 +31,38 @@ MAX_META_BYTES = 256 << 20
 def ring_name(cpu: int) -> str:
     """The file of one CPU's ring: ``cpu-0003.ring``."""
     return f"cpu-{cpu:04}.ring"
+
+
+def segment_name(number: int) -> str:
+    """The folder of a segment: ``seg-000003``. They sort by number, and then by length."""
+    return f"seg-{number:06}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SegmentStart:
+    """``segment.json``: where a spool begins that was cut off when this segment was its oldest."""
+
+    start_ns: int
+    """Spool's clock."""
+    syncs: tuple[ClockSync, ...]
+
+
+def dump_segment_start(start: SegmentStart) -> bytes:
+    """The content of ``segment.json``."""
+    return (json.dumps(dataclasses.asdict(start), indent=1) + "\n").encode("ascii")
+
+
+def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStart:
+    """Read ``segment.json``'s content.
+
+    Raises:
+        SpoolError: It is none.
+    """
+    try:
+        start: SegmentStart = _read(SegmentStart, json.loads(content), "")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SpoolError(f"read {name}", str(error), "record again; this spool cannot be read") from error
+    return start
 
 
 def dump_meta(meta: SpoolMeta) -> bytes:

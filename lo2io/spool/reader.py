@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import SpoolError
-from lo2io.spool.format import FACTS_NAME, MAX_META_BYTES, META_NAME, parse_meta, ring_name
+from lo2io.spool.format import (
+    FACTS_NAME,
+    MAX_META_BYTES,
+    META_NAME,
+    SEGMENT_NAME,
+    SEGMENT_PATTERN,
+    parse_meta,
+    parse_segment_start,
+    ring_name,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lo2io.model import SpoolMeta
 
 
 class SpoolReader:
@@ -33,7 +45,7 @@ class SpoolReader:
             raise SpoolError(
                 f"read {name}", error.strerror or str(error), "name the directory that `lo2io record` wrote"
             ) from error
-        self.meta = parse_meta(content, str(name))
+        self.meta = _recover(path, parse_meta(content, str(name)))
         for file in (*(file for files, _ in self.streams() for file in files), *self.facts):
             if not file.is_file():
                 raise SpoolError(f"read {file}", "no such file", "copy the spool whole: every file of the directory")
@@ -49,3 +61,21 @@ class SpoolReader:
 
     def _files(self, name: str) -> tuple[Path, ...]:
         return tuple(self.path / segment / name for segment in self.meta.segments or (".",))
+
+
+def _recover(path: Path, meta: SpoolMeta) -> SpoolMeta:
+    """Of a flight recorder that was cut off: the segments that are there, and where the oldest begins."""
+    if meta.complete or not meta.segments:
+        return meta
+    folders = [entry for entry in path.iterdir() if SEGMENT_PATTERN.fullmatch(entry.name) and entry.is_dir()]
+    names = tuple(sorted((folder.name for folder in folders), key=lambda name: (len(name), name)))
+    if not names or names[0] == meta.segments[0]:
+        return replace(meta, segments=names or meta.segments)
+    name = path / names[0] / SEGMENT_NAME
+    try:
+        start = parse_segment_start(name.read_bytes(), str(name))
+    except OSError:  # cut off just after that segment had begun
+        return replace(meta, segments=names, recording_start_ns=meta.start_ns)
+    return replace(
+        meta, segments=names, start_ns=start.start_ns, recording_start_ns=meta.start_ns, syncs=start.syncs or meta.syncs
+    )

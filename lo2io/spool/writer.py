@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from lo2io.errors import CaptureError, UsageError
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
@@ -34,6 +34,18 @@ class DiskFullError(Exception):
         super().__init__(f"{path}: {answer}")
         self.path = path
         self.answer = answer
+
+
+class Sink(Protocol):
+    """Takes bytes in order."""
+
+    def append(self, views: Sequence[memoryview | bytes]) -> int:
+        """Take all bytes of ``views``; returns how many.
+
+        Raises:
+            DiskFullError: There is no room for them.
+        """
+        ...
 
 
 class AppendFile:
@@ -91,19 +103,25 @@ class SpoolWriter:
 
     def __init__(self, path: Path, cpus: Sequence[int]) -> None:
         self.path = path
+        self.cpus = tuple(cpus)
+        self._files: list[AppendFile] = []
         tried = f"create the spool {path}"
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise UsageError(tried, "the directory is not empty", "name another, or remove it")
-            self.rings = tuple(AppendFile(path / ring_name(cpu)) for cpu in cpus)
-            self.facts = AppendFile(path / FACTS_NAME)
+            self.rings, self.facts = self._create()
         except FileExistsError as error:
             raise UsageError(tried, "it exists and is no directory", "name another") from error
         except OSError as error:
             raise CaptureError(
                 tried, error.strerror or str(error), "name a directory you may write, on a disk with space"
             ) from error
+
+    def _create(self) -> tuple[tuple[Sink, ...], Sink]:
+        """What takes each CPU's bytes, and the facts."""
+        self._files = make_files(self.path, self.cpus)
+        return tuple(self._files[:-1]), self._files[-1]
 
     def write_meta(self, meta: SpoolMeta) -> None:
         """Replace ``spool.json`` atomically; the first time also put space aside for the last.
@@ -133,13 +151,13 @@ class SpoolWriter:
 
     def close(self) -> None:
         """Close every file."""
-        for file in (*self.rings, self.facts):
+        for file in self._files:
             file.close()
 
     def discard(self) -> None:
         """Remove every file and the directory."""
         self.close()
-        for file in (*self.rings, self.facts):
+        for file in self._files:
             file.path.unlink(missing_ok=True)
         for name in (META_NAME, _RESERVE_NAME):
             (self.path / name).unlink(missing_ok=True)
@@ -151,6 +169,11 @@ class SpoolWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def make_files(folder: Path, cpus: Sequence[int]) -> list[AppendFile]:
+    """Create a file for each CPU's ring, and last the one for facts."""
+    return [AppendFile(folder / name) for name in (*map(ring_name, cpus), FACTS_NAME)]
 
 
 def _reserve(path: Path, size: int) -> None:

@@ -1,0 +1,369 @@
+"""A spool of which only the newest part is kept: ring bytes and facts in, folders of files out, the oldest removed.
+
+Each *segment* is a folder with a file for each CPU and one for facts, like a small spool. One thread, the one that
+drains the rings, writes their bytes and goes from segment to segment; another may write facts, prepare the next
+segment and remove the oldest meanwhile. When what is written would grow beyond its bound, the oldest goes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lo2io.errors import UsageError
+from lo2io.spool.format import SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
+from lo2io.spool.writer import DiskFullError, Sink, SpoolWriter, make_files
+from lo2io.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from lo2io.model import SpoolMeta
+    from lo2io.spool.writer import AppendFile
+
+PARTS = 8
+"""A full spool has about so many segments: what is kept is up to an eighth more than what was asked for."""
+RINGS_WITHIN = 5
+"""A bounded spool holds the rings so many times: one of them in each segment being written, and room to drain."""
+META_COPIES = 5
+"""``spool.json``, its successor while it is being written, and the space put aside for it."""
+META_EXTRA = 1 << 20
+"""Beyond those: counts and notices come at the end, and each segment describes its start."""
+_FACT_TIMES = struct.Struct("<IHHQQ")
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(slots=True)
+class Segment:
+    """A folder of the spool: files of every CPU's ring, in their order, and last the one of facts."""
+
+    name: str
+    path: Path
+    files: list[AppendFile]
+    removed: bool = False
+    facts_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held while facts are written: not to be removed meanwhile."""
+    link_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held while its files get further names: not to be removed meanwhile."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def facts(self) -> AppendFile:
+        """The file of facts."""
+        return self.files[-1]
+
+    def remove(self) -> None:
+        """Unlink it; what has another name stays under that."""
+        with self.facts_lock, self.link_lock:
+            self.removed = True
+            for file in self.files:
+                file.close()
+            hidden = self.path.with_name(f".{self.name}")
+            with contextlib.suppress(OSError):
+                self.path.rename(hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _FactsRoute:
+    """Where a fact goes: looks that began before the border were of the time of the former segment."""
+
+    border_ns: int
+    before: Segment | None
+    since: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class _RingSink:
+    spool: SegmentedSpool
+    index: int
+
+    def append(self, views: Sequence[memoryview | bytes]) -> int:
+        return self.spool.append_ring(self.index, views)
+
+
+@dataclass(frozen=True, slots=True)
+class _FactsSink:
+    spool: SegmentedSpool
+
+    def append(self, views: Sequence[memoryview | bytes]) -> int:
+        return self.spool.append_facts(views)
+
+
+class SegmentedSpool(SpoolWriter):
+    """A spool that is written segment by segment.
+
+    Args:
+        path: Directory to create.
+        cpus: Whose rings it takes.
+        max_bytes: No more than this lies in the directory at any time; None: no bound.
+
+    Raises:
+        UsageError: ``path`` exists and is not an empty directory.
+        CaptureError: It cannot be created.
+    """
+
+    def __init__(self, path: Path, cpus: Sequence[int], max_bytes: int | None = None) -> None:
+        self.skipped_facts = 0
+        """Bytes of facts there was no room for."""
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._used = 0
+        self._overhead = META_EXTRA
+        self._created = 0
+        self._next: Segment | None = None
+        self._kept: list[Segment] = []
+        self._nr_written = 1
+        """Newest segments that ring bytes may still come to."""
+        super().__init__(path, cpus)
+
+    def _create(self) -> tuple[tuple[Sink, ...], Sink]:
+        first = self._make()
+        self._kept.append(first)
+        self._current = list(first.files[:-1])
+        self._route = _FactsRoute(0, None, first)
+        return tuple(_RingSink(self, index) for index in range(len(self.cpus))), _FactsSink(self)
+
+    def _make(self) -> Segment:
+        name = segment_name(self._created)
+        self._created += 1
+        folder, hidden = self.path / name, self.path / f".{name}"
+        hidden.mkdir()
+        files = make_files(hidden, self.cpus)
+        hidden.rename(folder)  # cut off, a spool has whole segments only
+        for file in files:
+            file.path = folder / file.path.name
+        return Segment(name, folder, files)
+
+    # ---- what is there ----
+
+    @property
+    def kept(self) -> tuple[Segment, ...]:
+        """The segments, oldest first; the last one is being written."""
+        with self._lock:
+            return tuple(self._kept)
+
+    @property
+    def current(self) -> Segment:
+        """The one being written."""
+        return self._kept[-1]
+
+    @property
+    def room(self) -> int | None:
+        """Bytes the segments may have together; None: no bound."""
+        return None if self._max_bytes is None else self._max_bytes - self._overhead
+
+    def check_bound(self, rings_bytes: int) -> None:
+        """See that the bound leaves room for what the rings hold at a time; the first ``spool.json`` is written.
+
+        Args:
+            rings_bytes: Of all rings together.
+
+        Raises:
+            UsageError: It does not; names the least that does.
+        """
+        least = RINGS_WITHIN * rings_bytes + self._overhead
+        if self._max_bytes is not None and self._max_bytes < least:
+            mebibytes = -(-least >> 20)
+            raise UsageError(
+                f"keep a spool of {format_bytes(self._max_bytes)}",
+                f"{len(self.cpus)} rings of {format_bytes(rings_bytes / len(self.cpus))} need {RINGS_WITHIN} times "
+                f"their size, and {format_bytes(self._overhead)} beside them",
+                f"--max-size {mebibytes}MiB, or a smaller --ring",
+            )
+
+    def write_meta(self, meta: SpoolMeta) -> None:
+        """As :meth:`SpoolWriter.write_meta`; what it takes is taken from the bound."""
+        super().write_meta(meta)
+        size = (self.path / "spool.json").stat().st_size
+        self._overhead = max(self._overhead, META_COPIES * size + META_EXTRA)
+
+    # ---- writing ----
+
+    def append_ring(self, index: int, views: Sequence[memoryview | bytes]) -> int:
+        """Write a ring's bytes to the segment it is at.
+
+        Raises:
+            DiskFullError: There is no room, though all older segments are gone.
+        """
+        total = sum(len(view) for view in views)
+        self._reserve(total)
+        while True:
+            try:
+                return self._current[index].append(views)
+            except DiskFullError as error:
+                cause = error.__cause__
+                if isinstance(cause, OSError) and cause.errno in _FULL and self.drop_oldest():
+                    continue
+                with self._lock:
+                    self._used -= total
+                raise
+
+    def append_facts(self, views: Sequence[memoryview | bytes]) -> int:
+        """Write facts, each to the segment of the time its look began; what has no room there is left out.
+
+        Raises:
+            DiskFullError: The disk is full.
+        """
+        content = b"".join(views)
+        route = self._route
+        early, late = _split_facts(content, route.border_ns)
+        if route.before is not None:
+            self._append_facts(route.before, early)
+        self._append_facts(route.since, late)
+        return len(content)
+
+    def _append_facts(self, segment: Segment, records: bytes) -> None:
+        if not records:
+            return
+        with segment.facts_lock:
+            if segment.removed:
+                return
+            size = segment.facts.size + len(records)
+            if self.room is not None and size > self.room // PARTS:
+                self.skipped_facts += len(records)
+                return
+        self._reserve(len(records))
+        with segment.facts_lock:
+            if segment.removed:
+                with self._lock:
+                    self._used -= len(records)
+                return
+            segment.facts.append([records])
+
+    def _reserve(self, size: int) -> None:
+        """Count bytes to be written; the oldest segments make way for them."""
+        room = self.room
+        with self._lock:
+            self._used += size
+        while room is not None and self._used > room:
+            if not self.drop_oldest():
+                with self._lock:
+                    self._used -= size
+                raise DiskFullError(self.path, "the bound of its size leaves no room")
+
+    # ---- going on ----
+
+    def prepare(self) -> None:
+        """Create the next segment's files, so that going on to it takes no time.
+
+        Raises:
+            OSError: That cannot be done.
+        """
+        if self._next is None:
+            self._next = self._make()
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether :meth:`begin` need not create anything."""
+        return self._next is not None
+
+    def begin(self) -> Segment:
+        """Open the next segment; ring by ring, :meth:`switch_ring` goes on to it, and :meth:`end` ends the going.
+
+        Raises:
+            OSError: It cannot be created.
+        """
+        self.prepare()
+        segment = self._next
+        assert segment is not None  # noqa: S101 - prepared just above
+        self._next = None
+        with self._lock:
+            self._kept.append(segment)
+            self._nr_written = 2
+        return segment
+
+    def switch_ring(self, index: int) -> None:
+        """What this ring holds from here on goes to the newest segment."""
+        before, self._current[index] = self._current[index], self._kept[-1].files[index]
+        before.close()
+
+    def end(self, border_ns: int) -> None:
+        """All rings are at the newest segment.
+
+        Args:
+            border_ns: CLOCK_MONOTONIC; facts whose look began earlier belong to the one before.
+        """
+        route = self._route
+        with self._lock:
+            newest = self._kept[-1]
+            self._nr_written = 1
+        self._route = _FactsRoute(border_ns, route.since, newest)
+
+    def drop_oldest(self) -> bool:
+        """Remove the oldest segment unless it is being written; whether one was removed."""
+        with self._lock:
+            if len(self._kept) <= self._nr_written:
+                return False
+            oldest = self._kept.pop(0)
+        oldest.remove()
+        with self._lock:
+            self._used -= oldest.size
+        return True
+
+    def describe_start(self, segment: Segment, start: SegmentStart) -> None:
+        """Leave in a segment what a spool needs that is cut off while this one is its oldest."""
+        with segment.link_lock, contextlib.suppress(OSError):
+            if not segment.removed:
+                (segment.path / SEGMENT_NAME).write_bytes(dump_segment_start(start))
+
+    def link(self, target: Path, nr_open: int = 1) -> tuple[str, ...]:
+        """Give the files of all segments but the newest ``nr_open`` a second name, in folders of ``target``.
+
+        Returns:
+            The segments' names, oldest first.
+
+        Raises:
+            OSError: That cannot be done (a file system without hard links: EPERM).
+        """
+        with contextlib.ExitStack() as held:
+            with self._lock:
+                segments = self._kept[: len(self._kept) - nr_open]
+                for segment in segments:
+                    held.enter_context(segment.link_lock)
+            for segment in segments:
+                (target / segment.name).mkdir()
+                for file in segment.files:
+                    os.link(file.path, target / segment.name / file.path.name)
+            return tuple(segment.name for segment in segments)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Close every file; a segment that was only prepared goes."""
+        if self._next is not None:
+            self._next.remove()
+            self._next = None
+        for segment in self._kept:
+            for file in segment.files:
+                file.close()
+
+    def discard(self) -> None:
+        """Remove every segment, and the directory."""
+        self.close()
+        for segment in self._kept:
+            segment.remove()
+        super().discard()
+
+
+def _split_facts(content: bytes, border_ns: int) -> tuple[bytes, bytes]:
+    """The records whose look began before the border, and the others."""
+    early: list[bytes] = []
+    late: list[bytes] = []
+    position = 0
+    while position < len(content):
+        _, _, size, _, begin_ns = _FACT_TIMES.unpack_from(content, position)
+        (early if begin_ns < border_ns else late).append(content[position : position + size])
+        position += size
+    return b"".join(early), b"".join(late)
