@@ -109,9 +109,9 @@ def test_difference(root: Path) -> None:
     last = snapshot(7, root=root, clock=lambda: next(ticks))
     disk, process = difference(first, last, lambda time_ns: time_ns + 5000)
     assert disk.values == (4, 64 * 512, 0, 0, 0, 0, 0)
-    assert (disk.begin_ns, disk.begin_slack_ns, disk.end_ns, disk.end_slack_ns) == (5100, 10, 5140, 10)
+    assert (disk.begin_ns, disk.begin_slack_ns, disk.end_ns, disk.end_slack_ns) == (5120, 10, 5160, 10)
     assert (process.values, process.subject) == ((0, 0, 3, 0, 0, 0), "7")
-    assert (process.begin_ns, process.end_ns) == (5120, 5160)
+    assert (process.begin_ns, process.end_ns) == (5100, 5140)
 
 
 def test_disks_that_come_and_go(root: Path) -> None:
