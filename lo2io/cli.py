@@ -5,19 +5,27 @@ Stages are imported when a command needs them, so that ``lo2io --help`` answers 
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lo2io._version import __version__
+from lo2io.cli_options import (
+    BlockRecords,
+    Events,
+    Filter,
+    Force,
+    Json,
+    TraceArgument,
+    print_completeness,
+    print_summary,
+    progress_bar,
+)
+from lo2io.cli_record import record, system_wide
 from lo2io.errors import Lo2ioError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 app = typer.Typer(
     name="lo2io",
@@ -38,20 +46,6 @@ app.add_typer(tracepoints_app, name="tracepoints")
 COMMAND_LINE = {"allow_interspersed_args": False}
 """Options after the command to record are the command's."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")]
-Events = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-e",
-        "--events",
-        metavar="EVENTS",
-        help="Groups, calls or tracepoints, separated by commas; +NAME adds to the default, -NAME takes away. "
-        "`lo2io tracepoints list` names them.",
-    ),
-]
-TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
-
 
 def _version(*, value: bool) -> None:
     if value:
@@ -68,95 +62,54 @@ def _main(
     pass
 
 
-@app.command(
+app.command(
     context_settings=COMMAND_LINE,
     epilog=(
         "Examples: `lo2io record -o T -- dd if=/dev/zero of=f bs=1M count=64 conv=fsync` | "
         "`lo2io record -p 1234 -e syscalls` (Ctrl-C ends it, the process goes on)"
     ),
-)
-def record(
-    command: Annotated[list[str] | None, typer.Argument(metavar="[--] CMD…", help="What to run and record.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-CMD-TIME]"),
-    ] = None,
-    pids: Annotated[
-        list[int] | None,
-        typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
-    ] = None,
-    events: Events = None,
-    user: Annotated[
-        str | None,
-        typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
-    ] = None,
-    ring: Annotated[
-        str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")
-    ] = None,
-    opener: Annotated[
-        str | None, typer.Option("--opener", help="How events are opened: python-perf or native.")
-    ] = None,
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            "--scope", help="system: every CPU, descendants picked when converting; inherit: only CMD's tasks."
-        ),
-    ] = None,
-    force: Force = False,
-    keep_spool: Annotated[
-        bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")
-    ] = False,
-    convert: Annotated[
-        bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")
-    ] = True,
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Run CMD, or watch running processes, and record the I/O of all their threads and children."""
-    from lo2io import pipeline
-
-    request = pipeline.RecordRequest(
-        command=tuple(command or ()),
-        pids=tuple(pids or ()),
-        output=output,
-        events=tuple(events or ()),
-        user=user,
-        ring_bytes=_size(ring),
-        opener=opener,
-        scope=scope,
-        force=force,
-        keep_spool=keep_spool,
-        convert=convert,
-    )
-    recorded = pipeline.record(request, _say(quiet=quiet), _progress, _say(quiet=False))
-    if recorded.converted and (as_json or not quiet):
-        _summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
-    if recorded.converted and quiet:
-        print(_completeness_line(recorded.converted.completeness), file=sys.stderr)
-    raise typer.Exit(recorded.exit_code)
+)(record)
+app.command(
+    "system-wide",
+    context_settings=COMMAND_LINE,
+    epilog=(
+        "Examples: `lo2io system-wide -a -o T --duration 30s` | "
+        "`lo2io system-wide -a -e block --cpus 0-3 -- make -j4` (ends when make does)"
+    ),
+)(system_wide)
 
 
 @app.command(epilog="Examples: `lo2io convert T/spool -o T` | `lo2io convert /mnt/spool -o /tmp/T --force`")
 def convert(
-    spool: Annotated[Path, typer.Argument(metavar="SPOOL", help="Directory that `lo2io record` left.")],
+    spool: Annotated[Path, typer.Argument(metavar="SPOOL", help="Directory that a recording left.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="T", help="Directory of the trace.")],
+    filters: Filter = None,
+    block_records: BlockRecords = None,
     force: Force = False,
 ) -> None:
     """Turn a recorded spool into an OTF2 trace. Needs no root, and not the machine that recorded it."""
     from lo2io import pipeline
 
-    with _progress(spool) as progress:
-        converted = pipeline.convert(spool, output, force=force, progress=progress)
+    with progress_bar(spool) as progress:
+        converted = pipeline.convert(
+            spool, output, force=force, progress=progress, filters=tuple(filters or ()), block_records=block_records
+        )
     print(output)
-    print(_completeness_line(converted.completeness), file=sys.stderr)
+    print_completeness(converted.completeness)
+
+
+@app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")
+def dump(trace: TraceArgument) -> None:
+    """Have a recording that keeps only its newest part (--last, --max-size) write that part as a trace, and go on."""
+    from lo2io import pipeline
+
+    print(pipeline.dump(trace))
 
 
 @app.command(epilog="Examples: `lo2io report T` | `lo2io report T --json | jq .calls`")
 def report(trace: TraceArgument, as_json: Json = False) -> None:
     """Say what happened: totals, processes, files, devices, latencies, losses."""
-    _summary(trace, as_json=as_json, to_stdout=True)
+    print_summary(trace, as_json=as_json, to_stdout=True)
 
 
 @app.command(epilog="Examples: `lo2io verify T` | `lo2io verify T --json`")
@@ -212,50 +165,6 @@ def tracepoints_check(as_json: Json = False) -> None:
     findings = tracepoints.check(load_catalog(), find_tracefs())
     print(tracepoints.render_check(findings, json=as_json))
     raise typer.Exit(1 if any(finding.is_error for finding in findings) else 0)
-
-
-# ---- messages ----
-
-
-def _say(*, quiet: bool) -> Callable[[str], None]:
-    def say(message: str) -> None:
-        if not quiet:
-            print(f"lo2io: {message}", file=sys.stderr)
-
-    return say
-
-
-def _size(text: str | None) -> int | None:
-    from lo2io.units import parse_bytes
-
-    return None if text is None else parse_bytes(text)
-
-
-def _summary(trace: Path, *, as_json: bool, to_stdout: bool) -> None:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
-
-    from lo2io.reports import summary
-    from lo2io.tables import open_trace
-
-    found = summary.summarize(open_trace(trace))
-    if as_json:
-        print(summary.to_json(found))
-    else:
-        from lo2io.reports.page import report_console
-
-        summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
-
-
-def _completeness_line(proof: Any) -> str:
-    from lo2io.reports.losses import completeness_line
-
-    return completeness_line(proof)
-
-
-def _progress(spool: Path) -> Any:
-    from lo2io.reports.progress import conversion_progress
-
-    return conversion_progress(spool)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from lo2io.capture.recording import record as record_spool
 from lo2io.capture.session import ENDED_EARLY
 from lo2io.catalog import load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
-from lo2io.errors import Lo2ioError
+from lo2io.errors import Lo2ioError, UsageError
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
@@ -35,13 +35,18 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+BLOCK_RECORDS = ("samples", "begin-end", "both")
+"""How block requests may stand in a trace; docs/reference/trace.md says what that means."""
 BATCHES_HELD = 3
 """Batches that are being written at a time: so far one writer may be ahead of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """What the user asked ``record`` for; None and empty mean the default. Meanings: ``RecordOptions``."""
+    """What the user asked ``record`` or ``system-wide`` for; None and empty mean the default.
+
+    Meanings: ``RecordOptions``.
+    """
 
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
@@ -55,6 +60,22 @@ class RecordRequest:
     force: bool = False
     keep_spool: bool = False
     convert: bool = True
+    system: bool = False
+    """The whole machine, not only ``command`` or ``pids``."""
+    cpus: str | None = None
+    """A list as the kernel writes them: ``0-3,6``."""
+    cgroup: str | None = None
+    filter: tuple[str, ...] = ()
+    """Expressions; what is recorded fits all of them."""
+    block_records: str | None = None
+    """One of :data:`BLOCK_RECORDS`."""
+    sched: bool = False
+    last_s: float | None = None
+    """Keep only the newest so many seconds …"""
+    max_bytes: int | None = None
+    """… or so many bytes …"""
+    trigger: str | None = None
+    """… and write them as a trace whenever this happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +118,8 @@ def record(
     def tell(notice: str) -> None:
         (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
 
-    selection = load_catalog().select(request.events)
+    _check_known(request.filter, request.block_records, (request.last_s, request.max_bytes, request.trigger))
+    selection = load_catalog().select(_event_names(request))
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
@@ -127,7 +149,7 @@ def _finish(
         return Recorded(recording.exit_code, directory, None)
     try:
         with _ended_by_signals(), progress(recording.spool) as advance:
-            converted = convert(recording.spool, directory, progress=advance)
+            converted = convert(recording.spool, directory, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
@@ -164,6 +186,29 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _check_known(filters: Sequence[str], block_records: str | None, window: tuple[object, ...] = ()) -> None:
+    """What a stage does not do yet is refused, not ignored."""
+    if block_records not in {None, *BLOCK_RECORDS}:
+        raise UsageError(
+            f"write block requests as {block_records!r}", "no such kind", f"one of {', '.join(BLOCK_RECORDS)}"
+        )
+    if filters:
+        raise UsageError(f"filter by {filters[0]!r}", "filters are not known to this lo2io", "leave --filter out")
+    if block_records is not None:
+        raise UsageError("choose --block-records", "there is no choice in this lo2io", "leave it out")
+    if any(each is not None for each in window):
+        raise UsageError(
+            "keep the newest part only", "this lo2io keeps all", "leave --last, --max-size and --trigger out"
+        )
+
+
+def _event_names(request: RecordRequest) -> tuple[str, ...]:
+    """The names to choose events by: the user's, and before them what a mode or option brings, where it is known."""
+    wanted = [name for name, on in (("cgroup", request.system), ("sched", request.sched)) if on]
+    known = load_catalog().groups()
+    return (*(f"+{name}" for name in wanted if name in known), *request.events)
+
+
 def _options(request: RecordRequest, spool: Path, selection: Selection) -> RecordOptions:
     return RecordOptions(
         spool=spool,
@@ -177,11 +222,18 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         user=request.user,
         opener=request.opener,
         scope=request.scope,
+        system=request.system,
+        cpus=request.cpus,
+        cgroup=request.cgroup,
+        filter=" and ".join(request.filter),
     )
 
 
 def _default_name(request: RecordRequest) -> str:
-    name = Path(request.command[0]).name if request.command else f"pid-{'-'.join(map(str, request.pids))}"
+    if request.command:
+        name = Path(request.command[0]).name
+    else:
+        name = "system" if request.system else f"pid-{'-'.join(map(str, request.pids))}"
     return f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
@@ -189,8 +241,26 @@ def _convert_command(directory: Path) -> str:
     return f"lo2io convert {shlex.quote(str(directory / SPOOL))} -o {shlex.quote(str(directory))}"
 
 
+def dump(trace: Path) -> Path:
+    """Have the recording that writes ``trace`` write what it keeps as a trace of its own, and go on.
+
+    Returns:
+        Where the new trace lies.
+
+    Raises:
+        UsageError: Nothing records into ``trace``, or it keeps everything.
+    """
+    raise UsageError(f"dump {trace}", "no recording keeps its newest part there", "start one with --last")
+
+
 def convert(
-    spool_path: Path, trace: Path, *, force: bool = False, progress: Callable[[int], None] | None = None
+    spool_path: Path,
+    trace: Path,
+    *,
+    force: bool = False,
+    progress: Callable[[int], None] | None = None,
+    filters: Sequence[str] = (),
+    block_records: str | None = None,
 ) -> Converted:
     """Turn a spool into an OTF2 archive with tables beside it.
 
@@ -199,12 +269,16 @@ def convert(
         trace: Directory of the trace; may exist, and may hold the spool, but no trace unless ``force``.
         force: Replace a trace that is there.
         progress: Called now and then with the bytes of the spool read so far.
+        filters: Expressions; what is written fits all of them, and what the recording was filtered by.
+        block_records: One of :data:`BLOCK_RECORDS`; None: as the spool's mode has it.
 
     Raises:
-        UsageError: There is a trace already, or what is no trace of lo2io.
+        UsageError: A filter or a kind of records that nobody knows; there is a trace already, or what is no trace of
+            lo2io.
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
+    _check_known(filters, block_records)
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.

@@ -35,6 +35,30 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
+_TIME_UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "h": 3600 * NS_PER_S,
+}
+
+
+def parse_duration(text: str) -> int:
+    """``30s``, ``1.5ms``, ``5min``, ``1h`` in nanoseconds; a number without a unit is seconds.
+
+    Raises:
+        UsageError: It is no time.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", text.strip().lower())
+    unit = None if not match else _TIME_UNITS_NS.get(match[2] or "s")
+    if not match or unit is None:
+        raise UsageError(f"read the time {text!r}", "not a length of time", "write it like 500ms, 30s, 5min or 1h")
+    return round(float(match[1]) * unit)
+
+
 def format_bytes(size: float) -> str:
     """``1.5 MiB``: three significant digits, powers of 1024."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

@@ -58,6 +58,10 @@ class RecordOptions:
             no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
         scan_period_s: Rest between two looks at open files; shorter names more short-lived ones. 0: none but at the
             start and the stop.
+        system: Record every process of the machine; then ``command`` only says when to end, and there may be none.
+        cpus: With ``system``: only these CPUs, as the kernel writes lists of them.
+        cgroup: With ``system``: only this cgroup and those below it.
+        filter: What the user chose by a filter, for the spool.
         tracefs: Where tracefs is mounted; None: find it.
     """
 
@@ -73,6 +77,10 @@ class RecordOptions:
     opener: str | None = None
     scope: str | None = None
     scan_period_s: float = 0.1
+    system: bool = False
+    cpus: str | None = None
+    cgroup: str | None = None
+    filter: str = ""
     tracefs: Path | None = None
 
 
@@ -211,6 +219,8 @@ def _start(
 
 def _check(options: RecordOptions) -> None:
     """What can be wrong before anything is opened."""
+    if options.system:
+        raise UsageError("record the whole machine", "this lo2io cannot", "`lo2io record -- CMD` or `-p PID`")
     if bool(options.command) == bool(options.pids):
         raise UsageError("choose what to record", "either a command or processes", "`lo2io record -- CMD` or `-p PID`")
     if options.scope not in {None, SYSTEM, INHERIT}:

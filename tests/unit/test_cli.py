@@ -19,7 +19,9 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     return done
 
 
-@pytest.mark.parametrize("command", ["record", "convert", "report", "verify", "doctor", "tracepoints list"])
+@pytest.mark.parametrize(
+    "command", ["record", "system-wide", "dump", "convert", "report", "verify", "doctor", "tracepoints list"]
+)
 def test_help_ends_with_examples(command: str) -> None:
     """Every command shows how it is used."""
     done = run(*command.split(), "--help")
@@ -33,6 +35,10 @@ def test_help_ends_with_examples(command: str) -> None:
         ("record --bogus", "No such option"),
         ("record -p abc", "valid integer"),
         ("record --ring nonsense -- true", "write it like 4096, 512KiB or 8MiB"),
+        ("record --duration 3parsecs -p 1", "write it like 500ms, 30s, 5min or 1h"),
+        ("system-wide -a --duration 0s", "no time at all"),
+        ("system-wide -a --max-size much", "write it like 4096, 512KiB or 8MiB"),
+        ("record --block-records beginend -- true", "one of samples, begin-end, both"),
         ("record -e reda -- true", "did you mean read?"),
         ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
         ("convert", "Missing argument 'SPOOL'"),

@@ -1,0 +1,130 @@
+"""Options that several commands share, each declared once, and the messages around a command's work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lo2io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")]
+Events = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-e",
+        "--events",
+        metavar="EVENTS",
+        help="Groups, calls or tracepoints, separated by commas; +NAME adds to the default, -NAME takes away. "
+        "`lo2io tracepoints list` names them.",
+    ),
+]
+TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
+Command = Annotated[list[str] | None, typer.Argument(metavar="[--] CMD…", help="What to run and record.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),
+]
+User = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
+]
+Ring = Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")]
+Opener = Annotated[str | None, typer.Option("--opener", help="How events are opened: python-perf or native.")]
+Filter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter", metavar="EXPR", help="Keep only what fits, e.g. 'size >= 64KiB'; of several, what fits all."
+    ),
+]
+BlockRecords = Annotated[
+    str | None,
+    typer.Option(
+        "--block-records",
+        metavar="KIND",
+        help="Block requests in the trace as samples of the CPUs, begin-end of the devices, or both. "
+        "[default: of a whole machine samples, else begin-end]",
+    ),
+]
+Sched = Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")]
+KeepSpool = Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")]
+Convert = Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")]
+Duration = Annotated[
+    str | None,
+    typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
+]
+
+
+def parse_size(text: str | None) -> int | None:
+    """Bytes, or None without a text.
+
+    Raises:
+        UsageError: It is no size.
+    """
+    from lo2io.units import parse_bytes
+
+    return None if text is None else parse_bytes(text)
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """Seconds, or None without a text.
+
+    Raises:
+        UsageError: It is no time, or none at all.
+    """
+    from lo2io.units import NS_PER_S, parse_duration
+
+    if text is None:
+        return None
+    time_ns = parse_duration(text)
+    if time_ns == 0:
+        raise UsageError(f"read the time {text!r}", "it is no time at all", "write it like 500ms, 30s, 5min or 1h")
+    return time_ns / NS_PER_S
+
+
+def say(*, quiet: bool) -> Callable[[str], None]:
+    """What takes messages for the user."""
+
+    def tell(message: str) -> None:
+        if not quiet:
+            print(f"lo2io: {message}", file=sys.stderr)
+
+    return tell
+
+
+def print_summary(trace: Path, *, as_json: bool, to_stdout: bool) -> None:
+    """The report of a trace."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+
+    from lo2io.reports import summary
+    from lo2io.tables import open_trace
+
+    found = summary.summarize(open_trace(trace))
+    if as_json:
+        print(summary.to_json(found))
+    else:
+        from lo2io.reports.page import report_console
+
+        summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
+
+
+def print_completeness(proof: Any) -> None:
+    """The last line of a command that made a trace."""
+    from lo2io.reports.losses import completeness_line
+
+    print(completeness_line(proof), file=sys.stderr)
+
+
+def progress_bar(spool: Path) -> Any:
+    """The context that shows how far converting is."""
+    from lo2io.reports.progress import conversion_progress
+
+    return conversion_progress(spool)

@@ -1,0 +1,164 @@
+"""The commands that record: a program, running processes, or the whole machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lo2io.cli_options import (
+    BlockRecords,
+    Command,
+    Convert,
+    Duration,
+    Events,
+    Filter,
+    Force,
+    Json,
+    KeepSpool,
+    Opener,
+    Output,
+    Quiet,
+    Ring,
+    Sched,
+    User,
+    parse_seconds,
+    parse_size,
+    print_completeness,
+    print_summary,
+    progress_bar,
+    say,
+)
+
+if TYPE_CHECKING:
+    from lo2io.pipeline import RecordRequest
+
+
+def record(
+    command: Command = None,
+    output: Output = None,
+    pids: Annotated[
+        list[int] | None,
+        typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
+    ] = None,
+    events: Events = None,
+    duration: Duration = None,
+    filters: Filter = None,
+    user: User = None,
+    ring: Ring = None,
+    opener: Opener = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            "--scope", help="system: every CPU, descendants picked when converting; inherit: only CMD's tasks."
+        ),
+    ] = None,
+    block_records: BlockRecords = None,
+    sched: Sched = False,
+    force: Force = False,
+    keep_spool: KeepSpool = False,
+    convert: Convert = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run CMD, or watch running processes, and record the I/O of all their threads and children."""
+    from lo2io.pipeline import RecordRequest
+
+    request = RecordRequest(
+        command=tuple(command or ()),
+        pids=tuple(pids or ()),
+        output=output,
+        events=tuple(events or ()),
+        duration_s=parse_seconds(duration),
+        filter=tuple(filters or ()),
+        user=user,
+        ring_bytes=parse_size(ring),
+        opener=opener,
+        scope=scope,
+        block_records=block_records,
+        sched=sched,
+        force=force,
+        keep_spool=keep_spool,
+        convert=convert,
+    )
+    _record(request, quiet=quiet, as_json=as_json)
+
+
+def system_wide(
+    command: Command = None,
+    all_cpus: Annotated[  # noqa: ARG001 - as perf has it, and what this command does anyway
+        bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")
+    ] = False,
+    output: Output = None,
+    events: Events = None,
+    duration: Duration = None,
+    cpus: Annotated[
+        str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")
+    ] = None,
+    cgroup: Annotated[
+        str | None,
+        typer.Option("--cgroup", metavar="PATH", help="Record only this cgroup and those below it."),
+    ] = None,
+    filters: Filter = None,
+    last: Annotated[
+        str | None,
+        typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
+        ),
+    ] = None,
+    user: User = None,
+    ring: Ring = None,
+    opener: Opener = None,
+    block_records: BlockRecords = None,
+    sched: Sched = False,
+    force: Force = False,
+    keep_spool: KeepSpool = False,
+    convert: Convert = True,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Record the I/O of the whole machine: until Ctrl-C, SIGTERM, the time is over or CMD ends."""
+    from lo2io.pipeline import RecordRequest
+
+    request = RecordRequest(
+        system=True,
+        command=tuple(command or ()),
+        output=output,
+        events=tuple(events or ()),
+        duration_s=parse_seconds(duration),
+        cpus=cpus,
+        cgroup=cgroup,
+        filter=tuple(filters or ()),
+        last_s=parse_seconds(last),
+        max_bytes=parse_size(max_size),
+        trigger=trigger,
+        user=user,
+        ring_bytes=parse_size(ring),
+        opener=opener,
+        block_records=block_records,
+        sched=sched,
+        force=force,
+        keep_spool=keep_spool,
+        convert=convert,
+    )
+    _record(request, quiet=quiet, as_json=as_json)
+
+
+def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
+    """Record, then say what came of it."""
+    from lo2io import pipeline
+
+    recorded = pipeline.record(request, say(quiet=quiet), progress_bar, say(quiet=False))
+    if recorded.converted and (as_json or not quiet):
+        print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
+    if recorded.converted and quiet:
+        print_completeness(recorded.converted.completeness)
+    raise typer.Exit(recorded.exit_code)

@@ -1,0 +1,35 @@
+"""Times and sizes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lo2io.errors import UsageError
+from lo2io.units import parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("30s", 30_000_000_000),
+        ("30", 30_000_000_000),
+        ("500 ms", 500_000_000),
+        ("1.5ms", 1_500_000),
+        ("100us", 100_000),
+        ("100µs", 100_000),
+        ("7ns", 7),
+        ("5min", 300_000_000_000),
+        ("1h", 3_600_000_000_000),
+    ],
+)
+def test_durations(text: str, ns: int) -> None:
+    """Every unit, fractions, and seconds without one."""
+    assert parse_duration(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1 day", "1s2", "1,5s", "0x10s", "1e3s"])
+def test_what_is_no_duration(text: str) -> None:
+    """The answer shows how to write one."""
+    with pytest.raises(UsageError, match="not a length of time") as caught:
+        parse_duration(text)
+    assert "30s" in caught.value.remedy
