@@ -148,3 +148,10 @@ def block_layouts(era: str = "6.18") -> list[Layout]:
         _layout("block:block_bio_frontmerge", (*_SECTORS, rwbs, _COMM)),
         _layout("block:block_bio_queue", (*_SECTORS, rwbs, _COMM)),
     ]
+
+
+def cgroup_layout() -> Layout:
+    """``cgroup_attach_task`` (``include/trace/events/cgroup.h``, 5.10 to 6.18)."""
+    numbers = (("int dst_root", 4, 1), ("int dst_level", 4, 1), ("u64 dst_id", 8, 0), ("int pid", 4, 1))
+    texts = (("__data_loc char[] dst_path", 4, 0), ("__data_loc char[] comm", 4, 0))
+    return _layout("cgroup:cgroup_attach_task", (*numbers, *texts))

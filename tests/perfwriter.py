@@ -11,7 +11,7 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
-from perfformats import HEADER_PAGE, Layout, block_layouts, enter_layout, exit_layout
+from perfformats import HEADER_PAGE, Layout, block_layouts, cgroup_layout, enter_layout, exit_layout
 
 from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
 from lo2io.spool.facts import pack_fd, pack_task
@@ -93,7 +93,7 @@ class SpoolBuilder:
         for call in calls:
             for layout in (enter_layout(call, era), exit_layout(call)):
                 self.layouts[layout.name] = layout
-        self.layouts.update({layout.name: layout for layout in block_layouts(era)})
+        self.layouts.update({layout.name: layout for layout in (*block_layouts(era), cgroup_layout())})
         self.ids = {name: FIRST_ID + 3 * index for index, name in enumerate(self.layouts)}
         self.samples = {name: [0] * cpus for name in self.layouts}
         self.lost_counts: dict[str, list[int]] = {}
@@ -131,6 +131,10 @@ class SpoolBuilder:
         text = comm + bytes(8 - len(comm) % 8)
         body = struct.pack("<II", pid, tid) + text + struct.pack("<Q", t)
         return self.raw(cpu, frame(COMM, body, MISC_COMM_EXEC if is_exec else 0))
+
+    def attach(self, t: int, cpu: int, tid: int, path: bytes, hierarchy: int = 0) -> SpoolBuilder:
+        """``cgroup_attach_task``: somebody has moved the process (or thread) ``tid``."""
+        return self.event(t, cpu, 2, "cgroup:cgroup_attach_task", dst_root=hierarchy, pid=tid, dst_path=path)
 
     # -- what went wrong
 
@@ -180,11 +184,30 @@ class SpoolBuilder:
     # -- facts
 
     def fact_task(
-        self, t: int, pid: int, tid: int, *, begin: int | None = None, ppid: int = 1, comm: bytes = b"", flags: int = 0
+        self,
+        t: int,
+        pid: int,
+        tid: int,
+        *,
+        begin: int | None = None,
+        ppid: int = 1,
+        comm: bytes = b"",
+        flags: int = 0,
+        cgroup: tuple[int, bytes] | None = None,
     ) -> SpoolBuilder:
         """What ``/proc`` said of a thread; select it with ``flags=1``, from its exec on with ``flags=3``."""
-        begin = t if begin is None else begin
-        self.facts.append(pack_task(begin_ns=begin, end_ns=t, pid=pid, tid=tid, ppid=ppid, comm=comm, flags=flags))
+        self.facts.append(
+            pack_task(
+                begin_ns=t if begin is None else begin,
+                end_ns=t,
+                pid=pid,
+                tid=tid,
+                ppid=ppid,
+                comm=comm,
+                flags=flags,
+                cgroup=cgroup,
+            )
+        )
         return self
 
     def fact_fd(

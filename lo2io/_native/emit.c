@@ -119,8 +119,10 @@ static bool flush_tasks(engine *e)
     lo2_batch *b = e->batch;
     for (; e->tasks_out < e->task_queue.count; e->tasks_out++) {
         const task_row *t = &e->task_queue.at[e->tasks_out];
-        uint32_t row = b->nr_tasks, offset, length = (uint32_t)strnlen(t->comm, sizeof t->comm);
-        if (row == b->capacity || !write_text(b, t->comm, length, &offset))
+        const cgroup_path *cgroup = t->cgroup == NONE ? NULL : &e->cgroups.at[t->cgroup];
+        uint32_t row = b->nr_tasks, offset, length = (uint32_t)strnlen(t->comm, sizeof t->comm), cgroup_offset = 0;
+        if (row == b->capacity || !write_text(b, t->comm, length, &offset) ||
+            (cgroup && !write_text(b, cgroup->path, cgroup->length, &cgroup_offset)))
             return false;
         b->tasks.task[row] = t->task;
         b->tasks.process[row] = t->process;
@@ -132,8 +134,10 @@ static bool flush_tasks(engine *e)
         b->tasks.exit_time_ns[row] = t->exit;
         b->tasks.comm_offset[row] = offset;
         b->tasks.comm_length[row] = length;
-        b->tasks.cgroup_offset[row] = b->tasks.cgroup_length[row] = 0;
+        b->tasks.cgroup_offset[row] = cgroup_offset;
+        b->tasks.cgroup_length[row] = cgroup ? cgroup->length : 0;
         b->nr_tasks++;
+        cgroup_release(e, t->cgroup);
     }
     e->task_queue.count = e->tasks_out = 0;
     return true;

@@ -107,6 +107,8 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
             on_exit_call(e, t, event, raw, time);
+    } else if (event->role == LO2_ROLE_CGROUP_ATTACH) {
+        on_cgroup_attach(e, event, raw, raw_size, time);
     } else {
         on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
     }
@@ -139,7 +141,15 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
     if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
         lo2_fact_task fact; /* a copy: nothing says that records lie aligned */
         memcpy(&fact, body, sizeof fact);
-        on_task_fact(e, &fact, look_began(e, time, fact.time_ns, fact.begin_time_ns));
+        int64_t begin = look_began(e, time, fact.time_ns, fact.begin_time_ns);
+        process *p = on_task_fact(e, &fact, begin);
+        lo2_fact_cgroup cgroup = {0};
+        size_t at = sizeof fact + sizeof cgroup;
+        if (p && size >= 8 + at) {
+            memcpy(&cgroup, body + sizeof fact, sizeof cgroup);
+            if (cgroup.path_length <= size - 8 - at)
+                on_cgroup_fact(e, p, cgroup.hierarchy, (const char *)body + at, cgroup.path_length, begin);
+        }
     } else if (type == LO2_FACT_FD && size >= 8 + sizeof(lo2_fact_fd)) {
         lo2_fact_fd fact;
         memcpy(&fact, body, sizeof fact);
@@ -170,7 +180,7 @@ static void dispatch(engine *e, stream *s)
     } else if ((type == RECORD_FORK || type == RECORD_EXIT) && size >= 32) {
         memcpy(ids, record + 8, sizeof ids); /* pid, ppid, tid, ptid */
         if (type == RECORD_FORK)
-            on_fork(e, time, ids[0], ids[2], ids[3]);
+            on_fork(e, time, ids[0], ids[1], ids[2], ids[3]);
         else
             on_task_exit(e, time, ids[2]);
     } else if (type == RECORD_COMM && size > 24) {
@@ -338,6 +348,7 @@ void lo2_engine_free(lo2_engine *e)
     for (uint32_t i = 0; i < e->files.count; i++)
         free(e->files.at[i].path);
     requests_free(&e->requests);
+    cgroups_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,

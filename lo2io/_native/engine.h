@@ -107,6 +107,7 @@ typedef struct {
 
 typedef struct {
     uint32_t number, process, tid, table;
+    uint32_t older, newer;        /* the process' living tasks in the order they became known */
     int64_t start;
     char comm[16];
     char path[64];                /* of the pending open, where the kernel gives the string */
@@ -117,8 +118,13 @@ typedef struct {
 
 typedef struct {
     uint32_t number, pid, ppid, parent_number, nr_tasks;
+    uint32_t oldest, newest;      /* of its living tasks */
+    uint32_t cgroup, hierarchy;   /* path, or NONE; the hierarchy it is followed in */
+    int64_t cgroup_since;         /* when an event moved it; UNKNOWN: none has */
     bool recorded, from_exec;
 } process;
+
+typedef struct { uint32_t refs, length, chain; char *path; } cgroup_path;
 
 /* ---- requests.c ---- */
 
@@ -160,7 +166,8 @@ typedef struct { uint32_t handle, process, task, parent, description, file, open
                  uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
 typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t kind; uint32_t flags; } handle_event_row;
 typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; uint64_t hash; } file_row;
-typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16]; } task_row;
+typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
+                 uint32_t cgroup; /* with a reference */ } task_row;
 
 struct lo2_engine {
     lo2_config config;
@@ -188,6 +195,9 @@ struct lo2_engine {
     VEC(process) processes;
     VEC(uint32_t) free_processes;
     uint32_t next_task, next_process;
+    VEC(cgroup_path) cgroups;
+    VEC(uint32_t) free_cgroups;
+    uint32_t *cgroup_buckets;     /* index + 1 */
 
     VEC(fd_table) tables;
     VEC(uint32_t) free_tables;
@@ -223,12 +233,19 @@ uint32_t emit_operation(engine *e); /* a fresh row, id set */
 task *task_of(engine *e, uint32_t tid);
 task *task_for_sample(engine *e, uint32_t tid);
 uint32_t process_of(engine *e, uint32_t pid);
-void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid);
+void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid, uint32_t ptid);
 void on_task_exit(engine *e, int64_t time, uint32_t tid);
 void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec);
-void on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin);
+process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin); /* NULL: it tells nothing */
 task *task_for_fact(engine *e, uint32_t pid);
 void task_write_end(engine *e, task *t, int64_t time);
+
+/* cgroups.c */
+uint32_t cgroup_keep(engine *e, uint32_t index);
+void cgroup_release(engine *e, uint32_t index);
+void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin);
+void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time);
+void cgroups_free(engine *e);
 
 /* fds.c */
 uint32_t table_new(engine *e, int64_t since);

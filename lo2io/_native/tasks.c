@@ -22,7 +22,8 @@ static uint32_t process_new(engine *e, uint32_t pid, uint32_t ppid, uint32_t par
     if (index == NONE)
         return NONE;
     e->processes.at[index] = (process){.number = e->next_process++, .pid = pid, .ppid = ppid,
-                                       .parent_number = parent_number};
+                                       .parent_number = parent_number, .oldest = NONE, .newest = NONE,
+                                       .cgroup = NONE, .cgroup_since = UNKNOWN};
     e->process_by_pid[pid] = index + 1;
     return index;
 }
@@ -36,13 +37,24 @@ static uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, uint32
     if (index == NONE)
         return NONE;
     task *t = &e->tasks.at[index];
+    process *p = &e->processes.at[process_index];
     *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .table = table, .start = start,
-                .alive = true};
+                .older = p->newest, .newer = NONE, .alive = true};
     if (comm)
         memcpy(t->comm, comm, sizeof t->comm);
-    e->processes.at[process_index].nr_tasks++;
+    *(p->newest == NONE ? &p->oldest : &e->tasks.at[p->newest].newer) = index;
+    p->newest = index;
+    p->nr_tasks++;
     e->task_by_tid[tid] = index + 1;
     return index;
+}
+
+static void leave_process(engine *e, const task *t)
+{
+    process *p = &e->processes.at[t->process];
+    *(t->older == NONE ? &p->oldest : &e->tasks.at[t->older].newer) = t->newer;
+    *(t->newer == NONE ? &p->newest : &e->tasks.at[t->newer].older) = t->older;
+    p->nr_tasks--;
 }
 
 static void queue_task_row(engine *e, const task *t, int64_t exit)
@@ -53,7 +65,8 @@ static void queue_task_row(engine *e, const task *t, int64_t exit)
         return;
     }
     task_row *row = &e->task_queue.at[e->task_queue.count++];
-    *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0}};
+    *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
+                      cgroup_keep(e, p->cgroup)};
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
@@ -62,6 +75,7 @@ static void process_end(engine *e, uint32_t index)
     const process *p = &e->processes.at[index];
     if (e->process_by_pid[p->pid] == index + 1)
         e->process_by_pid[p->pid] = 0;
+    cgroup_release(e, p->cgroup);
     GIVE_BACK(e, free_processes, index);
 }
 
@@ -75,8 +89,9 @@ void task_write_end(engine *e, task *t, int64_t time)
         e->task_by_tid[t->tid] = 0;
     t->alive = false;
     table_release(e, t->table, time);
+    leave_process(e, t);
     GIVE_BACK(e, free_tasks, index);
-    if (--e->processes.at[process_index].nr_tasks == 0)
+    if (e->processes.at[process_index].nr_tasks == 0)
         process_end(e, process_index);
 }
 
@@ -114,7 +129,7 @@ static uint32_t table_of_child(engine *e, const task *parent, int64_t time)
     return parent->table;
 }
 
-void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid)
+void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid, uint32_t ptid)
 {
     if (tid >= TID_LIMIT || pid >= TID_LIMIT)
         return;
@@ -130,16 +145,19 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid)
         table = parent->table;
         e->tables.at[table].refs++;
     } else {
-        process from = {.number = NONE};
+        process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN};
         if (parent)
             from = e->processes.at[process_index];
         table = table_of_child(e, parent, time);
-        process_index = table == NONE ? NONE : process_new(e, pid, from.pid, from.recorded ? from.number : NONE);
+        process_index = table == NONE ? NONE : process_new(e, pid, ppid, from.recorded ? from.number : NONE);
         if (process_index == NONE)
             return;
         process *child = &e->processes.at[process_index];
         child->recorded = e->config.all_tasks ? by_default(e, pid) : from.recorded;
         child->from_exec = from.from_exec;
+        child->cgroup = cgroup_keep(e, from.cgroup);
+        child->hierarchy = from.hierarchy;
+        child->cgroup_since = from.cgroup_since;
     }
     task_new(e, process_index, tid, table, time, comm);
 }
@@ -148,11 +166,9 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t tid, uint32_t ptid)
 static uint32_t adopt(engine *e, uint32_t pid, uint32_t tid, uint32_t ppid, const char *comm)
 {
     uint32_t process_index = process_of(e, pid), table = NONE;
-    for (uint32_t i = 0; process_index != NONE && table == NONE && i < e->tasks.count; i++) {
-        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index) {
-            table = e->tasks.at[i].table;
-            e->tables.at[table].refs++;
-        }
+    if (process_index != NONE) {
+        table = e->tasks.at[e->processes.at[process_index].oldest].table;
+        e->tables.at[table].refs++;
     }
     if (table == NONE && (table = table_new(e, UNKNOWN)) == NONE)
         return NONE;
@@ -172,19 +188,17 @@ task *task_for_sample(engine *e, uint32_t tid)
     task *t = task_of(e, tid);
     if (t || !e->config.all_tasks || tid >= TID_LIMIT || tid == 0)
         return t;
-    uint32_t index = adopt(e, tid, tid, 0, NULL);
+    uint32_t index = adopt(e, tid, tid, NONE, NULL);
     return index == NONE ? NULL : &e->tasks.at[index];
 }
 
 /* exec by a thread that is not the leader: the kernel gives it the leader's tid (de_thread, fs/exec.c). */
 static task *take_over_leader(engine *e, uint32_t pid, int64_t time)
 {
-    uint32_t process_index = process_of(e, pid), caller = NONE;
+    uint32_t process_index = process_of(e, pid);
     if (process_index == NONE || e->processes.at[process_index].nr_tasks != 1)
         return NULL;
-    for (uint32_t i = 0; i < e->tasks.count; i++)
-        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
-            caller = i;
+    uint32_t caller = e->processes.at[process_index].oldest;
     task old = e->tasks.at[caller];
     e->tables.at[old.table].refs++;
     uint32_t index = task_new(e, process_index, pid, old.table, time, old.comm);
@@ -216,18 +230,18 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     table_exec(e, t, time);
 }
 
-void on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
+process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
 {
     if (fact->tid >= TID_LIMIT || fact->pid >= TID_LIMIT)
-        return;
+        return NULL;
     if (e->exit_by_tid[fact->tid] && e->exit_by_tid[fact->tid] >= begin)
-        return; /* it exited while /proc was being read */
+        return NULL; /* it exited while /proc was being read */
     task *t = task_of(e, fact->tid);
     if (!t) {
         bool wanted = e->config.all_tasks || (fact->flags & LO2_FACT_TASK_SELECT) || process_of(e, fact->pid) != NONE;
         uint32_t index = wanted ? adopt(e, fact->pid, fact->tid, fact->ppid, fact->comm) : NONE;
         if (index == NONE)
-            return;
+            return NULL;
         t = &e->tasks.at[index];
     }
     if (!t->comm[0])
@@ -237,6 +251,7 @@ void on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;
     }
+    return p;
 }
 
 /* Whose table /proc/PID/fd shows: the leader's, or any thread's if the leader is gone. */
@@ -246,8 +261,5 @@ task *task_for_fact(engine *e, uint32_t pid)
     task *leader = task_of(e, pid);
     if (process_index == NONE || (leader && leader->process == process_index))
         return process_index == NONE ? NULL : leader;
-    for (uint32_t i = 0; i < e->tasks.count; i++)
-        if (e->tasks.at[i].alive && e->tasks.at[i].process == process_index)
-            return &e->tasks.at[i];
-    return NULL;
+    return &e->tasks.at[e->processes.at[process_index].oldest];
 }

@@ -23,7 +23,7 @@ Tables = dict[str, Any]
 TABLES = ("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "losses")
 EXACT_U32 = ("flags", "fd", "tid", "cpu", "device", "call")
 """Columns in which the value of UNKNOWN_U32 is no reference."""
-NATIVE_ONLY = {"tasks": ("cgroup",), "request_events": ("cpu", "insert_time_ns", "issue_time_ns")}
+NATIVE_ONLY = {"request_events": ("cpu", "insert_time_ns", "issue_time_ns")}
 """Columns the slow engine does not have."""
 
 
@@ -89,6 +89,7 @@ def reference_rows(reference: Reference) -> Tables:
             "start_time_ns": task.start,
             "exit_time_ns": task.exit,
             "comm": task.comm,
+            "cgroup": (task.cgroup if task.ended else task.process.cgroup) or b"",
         }
         for task in reference.tasks.all
         if task.recorded

@@ -117,5 +117,7 @@ class Reference:
                 self.calls.enter(task, record.time, record.stream, meaning.call, values)
             else:
                 self.calls.exit(task, record.time, meaning.call, values["ret"])
+        elif meaning.role is Role.CGROUP_ATTACH:
+            self.tasks.attached(record.time, values)
         elif meaning.role is not Role.IGNORED:
             self.block.sample(meaning.role, record.time, tid, task, values)

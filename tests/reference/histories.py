@@ -135,6 +135,7 @@ class Machine:
         thread = self.threads[who % len(self.threads)]
         moves = (self.call, self.call, self.call, self.call, self.call, self.work, self.whole, self.whole)
         moves += (self.fork, self.exec, self.end, self.look, self.migrate, self.whole, self.call, self.name)
+        moves += (self.attach,)
         moves[kind % len(moves)](thread, what, salt)
 
     def call(self, thread: Thread, what: int, salt: int) -> None:
@@ -168,6 +169,10 @@ class Machine:
     def name(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
         """prctl(PR_SET_NAME)."""
         self.record("comm", self.now, thread.cpu, thread.pid, thread.tid, b"name%d" % (what % 3))
+
+    def attach(self, thread: Thread, what: int, salt: int) -> None:
+        """Somebody writes to cgroup.procs or, of a thread alone, to cgroup.threads."""
+        self.record("attach", self.now, thread.cpu, thread.tid, b"/moved%d" % (salt % 3), what % 3 // 2)
 
     def fork(self, thread: Thread, what: int, salt: int) -> None:
         """fork, vfork, a new thread, or a process that shares the table."""
@@ -223,7 +228,8 @@ class Machine:
         """What /proc shows: mostly the truth, sometimes seen a while ago."""
         begin = self.now - (0, 5, 3_000)[salt % 3]
         if what % 7 == 6:
-            self.record("fact_task", self.now, thread.pid, thread.tid, begin=begin, comm=b"seen")
+            cgroup = (what % 2, b"/seen%d" % (salt % 3)) if salt % 4 else None
+            self.record("fact_task", self.now, thread.pid, thread.tid, begin=begin, comm=b"seen", cgroup=cgroup)
             return
         for fd, file in sorted(thread.table.items()):
             if (fd + what) % 2:

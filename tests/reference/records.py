@@ -137,6 +137,9 @@ class Decoder:
         if kind == 0x4C01:
             pid, tid, ppid, flags = struct.unpack_from("<IIII", body, 16)
             values |= {"pid": pid, "tid": tid, "ppid": ppid, "flags": flags, "comm": body[32:48].split(b"\0")[0]}
+            if len(body) >= 56:
+                hierarchy, length = struct.unpack_from("<II", body, 48)
+                values["cgroup"] = (hierarchy, body[56 : 56 + length]) if length <= len(body) - 56 else None
             return Record(time + self.margin, 0, "fact_task", values)
         if kind != 0x4C02:
             return None

@@ -76,6 +76,13 @@ SPECS = Specs(
         _tracepoint("rq_complete", Role.RQ_COMPLETE, "error"),
         _tracepoint("bio_frontmerge", Role.BIO_FRONTMERGE, ""),
         _tracepoint("bio_queue", Role.BIO_FLUSH, ""),
+        TracepointSpec(
+            "cgroup:cgroup_attach_task",
+            Role.CGROUP_ATTACH,
+            {"tid": "pid", "path": "dst_path", "hierarchy": "dst_root"},
+            "cgroup",
+            core=False,
+        ),
     ),
 )
 CALL_NAMES = tuple(call.name for call in SPECS.calls)

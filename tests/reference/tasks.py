@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 CLONE_FILES = 0x400
 SELECT, FROM_EXEC = 1, 2
+LONGEST_CGROUP = 1023
+"""The kernel's buffer for the path holds no more; what fills it may have been cut off."""
 
 
 @dataclass(eq=False)
@@ -24,6 +26,10 @@ class Process:
     pid: int | None
     ppid: int | None
     parent: Process | None
+    cgroup: bytes | None = None
+    hierarchy: int = 0
+    moved: int = LONG_AGO
+    """When an event told of its cgroup."""
     tasks: list[Task] = field(default_factory=list)
 
     @property
@@ -53,6 +59,8 @@ class Task:
     exit: int | None = None
     pending: Pending | None = None
     ever_recorded: bool = False
+    cgroup: bytes | None = None
+    """Its process' at its end."""
 
 
 class Tasks:
@@ -116,6 +124,10 @@ class Tasks:
             known = parent is not None and parent.recorded
             process = self._new_process(pid, values["ppid"], parent.process if known else None)
             table = self._table_of_child(parent, time)
+            if parent is not None:
+                came_from = parent.process
+                process.cgroup, process.hierarchy = came_from.cgroup, came_from.hierarchy
+                process.moved = came_from.moved
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
             task.comm, task.from_exec = parent.comm, waiting
@@ -169,7 +181,7 @@ class Tasks:
         """A thread's end; ``known`` is None if only its successor shows that it ended."""
         if task.pending is not None:
             self.engine.calls.in_flight(task.pending, known)
-        task.ended, task.exit = True, known
+        task.ended, task.exit, task.cgroup = True, known, task.process.cgroup
         del self.alive[task.tid]
         self._leave(task, known)
 
@@ -204,11 +216,21 @@ class Tasks:
                 process = self._new_process(pid, values["ppid"], self.process(values["ppid"]))
             task = self._new(process, tid, None, table, recorded=known or self._recorded_by_default(pid))
         task.comm = task.comm or values["comm"]
+        if values.get("cgroup") is not None and task.process.moved <= values["begin"]:
+            task.process.hierarchy, task.process.cgroup = values["cgroup"]
         if flags & SELECT and not self.engine.all_tasks:
             if flags & FROM_EXEC:
                 task.from_exec = not task.recorded
             else:
                 task.recorded = True
+
+    def attached(self, time: int, values: dict[str, Any]) -> None:
+        """``cgroup_attach_task``: only the leader takes its process along, in the hierarchy it is known in."""
+        task = self.alive.get(values["tid"])
+        if task is None or task.process.pid != task.tid or task.process.hierarchy != values["hierarchy"]:
+            return
+        task.process.cgroup = values["path"] if len(values["path"]) < LONGEST_CGROUP else None
+        task.process.moved = time
 
     def table_of(self, pid: int) -> tuple[Task, Table] | None:
         """Whose table a fact of that process shows: the leader's, or any thread's if the leader is gone."""
