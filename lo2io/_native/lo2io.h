@@ -357,3 +357,13 @@ int lo2_count_samples(const lo2_stream *stream, uint32_t type_offset, uint64_t *
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);
 uint64_t lo2_engine_bytes_read(const lo2_engine *engine);
 void lo2_engine_free(lo2_engine *engine);
+
+/* ---- capture: the kernel's counts at a place in a ring ---- */
+
+typedef struct {
+    uint64_t before, after;     /* the ring's head before the event's count was read, and after it */
+    uint64_t count, lost;       /* how often it happened; how many of these samples found the ring full */
+} lo2_reading;
+
+/* Reads each event's count; head points to data_head in the control page of its ring. -1: errno says why. */
+int lo2_read_counts(const int32_t *fds, uint32_t nr, const uint64_t *head, uint8_t has_lost, lo2_reading *readings);

@@ -42,6 +42,21 @@ class Ring:
         """Bytes written and not yet released."""
         return int(self._head[0] - self._tail[0])
 
+    @property
+    def head(self) -> int:
+        """Bytes the kernel has written since the ring was opened."""
+        return int(self._head[0])
+
+    @property
+    def tail(self) -> int:
+        """Of them, those released."""
+        return int(self._tail[0])
+
+    @property
+    def head_view(self) -> memoryview:
+        """``data_head`` itself, for the native part."""
+        return self._head
+
     def peek(self, limit: int) -> list[memoryview]:
         """Up to ``limit`` of the oldest bytes, in one piece, or two where the ring wraps; empty if there are none."""
         tail = self._tail[0]

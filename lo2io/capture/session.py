@@ -14,7 +14,7 @@ import select
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lo2io.capture import abi
 from lo2io.capture.clock import read_sync
@@ -24,7 +24,7 @@ from lo2io.model import ClockSync, EventCounts
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lo2io.capture.source import OpenEvents
     from lo2io.spool.writer import SpoolWriter
@@ -47,6 +47,31 @@ class Stopped:
     counts: tuple[EventCounts, ...]
 
 
+class Between(Protocol):
+    """What the drain thread does besides draining, between two passes over the rings."""
+
+    wake_fd: int
+    """An eventfd that ends the thread's sleep."""
+
+    def wait_s(self) -> float:
+        """So long at most the thread may sleep."""
+        ...
+
+    def drained(self, index: int, views: Sequence[memoryview]) -> None:
+        """These bytes of a ring were written, and are about to be released."""
+        ...
+
+    def pass_ended(self) -> None:
+        """Every ring that was ready is drained; each file ends where a record ends.
+
+        Raises:
+            DiskFullError: The recording ends.
+            OSError: As well.
+            CaptureError: As well.
+        """
+        ...
+
+
 class Session:
     """Enable, drain, disable, count. ``begin`` → ``enable`` → ``stop``, each once.
 
@@ -54,9 +79,16 @@ class Session:
         opened: Events of either opener, disabled.
         writer: Where the rings go; ``writer.rings[i]`` takes ``opened.rings[i]``.
         tell: Called with each notice for the user, from whatever thread.
+        between: What the drain thread does between two passes.
     """
 
-    def __init__(self, opened: OpenEvents, writer: SpoolWriter, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        opened: OpenEvents,
+        writer: SpoolWriter,
+        tell: Callable[[str], None],
+        between: Between | None = None,
+    ) -> None:
         self.opened = opened
         self.start_ns = 0
         self._writer = writer
@@ -64,7 +96,8 @@ class Session:
         self._syncs: list[ClockSync] = []
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
-        self._failure: OSError | None = None
+        self._between = between
+        self._failure: OSError | CaptureError | None = None
         self._ended_ns: int | None = None
         self._real_time = False
 
@@ -72,6 +105,18 @@ class Session:
     def syncs(self) -> tuple[ClockSync, ...]:
         """The clocks' comparisons so far."""
         return tuple(self._syncs)
+
+    @property
+    def is_draining(self) -> bool:
+        """The drain thread is at work: it has neither been stopped, nor ended early."""
+        return self._thread.is_alive() and self._ended_ns is None
+
+    def compare_clocks(self) -> ClockSync | None:
+        """Compare the clocks again, in the drain thread; the one reading of before but the first is forgotten."""
+        sync = read_sync(self.opened)
+        if sync is not None:
+            self._syncs[1:] = [sync]
+        return sync
 
     def begin(self) -> None:
         """From here on tasks are followed, and rings are drained; nothing is sampled yet.
@@ -90,7 +135,7 @@ class Session:
 
     def enable(self) -> None:
         """Sampling begins."""
-        self.start_ns = self._to_spool_clock(time.monotonic_ns())
+        self.start_ns = self.to_spool_clock(time.monotonic_ns())
         self.opened.switch_tracepoints(on=True)
 
     def stop(self) -> Stopped:
@@ -110,12 +155,14 @@ class Session:
         if sync is not None:
             self._syncs.append(sync)
         self._drain_rest()
+        if isinstance(self._failure, CaptureError):
+            raise self._failure
         if self._failure is not None:
             answer = self._failure.strerror or str(self._failure)
             raise CaptureError(f"write the rings to {self._writer.path}", answer, "record to another disk")
         counts = self._read_counts()
         self._note_losses(counts)
-        return Stopped(self._to_spool_clock(ended_ns), tuple(self._syncs), counts)
+        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts)
 
     def abandon(self) -> None:
         """Stop without a result, after an error; does nothing after :meth:`stop`."""
@@ -131,7 +178,7 @@ class Session:
         os.close(self._wake)
         self._wake = -1
 
-    def _to_spool_clock(self, monotonic_ns: int) -> int:
+    def to_spool_clock(self, monotonic_ns: int) -> int:
         """By the reading next in time: clocks drift apart by less than 0.1 µs/s, so the offset is enough."""
         sync = min(self._syncs, key=lambda each: abs(each.monotonic_ns - monotonic_ns))
         return sync.time_ns + monotonic_ns - sync.monotonic_ns
@@ -142,30 +189,55 @@ class Session:
         cpu_of = {fd: index for index, fds in enumerate(self.opened.leaders) for fd in fds}
         with select.epoll(flags=select.EPOLL_CLOEXEC) as epoll:
             epoll.register(self._wake, select.EPOLLIN)
-            for fd in cpu_of:
+            for fd in (*cpu_of, *([] if self._between is None else [self._between.wake_fd])):
                 epoll.register(fd, select.EPOLLIN)
             while self._ended_ns is None and self._failure is None:
-                ready = epoll.poll(MAX_WAIT_S)
+                ready = epoll.poll(MAX_WAIT_S if self._between is None else min(MAX_WAIT_S, self._between.wait_s()))
                 if any(fd == self._wake for fd, _ in ready):
                     return
                 for fd, events in ready:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
                         epoll.unregister(fd)  # its task is gone; it would be ready for ever
-                self._drain({cpu_of[fd] for fd, _ in ready} or range(len(self.opened.rings)))
+                self._drain({cpu_of[fd] for fd, _ in ready if fd in cpu_of} or range(len(self.opened.rings)))
+                if self._between is not None and self._ended_ns is None:
+                    with self._failing():
+                        self._between.pass_ended()
 
     def _drain(self, indices: set[int] | range) -> None:
         """Write what these rings hold now; a full disk ends the recording."""
-        try:
+        with self._failing():
             for index in indices:
-                ring, file = self.opened.rings[index], self._writer.rings[index]
-                left = ring.fill_bytes
-                while left > 0:
-                    done = file.append(ring.peek(min(left, RELEASE_BYTES)))
-                    ring.release(done)
-                    left -= done
+                self.drain_ring(index)
+
+    def drain_ring(self, index: int, head: int | None = None) -> None:
+        """Write what a ring holds now, in the drain thread.
+
+        Args:
+            index: Which.
+            head: No further than this position; None: all.
+
+        Raises:
+            DiskFullError: It does not fit.
+            OSError: It cannot be written.
+        """
+        ring, file = self.opened.rings[index], self._writer.rings[index]
+        left = ring.fill_bytes if head is None else head - ring.tail
+        while left > 0:
+            views = ring.peek(min(left, RELEASE_BYTES))
+            done = file.append(views)
+            if self._between is not None:
+                self._between.drained(index, views)
+            ring.release(done)
+            left -= done
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What cannot be written ends the recording."""
+        try:
+            yield
         except DiskFullError as error:
             self._end_early(str(error))
-        except OSError as error:
+        except (OSError, CaptureError) as error:
             self._failure = error
             self._end_early(str(error))
 
