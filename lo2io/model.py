@@ -255,6 +255,8 @@ class BlockDevice:
     model: str | None = None
     disk: int | None = None
     """Of a partition: kernel ``dev_t`` of its disk."""
+    start_sector: int | None = None
+    """Of a partition: where on its disk it begins, in units of 512 bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ def _read_device(entry: Path) -> BlockDevice | None:
         size_bytes=None if sectors is None else sectors * SECTOR_BYTES,
         model=_read_text(disk / "device/model"),
         disk=whole,
+        start_sector=None if whole is None else _read_int(entry / "start"),
     )
 
 

@@ -1,0 +1,63 @@
+"""Patterns for names and paths: ``*``, ``?``, ``[a-z]``, and in paths ``**``."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+
+@lru_cache(maxsize=256)
+def compile_glob(glob: str, *, slashes: bool) -> re.Pattern[str]:
+    """A pattern for whole texts.
+
+    Args:
+        glob: ``*`` is any text, ``?`` any letter, ``[a-c]`` and ``[!a-c]`` one of these or none of them; all else is
+            itself. ``[*]`` is a star.
+        slashes: The texts are paths: ``*`` and ``?`` stop at slashes, ``**`` does not, ``/**/`` is any number of
+            folders, none included, and ``/**`` at the end is the folder itself and everything below it.
+
+    Raises:
+        ValueError: A range runs backwards.
+    """
+    parts, at = [], 0
+    while at < len(glob):
+        part, at = _part(glob, at, slashes=slashes)
+        parts.append(part)
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise ValueError(error.msg) from error
+
+
+def _part(glob: str, at: int, *, slashes: bool) -> tuple[str, int]:
+    """The regular expression of what stands at a place, and where the next thing stands."""
+    if slashes and glob.startswith("/**", at):
+        if len(glob) == at + 3:
+            return "(?:/.*)?", at + 3
+        if glob[at + 3] == "/":
+            return "/(?:.*/)?", at + 4
+    letter = glob[at]
+    if letter == "*":
+        end = at
+        while end < len(glob) and glob[end] == "*":
+            end += 1
+        return ("[^/]*" if slashes and end == at + 1 else ".*"), end
+    if letter == "?":
+        return "[^/]" if slashes else ".", at + 1
+    if letter == "[":
+        # A bracket right behind the opening one is a member of the set; one that is never closed is itself.
+        end = glob.find("]", at + (3 if glob[at + 1 : at + 2] == "!" else 2))
+        if end > 0:
+            return _letters(glob[at + 1 : end]), end + 1
+    return re.escape(letter), at + 1
+
+
+def _letters(members: str) -> str:
+    none_of = members[0] == "!"
+    escaped = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", members[1:] if none_of else members)
+    return f"[{'^' if none_of else ''}{escaped}]"
+
+
+def escape_glob(text: str) -> str:
+    """A pattern that only this text fits."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", text)
