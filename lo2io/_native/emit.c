@@ -49,8 +49,8 @@ static bool write_text(lo2_batch *b, const char *text, uint32_t length, uint32_t
 static bool flush_files(engine *e)
 {
     lo2_batch *b = e->batch;
-    for (; e->files_written < e->files.count; e->files_written++) {
-        file_row *f = &e->files.at[e->files_written];
+    for (; e->files_out < e->file_queue.count; e->files_out++) {
+        file_row *f = &e->file_queue.at[e->files_out];
         uint32_t row = b->nr_files, offset;
         if (row == b->capacity || !write_text(b, f->path, f->path_length, &offset))
             return false;
@@ -62,7 +62,10 @@ static bool flush_files(engine *e)
         b->files.path_offset[row] = offset;
         b->files.path_length[row] = f->path_length;
         b->nr_files++;
+        free(f->path);
+        f->path = NULL;
     }
+    e->file_queue.count = e->files_out = 0;
     return true;
 }
 
@@ -145,7 +148,7 @@ static bool flush_tasks(engine *e)
 
 bool emit_flush(engine *e)
 {
-    bool waiting = e->files_written < e->files.count || e->handle_queue.count || e->event_queue.count ||
+    bool waiting = e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
                    e->task_queue.count;
     return !waiting || (flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e));
 }

@@ -345,14 +345,13 @@ void lo2_engine_free(lo2_engine *e)
         stream_close(&e->streams[i]);
     for (uint32_t i = 0; i < e->tables.count; i++)
         free(e->tables.at[i].slots.at);
-    for (uint32_t i = 0; i < e->files.count; i++)
-        free(e->files.at[i].path);
+    files_free(e);
     requests_free(&e->requests);
     cgroups_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
-                     e->free_descriptions.at, e->files.at, e->file_buckets, e->handle_queue.at, e->event_queue.at,
+                     e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
                      e->task_queue.at, e};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);

@@ -165,7 +165,8 @@ typedef struct {
 typedef struct { uint32_t handle, process, task, parent, description, file, open_flags; int32_t fd;
                  uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
 typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t kind; uint32_t flags; } handle_event_row;
-typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; uint64_t hash; } file_row;
+typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; } file_row;
+typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  uint32_t cgroup; /* with a reference */ } task_row;
 
@@ -207,17 +208,18 @@ struct lo2_engine {
     VEC(uint32_t) free_descriptions;
     uint32_t next_handle, next_description;
 
-    VEC(file_row) files;          /* all files: index is the file's number */
-    uint32_t files_written;
+    VEC(file_digest) files;       /* all files: index is the file's number */
+    uint64_t file_key[2];
     uint32_t *file_buckets;       /* open addressing: index + 1 */
     uint32_t nr_file_buckets;
 
     request_set requests;
 
+    VEC(file_row) file_queue;
     VEC(handle_row) handle_queue;
     VEC(handle_event_row) event_queue;
     VEC(task_row) task_queue;
-    uint32_t handles_out, events_out, tasks_out;
+    uint32_t files_out, handles_out, events_out, tasks_out;
 };
 
 typedef struct lo2_engine engine;
@@ -263,6 +265,11 @@ void handle_release(engine *e, uint32_t handle_index);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
 uint32_t description_new(engine *e);
 void description_release(engine *e, uint32_t index);
+
+/* files.c */
+uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path);
+file_digest file_digest_of(const uint64_t key[2], uint64_t device, uint64_t inode, const char *path, uint32_t length);
+void files_free(engine *e);
 
 /* names.c */
 void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin);

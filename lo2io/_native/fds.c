@@ -4,7 +4,7 @@
 #include "engine.h"
 
 /* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
-enum { FD_LIMIT = 1 << 20, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
+enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
 
 /* ---- descriptions and handles ---- */
 
@@ -141,6 +141,11 @@ void table_release(engine *e, uint32_t table, int64_t time)
     for (uint32_t i = 0; i < f->slots.count; i++)
         slot_clear(e, &f->slots.at[i], time, time);
     f->slots.count = 0;
+    if (f->slots.room > SLOTS_KEPT) { /* else every table would grow to the longest there ever was */
+        free(f->slots.at);
+        f->slots.at = NULL;
+        f->slots.room = 0;
+    }
     GIVE_BACK(e, free_tables, table);
 }
 

@@ -6,60 +6,6 @@
 
 enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, NAME_PROC = 1, NAME_CALL = 2 };
 
-static uint64_t hash_file(const lo2_fact_fd *fact, const char *path)
-{
-    uint64_t h = 0xcbf29ce484222325u ^ fact->device ^ (fact->inode * 0x9e3779b97f4a7c15u);
-    for (uint32_t i = 0; i < fact->path_length; i++)
-        h = (h ^ (uint8_t)path[i]) * 0x100000001b3u;
-    return h;
-}
-
-static bool rehash(engine *e)
-{
-    uint32_t size = e->nr_file_buckets ? e->nr_file_buckets * 2 : 1024;
-    uint32_t *buckets = calloc(size, sizeof *buckets);
-    if (!buckets)
-        return false;
-    for (uint32_t i = 0; i < e->files.count; i++) {
-        uint32_t at = (uint32_t)e->files.at[i].hash & (size - 1);
-        while (buckets[at])
-            at = (at + 1) & (size - 1);
-        buckets[at] = i + 1;
-    }
-    free(e->file_buckets);
-    e->file_buckets = buckets;
-    e->nr_file_buckets = size;
-    return true;
-}
-
-static uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path)
-{
-    if (e->files.count * 2 >= e->nr_file_buckets && !rehash(e)) {
-        e->out_of_memory = true;
-        return NONE;
-    }
-    uint64_t hash = hash_file(fact, path);
-    uint32_t mask = e->nr_file_buckets - 1, at = (uint32_t)hash & mask;
-    for (; e->file_buckets[at]; at = (at + 1) & mask) {
-        const file_row *f = &e->files.at[e->file_buckets[at] - 1];
-        if (f->hash == hash && f->device == fact->device && f->inode == fact->inode &&
-            f->path_length == fact->path_length && !memcmp(f->path, path, f->path_length))
-            return f->file;
-    }
-    char *copy = malloc(fact->path_length + 1u);
-    if (!copy || !VEC_ROOM(&e->files, e->files.count + 1)) {
-        free(copy);
-        e->out_of_memory = true;
-        return NONE;
-    }
-    memcpy(copy, path, fact->path_length);
-    uint32_t number = e->files.count++;
-    e->files.at[number] = (file_row){number, fact->mode, fact->mount, fact->path_length, fact->device, fact->inode,
-                                     copy, hash};
-    e->file_buckets[at] = number + 1;
-    return number;
-}
-
 /* Takes over, or refutes, the position that a fact shows of a description at rest. */
 static void compare_position(description *d, const lo2_fact_fd *fact, int64_t begin)
 {
