@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from lo2io import _version
 from lo2io.capture import wait
+from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
 from lo2io.capture.launch import StoppedCommand, find_program, resolve_user
 from lo2io.capture.scan import FactScanner
@@ -179,13 +180,15 @@ def _run(
         scanner = _start(session, writer, roots, options, note)
         meta = replace(_describe(options, events, session, roots, note.texts), filters=filters)
         writer.write_meta(meta)
+        accounting = Accounting(command.pid if command else None)
         if command:
             command.release()
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
-        exit_code = _wait(options, command, signals)
+        exit_code = _wait(options, command, signals, accounting)
         scanner.stop()
+        accounting.end()
         stopped = session.stop()
         meta = replace(
             meta,
@@ -196,6 +199,7 @@ def _run(
             mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
             exit_code=exit_code,
             notices=tuple(note.texts),
+            accounts=accounting.accounts(session.to_spool_clock),
         )
         writer.write_meta(meta)
     return meta
@@ -329,9 +333,11 @@ def _describe(
     )
 
 
-def _wait(options: RecordOptions, command: StoppedCommand | None, signals: wait.BlockedSignals) -> int | None:
+def _wait(
+    options: RecordOptions, command: StoppedCommand | None, signals: wait.BlockedSignals, accounting: Accounting
+) -> int | None:
     if command:
-        return wait.wait_for_command(command.pid, signals)
+        return wait.wait_for_command(command.pid, signals, accounting.command_ended)
     wait.wait_for_processes(options.pids, signals, options.duration_s)
     return None
 

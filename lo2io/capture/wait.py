@@ -20,7 +20,7 @@ from lo2io.errors import UsageError
 from lo2io.kernel.procfs import read_process_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FORWARDED = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
@@ -91,15 +91,21 @@ class BlockedSignals:
         self._caught.append(number)
 
 
-def wait_for_command(pid: int, signals: BlockedSignals) -> int:
+def wait_for_command(pid: int, signals: BlockedSignals, ended: Callable[[int], None] = lambda _: None) -> int:
     """Wait for a child to end, passing signals on to it.
+
+    Args:
+        pid: The child.
+        signals: Blocked, to be fetched here.
+        ended: Called with ``pid`` while the child is a zombie: its last figures in ``/proc`` can be read.
 
     Returns:
         Its exit code, 128 + n if signal n killed it.
     """
     while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            ended(pid)
+            _, status = os.waitpid(pid, 0)
             # What came while it lived was meant for it; only what comes from here on gives up the rest.
             signals.forget()
             code = os.waitstatus_to_exitcode(status)

@@ -1,0 +1,327 @@
+"""What was captured against what the kernel counts itself, over the same span.
+
+In: the spool's accounts, and every batch of the engine, unfiltered. Out: a :class:`Reconciliation` for each number of
+the accounts, and the words of the line that commands end with. It writes nothing. What the kernel counts, and when, is
+told in ``lo2io/kernel/accounts.py``; docs/explanation/reconciliation.md says which differences are nobody's fault.
+
+What ended while an account was being read is in it or not, and nobody can tell. So a captured number has a least and a
+most, and of these the one nearest to the kernel's is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Reconciliation, RequestOp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Account, Batch, CallSpec, Columns, SpoolMeta
+
+COMPLETE_EVENT: Final = "block:block_rq_complete"
+MARGIN_NS: Final = 100_000
+"""The kernel counts a request some time after the tracepoint, and the clocks agree no better than to some µs."""
+READ_CALLS: Final = frozenset(
+    {"read", "pread64", "readv", "preadv", "preadv2", "sendfile64", "sendfile", "copy_file_range"}
+)
+"""Calls that add to rchar and syscr (add_rchar and inc_syscr in fs/read_write.c, Linux 6.18) …"""
+WRITE_CALLS: Final = frozenset(
+    {"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile64", "sendfile", "copy_file_range"}
+)
+"""… and to wchar and syscw. Neither io_uring, nor libaio, nor splice(2), nor recv(2) and send(2) do."""
+_UNCOUNTED_ERRORS: Final = (9, 29)
+"""EBADF and ESPIPE: found before the file is asked."""
+_DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
+_NR_OPERATIONS: Final = len(RequestOp)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Reconciler:
+    """Counts what the accounts count; takes batches as a writer does.
+
+    Args:
+        meta: Its accounts.
+        calls: By the codes of ``operations.call``.
+    """
+
+    def __init__(self, meta: SpoolMeta, calls: Sequence[CallSpec]) -> None:
+        self._meta = meta
+        self._disks = _Disks([a for a in meta.accounts if a.source == "diskstats"])
+        self._groups = _Groups([a for a in meta.accounts if a.source == "cgroup_io"])
+        self._processes = _Processes([a for a in meta.accounts if a.source == "proc_io"], calls)
+
+    def write(self, batch: Batch) -> None:
+        """Count a batch's rows."""
+        self._disks.add(batch.completions)
+        self._groups.add(batch.requests)
+        self._processes.add(batch.operations, batch.tasks)
+
+    def close(self) -> tuple[Reconciliation, ...]:
+        """Every number of every account, but those that are 0 on both sides."""
+        rows: list[Reconciliation] = []
+        for part in (self._disks, self._processes, self._groups):
+            for index, account in enumerate(part.accounts):
+                found = part.captured(index)
+                for name, counted in zip(account.names, account.values, strict=True):
+                    least, most = found.get(name, (0, 0))
+                    reason = self._reason(account, name)
+                    captured = None if reason else min(max(counted, least), most)
+                    if counted or captured:
+                        who = (account.source, account.subject, account.device, name)
+                        rows.append(Reconciliation(*who, counted, captured, 0 if reason else most - least, reason))
+        return tuple(rows)
+
+    def _reason(self, account: Account, name: str) -> str:
+        """Why a number cannot be compared; empty if it can."""
+        if account.begin_ns < self._meta.start_ns - MARGIN_NS:
+            return "the recording does not reach back to the account's beginning"
+        if self._meta.chosen_cpus:
+            return "only some CPUs were recorded"
+        if account.source == "proc_io":
+            return self._call_reason(name)
+        if account.source == "cgroup_io" and name not in {"read_bytes", "write_bytes"}:
+            return "the cgroup's account counts bios, not requests"
+        return _event_reason(self._meta, (COMPLETE_EVENT,))
+
+    def _call_reason(self, name: str) -> str:
+        if name in {"read_bytes", "write_bytes"}:
+            return "counted when pages get dirty and bios are sent, not by calls"
+        if self._meta.cgroup:
+            return "only a cgroup was recorded"
+        calls = READ_CALLS if name in {"rchar", "syscr"} else WRITE_CALLS
+        return _event_reason(self._meta, self._processes.events(calls))
+
+
+def _event_reason(meta: SpoolMeta, events: Iterable[str]) -> str:
+    filtered = {name for name, _ in meta.filters}
+    for event in events:
+        if event not in meta.events:
+            return f"{event} was not recorded"
+        if event in filtered:
+            return f"the kernel filtered {event}"
+    return ""
+
+
+class _Disks:
+    """Requests as ``/proc/diskstats`` counts them: at their completion, whoever sent them."""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        self.accounts = sorted(accounts, key=lambda account: account.device or 0)
+        self._devices = np.array([account.device for account in self.accounts], np.uint32)
+        self._window = _Window(self.accounts)
+        self._nr = np.zeros((2, len(self.accounts), _NR_OPERATIONS), np.int64)
+        self._bytes = np.zeros_like(self._nr)
+        self._last_ends = np.zeros(0, np.uint64)
+
+    def add(self, rows: Columns) -> None:
+        if not len(self.accounts) or not rows or not len(rows["device"]):
+            return
+        place, known = _places(self._devices, rows["device"])
+        operation = rows["operation"].astype(np.intp)
+        again = self._completed_again(rows)
+        ends = rows["ends"].astype(np.int64)
+        # An empty bio that asked for a flush is a write of its own; passthrough commands carry nothing and count not.
+        asked = rows["asked_flush"] != 0
+        operation[asked & (operation == RequestOp.FLUSH)] = RequestOp.WRITE
+        ends[asked] = 1
+        ends[again | (asked & (operation == RequestOp.OTHER))] = 0
+        sure, perhaps = self._window.split(place, rows["time_ns"])
+        for which, chosen in enumerate((known & sure, known & perhaps)):
+            key = (which, place[chosen], operation[chosen])
+            np.add.at(self._nr, key, ends[chosen])
+            np.add.at(self._bytes, key, rows["bytes"][chosen])
+
+    def _completed_again(self, rows: Columns) -> NDArray[np.bool_]:
+        """Writes with a flush before or behind them complete twice (block/blk-flush.c): the second time where they end.
+
+        Such an end is looked for among this batch's and the last one's.
+        """
+        mixed = rows["device"].astype(np.uint64) * _MIX
+        sectors = rows["bytes"].astype(np.uint64) // np.uint64(512)
+        moved = (rows["bytes"] > 0) & (rows["operation"] != RequestOp.READ)
+        ends = (rows["sector"] + sectors + mixed)[moved]
+        asked = (rows["asked_flush"] != 0) & (rows["sector"] != 0)
+        again = np.zeros(len(asked), np.bool_)
+        if asked.any():
+            again[asked] = np.isin((rows["sector"] + mixed)[asked], np.concatenate((ends, self._last_ends)))
+        self._last_ends = ends
+        return again
+
+    def captured(self, index: int) -> dict[str, tuple[int, int]]:
+        """Least and most of each number. Kernels without a letter for write zeroes call it *other*."""
+        writes = [
+            RequestOp.WRITE, RequestOp.WRITE_ZEROES, RequestOp.SECURE_ERASE, RequestOp.OTHER, RequestOp.ZONE,
+        ]  # fmt: skip
+        parts = {"read": [RequestOp.READ], "write": writes, "discard": [RequestOp.DISCARD]}
+        found = {}
+        for name, operations in parts.items():
+            found[f"{name}s"] = _least_most(self._nr[:, index, operations])
+            found[f"{name}_bytes"] = _least_most(self._bytes[:, index, operations])
+        found["flushes"] = _least_most(self._nr[:, index, [RequestOp.FLUSH]])
+        return found
+
+
+class _Groups:
+    """Bytes of the recorded requests, by device: those of a cgroup where only it was recorded."""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        self.accounts = sorted(accounts, key=lambda account: account.device or 0)
+        self._devices = np.array([account.device for account in self.accounts], np.uint32)
+        self._window = _Window(self.accounts)
+        self._bytes = np.zeros((2, len(self.accounts), _NR_OPERATIONS), np.int64)
+
+    def add(self, rows: Columns) -> None:
+        if not len(self.accounts) or not rows or not len(rows["device"]):
+            return
+        place, known = _places(self._devices, rows["device"])
+        moved = np.where(rows["error"] != 0, rows["bytes_issued"], rows["bytes_result"])
+        begin = np.where(rows["insert_time_ns"] != UNKNOWN_I64, rows["insert_time_ns"], rows["issue_time_ns"])
+        known &= (rows["status"] == 0) & (moved != UNKNOWN_I64)
+        sure, perhaps = self._window.split(place, begin)
+        for which, chosen in enumerate((known & sure, known & perhaps)):
+            key = (which, place[chosen], rows["operation"][chosen].astype(np.intp))
+            np.add.at(self._bytes, key, moved[chosen])
+
+    def captured(self, index: int) -> dict[str, tuple[int, int]]:
+        """Least and most of each number."""
+        return {
+            "read_bytes": _least_most(self._bytes[:, index, [RequestOp.READ]]),
+            "write_bytes": _least_most(self._bytes[:, index, [RequestOp.WRITE]]),
+        }
+
+
+class _Processes:
+    """Calls of a process and its descendants, as ``/proc/PID/io`` counts them."""
+
+    _SUMS: Final = ("rchar", "wchar", "syscr", "syscw")
+
+    def __init__(self, accounts: Sequence[Account], calls: Sequence[CallSpec]) -> None:
+        self.accounts = accounts
+        self._calls = calls
+        self._reads = np.array([call.name in READ_CALLS for call in calls], np.bool_)
+        self._writes = np.array([call.name in WRITE_CALLS for call in calls], np.bool_)
+        self._sums = np.zeros((len(self._SUMS), 0), np.int64)
+        self._tasks: list[tuple[int, int, int, int]] = []
+
+    def events(self, names: frozenset[str]) -> list[str]:
+        """The tracepoints of these calls, as far as the catalog knows them."""
+        return [event for call in self._calls if call.name in names for event in (call.enter_event, call.exit_event)]
+
+    def add(self, rows: Columns, tasks: Columns) -> None:
+        if not self.accounts:
+            return
+        if tasks:
+            names = ("task", "process", "parent_process", "pid")
+            self._tasks.extend(zip(*(tasks[name].tolist() for name in names), strict=True))
+        if not rows or not len(rows["call"]):
+            return
+        call = rows["call"].astype(np.intp)
+        begin, end = self.accounts[0].begin_ns, self.accounts[0].end_ns + self.accounts[0].end_slack_ns
+        inside = (rows["end_time_ns"] >= begin) & (rows["end_time_ns"] <= end) & (rows["task"] != UNKNOWN_U32)
+        counted = inside & ~np.isin(rows["error"], _UNCOUNTED_ERRORS)
+        moved = np.where(rows["bytes_result"] == UNKNOWN_I64, 0, rows["bytes_result"])
+        self._make_room(int(rows["task"][inside].max(initial=0)) + 1)
+        task = rows["task"]
+        for chosen, volume, number in ((self._reads[call], 0, 2), (self._writes[call], 1, 3)):
+            np.add.at(self._sums[volume], task[inside & chosen], moved[inside & chosen])
+            np.add.at(self._sums[number], task[counted & chosen], 1)
+
+    def _make_room(self, tasks: int) -> None:
+        short = tasks - self._sums.shape[1]
+        if short > 0:
+            more = max(short, self._sums.shape[1])
+            self._sums = np.concatenate((self._sums, np.zeros((len(self._SUMS), more), np.int64)), axis=1)
+
+    def captured(self, index: int) -> dict[str, tuple[int, int]]:
+        """The sums over the process and all that descend from it."""
+        tree = self._tree(int(self.accounts[index].subject))
+        chosen = [task for task, process, _, _ in self._tasks if process in tree and task < self._sums.shape[1]]
+        sums = self._sums[:, chosen].sum(axis=1).tolist()
+        return {name: (total, total) for name, total in zip(self._SUMS, sums, strict=True)}
+
+    def _tree(self, pid: int) -> set[int]:
+        """The process' instances (of a pid used again the first), and their descendants'."""
+        instances = [process for _, process, _, number in self._tasks if number == pid]
+        children: dict[int, list[int]] = {}
+        for _, process, parent, _ in self._tasks:
+            children.setdefault(parent, []).append(process)
+        tree: set[int] = set()
+        new = [min(instances)] if instances else []
+        while new:
+            process = new.pop()
+            if process not in tree:
+                tree.add(process)
+                new.extend(children.get(process, ()))
+        return tree
+
+
+class _Window:
+    """The spans of accounts, with the times around their ends of which nobody knows."""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        def times(values: Iterable[int]) -> NDArray[np.int64]:
+            return np.array(list(values), np.int64)
+
+        self._outer_begin = times(a.begin_ns - MARGIN_NS for a in accounts)
+        self._inner_begin = times(a.begin_ns + a.begin_slack_ns + MARGIN_NS for a in accounts)
+        self._inner_end = times(a.end_ns - MARGIN_NS for a in accounts)
+        self._outer_end = times(a.end_ns + a.end_slack_ns + MARGIN_NS for a in accounts)
+
+    def split(self, place: NDArray[np.intp], time_ns: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows are surely in their account, and which perhaps."""
+        sure = (time_ns > self._inner_begin[place]) & (time_ns < self._inner_end[place])
+        near = (time_ns >= self._outer_begin[place]) & (time_ns <= self._outer_end[place])
+        return sure, near & ~sure
+
+
+def _places(devices: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The index of each device, and whether it is one of them at all."""
+    place = np.searchsorted(devices, wanted).clip(0, len(devices) - 1)
+    return place, devices[place] == wanted
+
+
+def _least_most(numbers: NDArray[np.int64]) -> tuple[int, int]:
+    sure, perhaps = numbers.sum(axis=1).tolist()
+    return sure, sure + perhaps
+
+
+def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
+    """``captured 100 % of 163,840 block requests, 99.97 % of read bytes``; empty if nothing could be compared.
+
+    Bytes are the command's, by its calls, where there is one; else the cgroup's; else the disks'.
+    """
+    compared = [row for row in rows if row.captured is not None]
+    requests = [row for row in compared if row.source == "diskstats" and row.name in _DISK_COUNTS]
+    parts = []
+    total = sum(row.counted for row in requests)
+    if total:
+        parts.append(f"{_percent(requests)} of {total:,} block request{'' if total == 1 else 's'}")
+    for source, names in (
+        ("proc_io", ("rchar", "wchar")),
+        ("cgroup_io", ("read_bytes", "write_bytes")),
+        ("diskstats", ("read_bytes", "write_bytes")),
+    ):
+        found = [[row for row in compared if row.source == source and row.name == name] for name in names]
+        words = zip(found, ("read", "written"), strict=True)
+        said = [f"{_percent(group)} of {word} bytes" for group, word in words if any(row.counted for row in group)]
+        if said:
+            parts += said
+            break
+    return f"captured {', '.join(parts)}" if parts else ""
+
+
+def _percent(rows: Sequence[Reconciliation]) -> str:
+    """100 % is said only of what is whole."""
+    captured, counted = sum(row.captured or 0 for row in rows), sum(row.counted for row in rows)
+    hundredths = 10_000 * captured / counted
+    if captured == counted:
+        return "100 %"
+    if captured > counted:
+        return f"{max(math.ceil(hundredths), 10_001) / 100:g} %"
+    return f"{min(math.floor(hundredths), 9_999) / 100:g} %"
