@@ -14,7 +14,7 @@ import signal
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,7 +27,7 @@ from lo2io.errors import Lo2ioError, UsageError
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lo2io.catalog import Selection
     from lo2io.model import Batch, SpoolMeta, Totals
@@ -93,6 +93,8 @@ class Converted:
 
     trace: Path
     completeness: Completeness
+    reconciliation: str = ""
+    """What was captured of what the kernel counted itself, in words; empty: it was not compared."""
 
 
 def record(
@@ -283,6 +285,7 @@ def convert(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
     from lo2io.pairing import BatchStream, Engine  # noqa: PLC0415
+    from lo2io.reconcile import Reconciler, reconciliation_line  # noqa: PLC0415
     from lo2io.reports.losses import completeness  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
 
@@ -298,12 +301,16 @@ def convert(
             TableWriter(trace, spool.meta, catalog.calls) as tables,
             Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
         ):
-            _write(engine, stream, (otf2, tables), progress)
+            accounts = Reconciler(spool.meta, catalog.calls)
+            _write(engine, stream, (otf2, tables, accounts), progress)
             proof = completeness(spool.meta, [engine.seen(i) for i in range(len(spool.meta.cpus))], engine.totals)
-            end = _end(spool.meta, engine.totals, proof)
+            compared = accounts.close()
+            line = reconciliation_line(compared)
+            end = _end(spool.meta, engine.totals, proof, {"RECONCILIATION": line} if line else {})
             otf2.close(end)
-            tables.close(engine.totals, proof, end.start_ns, end.stop_ns)
-    return Converted(trace, proof)
+            known = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
+            tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
+    return Converted(trace, proof, line)
 
 
 class _Writer(Protocol):
@@ -343,9 +350,9 @@ def _settle(stream: BatchStream, batch: Batch, futures: list[Future[None]]) -> N
     stream.release(batch)
 
 
-def _end(meta: SpoolMeta, totals: Totals, proof: Completeness) -> TraceEnd:
+def _end(meta: SpoolMeta, totals: Totals, proof: Completeness, properties: Mapping[str, str]) -> TraceEnd:
     """The trace's span: while tracepoints were enabled, or as far as the spool reaches if it was cut off."""
     stop_ns = meta.stop_ns
     if stop_ns is None:
         stop_ns = meta.start_ns if totals.last_time_ns == UNKNOWN_I64 else max(totals.last_time_ns, meta.start_ns)
-    return TraceEnd(meta.start_ns, stop_ns, proof, totals, {})
+    return TraceEnd(meta.start_ns, stop_ns, proof, totals, properties)
