@@ -116,6 +116,8 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     },
     "files": {"mode": 0o100644, "mount": UNKNOWN_U32},
     "tasks": {"parent_process": UNKNOWN_U32, "start_time_ns": UNKNOWN_I64, "exit_time_ns": UNKNOWN_I64},
+    "request_events": {"insert_time_ns": UNKNOWN_I64, "issue_time_ns": UNKNOWN_I64},
+    "off_cpu": {"end_time_ns": UNKNOWN_I64},
 }
 
 
@@ -156,11 +158,56 @@ class BatchMaker:
         offset, length = self._put(path)
         self.row("files", file=number, path_offset=offset, path_length=length, **columns)
 
-    def task(self, number: int, comm: bytes = b"fio", **columns: int) -> None:
+    def task(self, number: int, comm: bytes = b"fio", cgroup: bytes = b"", **columns: int) -> None:
         """A thread of process 0, pid 100, unless said otherwise."""
         offset, length = self._put(comm)
+        group_offset, group_length = self._put(cgroup)
+        texts = {"comm_offset": offset, "comm_length": length}
+        texts |= {"cgroup_offset": group_offset, "cgroup_length": group_length}
         ids = {"task": number, "process": 0, "pid": 100, "tid": 100 + number, **columns}
-        self.row("tasks", comm_offset=offset, comm_length=length, **ids)
+        self.row("tasks", **texts, **ids)
+
+    def request(
+        self,
+        number: int,
+        *times: int | None,
+        device: int = 254 << 20,
+        operation: int = 1,
+        cpus: tuple[int, int, int] = (0, 0, 0),
+        **columns: int,
+    ) -> None:
+        """Events of a block request that was inserted, issued and completed at these times, None: never.
+
+        They must be sorted before the batch is made: see ``sort_requests``.
+        """
+        insert, issue, complete = times
+        known = {
+            "device": device,
+            "operation": operation,
+            "bytes": 4096,
+            "sector": 8,
+            "pid": 100,
+            "tid": 100,
+            "task": 0,
+        }
+        known |= columns
+
+        def event(kind: int, time: int, issued: int | None) -> None:
+            seen = {"insert_time_ns": insert, "issue_time_ns": issued}
+            unknown = {name: UNKNOWN_I64 if at is None else at for name, at in seen.items()}
+            self.row("request_events", id=number, kind=kind, time_ns=time, cpu=cpus[kind], **unknown, **known)
+
+        begin = issue if insert is None else insert
+        if begin is not None:
+            event(0, begin, None)
+        if issue is not None:
+            event(1, issue, issue)
+        if complete is not None:
+            event(2, complete, issue)
+
+    def sort_requests(self) -> None:
+        """Put the events of requests into the order of time, as the engine gives them."""
+        self._rows.get("request_events", []).sort(key=lambda row: row["time_ns"])
 
     def make(self) -> Batch:
         """The batch."""
@@ -214,11 +261,22 @@ class Written:
 
 
 def label(event: Any) -> str:
-    """``+read`` and ``-read`` for Enter and Leave, else the event's kind without ``Io``."""
+    """``+read`` and ``-read`` for Enter and Leave, ``!vda read`` for a sample, else the event's kind without ``Io``."""
     kind = type(event).__name__
     if kind in ("Enter", "Leave"):
         return ("+" if kind == "Enter" else "-") + event.region.name
+    if kind in ("CallingContextEnter", "CallingContextLeave", "CallingContextSample"):
+        return {"E": "+", "L": "-", "S": "!"}[kind[len("CallingContext")]] + context_path(event.calling_context)
     return kind.removeprefix("Io")
+
+
+def context_path(context: Any) -> str:
+    """The regions of a calling context, from the outermost in: ``read/preempted``."""
+    names = []
+    while context is not None:
+        names.append(context.region.name)
+        context = context.parent
+    return "/".join(reversed(names))
 
 
 def attributes(event: Any) -> dict[str, Any]:
@@ -254,16 +312,20 @@ def assert_rules(written: Written) -> None:
     counts = {location.name: 0 for location in written.definitions.locations}
     active = {h.name + str(h._ref) for h in written.definitions.io_handles if h.io_handle_flags.value & 1}
     pending: set[int] = set()
+    styles: set[str] = set()
     for location, event in written.events:
         kind, name = type(event).__name__, location.name
         counts[name] += 1
         assert last.get(name, 0) <= event.time
         last[name] = event.time
         assert clock.global_offset <= event.time <= clock.global_offset + clock.trace_length
+        styles.add({"Enter": "plain", "Leave": "plain"}.get(kind, "context" if "Context" in kind else ""))
         if kind == "Enter":
             stacks.setdefault(name, []).append(event.region.name)
         elif kind == "Leave":
             assert stacks[name].pop() == event.region.name
+        elif "Context" in kind:
+            assert_context(event, kind, stacks.setdefault(name, []))
         if kind in ("IoCreateHandle", "IoDuplicateHandle"):
             fresh = event.handle if kind == "IoCreateHandle" else event.new_handle
             active.add(fresh.name + str(fresh._ref))
@@ -277,10 +339,24 @@ def assert_rules(written: Written) -> None:
         elif kind in ("IoOperationComplete", "IoOperationCancelled"):
             pending.remove(event.matching_id)
     assert not any(stacks.values())
+    assert len(styles - {""}) <= 1
     assert counts == {location.name: location.number_of_events for location in written.definitions.locations}
     names = [d.name for d in (*written.definitions.locations, *written.definitions.location_groups)]
     names += [node.name for node in written.definitions.system_tree_nodes]
     assert len(names) == len(set(names))
+
+
+def assert_context(event: Any, kind: str, stack: list[str]) -> None:
+    """A context lies in what is entered there; one node is new, its parent made progress (2 steps to it)."""
+    path = context_path(event.calling_context)
+    if kind == "CallingContextLeave":
+        assert stack.pop() == path
+        return
+    assert event.unwind_distance == 2
+    parent = event.calling_context.parent
+    assert (context_path(parent) if parent is not None else None) == (stack[-1] if stack else None)
+    if kind == "CallingContextEnter":
+        stack.append(path)
 
 
 def complete(**columns: int) -> Completeness:

@@ -140,16 +140,6 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
-/* A call in flight ends for its region when the thread does something else: not a measured time, and marked so. */
-int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)
-{
-    uint32_t region = location->open_region;
-    location->open_region = NONE;
-    OTF2(w, add_uint8, w->list, w->config.attributes.in_flight, 1);
-    OTF2(w, leave, location->writer, w->list, time, region);
-    return 0;
-}
-
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
 {
     lo2_otf2_location *location = otf2_location_of_task(w, o->task[row]);
@@ -167,25 +157,29 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     uint64_t time = otf2_advance(w, location, begin);
     if (__builtin_expect(location->open_region != NONE, 0))
         TRY(otf2_leave_open_region(w, location, time));
-    uint32_t region = otf2_region_of(w, o->call[row]);
+    uint32_t ref = otf2_ref_of_call(w, o->call[row]);
+    if (ref == NONE)
+        return -1;
     transfer t[2];
     int count;
-    OTF2(w, enter, location->writer, NULL, time, region);
+    TRY(otf2_enter(w, location, time, ref));
+    location->open_region = ref;
     TRY(transfers_of(w, location, o, row, t, &count));
     TRY(begin_transfers(w, location, o, row, t, count, time));
-    if (__builtin_expect(end == UNKNOWN, 0)) {
-        location->open_region = region;
+    if (__builtin_expect(end == UNKNOWN, 0)) /* left when the thread does something else: not a measured time */
         return 0;
-    }
     if (__builtin_expect(location->waiting != NONE, 0))
         TRY(otf2_release_waiting(w, location, end < 0 ? 0 : (uint64_t)end));
     time = otf2_advance(w, location, end);
-    if (__builtin_expect(o->status[row] != 0, 0)) {
-        location->open_region = region;
+    if (__builtin_expect(o->status[row] != 0, 0))
         return otf2_leave_open_region(w, location, time);
+    if (__builtin_expect(location->off_cpu != NONE, 0)) {
+        TRY(otf2_leave(w, location, NULL, time, location->off_cpu));
+        location->off_cpu = NONE;
     }
     TRY(complete_transfers(w, location, o, row, t, count, time));
     TRY(effects(w, location, o, row, time));
-    OTF2(w, leave, location->writer, otf2_error_list(w, o->error[row]), time, region);
-    return 0;
+    location->open_region = NONE;
+    TRY(otf2_leave(w, location, otf2_error_list(w, o->error[row]), time, ref));
+    return w->config.metrics ? otf2_measure_operation(w, location, o, row) : 0;
 }

@@ -4,12 +4,14 @@
  * A location per thread: each call is Enter .. Leave of its region. Between the two, at the entry's time, the
  * IoOperationBegin of calls that transfer or flush; at the exit's time what the call did: handles destroyed on its
  * way, Complete, handle created, duplicated, destroyed, moved. A call in flight has no Complete; its region is left
- * when the thread's next call begins, or at the end.
+ * when the thread's next call begins, or at the end. Stretches off the CPU are regions inside of the call's.
  *
- * A location per block device: begin, issued, complete or cancelled of each request, in the engine's order.
+ * A location per block device, if requests are written as operations: begin, issued, complete or cancelled of each
+ * request, in the engine's order. A location per CPU, if they are written as samples or switches are known
+ * (otf2_cpus.c). A metric location per device and per process (otf2_metrics.c).
  *
  * Handle events (close-on-exec, close_range, dup2's target) carry their own time, which may lie inside a call that
- * becomes a row only later (execve): each waits on its location for the first row that ends after it.
+ * becomes a row only later (execve): they wait for it (otf2_waiting.c).
  *
  * OTF2 refuses a time before the location's last one (error 78) and drops the event. The engine's order rules that
  * out; should it happen all the same, the event is moved to the last time and counted.
@@ -24,6 +26,10 @@ static bool bind(lo2_otf2_writer *w)
     w->get_number_of_events = (count_fn)f->get_number_of_events;
     w->enter = (plain_fn)f->enter;
     w->leave = (plain_fn)f->leave;
+    w->context_enter = (context_fn)f->context_enter;
+    w->context_leave = (plain_fn)f->context_leave;
+    w->sample = (sample_fn)f->sample;
+    w->metric = (metric_fn)f->metric;
     w->destroy_handle = (plain_fn)f->destroy_handle;
     w->create_handle = (create_fn)f->create_handle;
     w->duplicate_handle = (duplicate_fn)f->duplicate_handle;
@@ -51,32 +57,62 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     w->waiting_free = NONE;
     w->view.first_time_ns = INT64_MAX;
     w->view.last_time_ns = INT64_MIN;
-    w->regions = malloc((config->nr_calls + 1u) * sizeof *w->regions);
-    if (!w->regions || !bind(w)) {
+    w->calls = malloc((config->nr_calls + 1u) * sizeof *w->calls);
+    if (!w->calls || !bind(w)) {
         lo2_otf2_free(w);
         return NULL;
     }
-    memset(w->regions, 0xff, (config->nr_calls + 1u) * sizeof *w->regions);
+    memset(w->calls, 0xff, (config->nr_calls + 1u) * sizeof *w->calls);
     memset(w->strings, 0xff, sizeof w->strings);
-    w->view.regions = w->regions;
     w->view.strings = w->strings;
     return w;
 }
 
-int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
+static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
 {
-    uint32_t event = 0;
+    uint32_t event = 0, off = 0, nr_off_cpu = w->config.contexts ? b->nr_off_cpu : 0;
     for (uint32_t row = 0; row < b->nr_operations; row++) {
+        while (off < nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
+            TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
         /* What the call itself destroyed is ordered behind its row: + 1. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
-            TRY(otf2_wait_for_time(w, &b->handle_events, event++));
+            TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
         TRY(otf2_write_operation(w, &b->operations, row));
     }
+    while (off < nr_off_cpu)
+        TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
     while (event < b->nr_handle_events)
-        TRY(otf2_wait_for_time(w, &b->handle_events, event++));
-    for (uint32_t row = 0; w->config.block_records && row < b->nr_request_events; row++)
-        TRY(otf2_write_request_event(w, &b->request_events, row));
+        TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
     return 0;
+}
+
+/* Block events and switches of the CPUs, each in order, come in one order on the CPUs' locations. */
+static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
+{
+    const lo2_otf2_config *c = &w->config;
+    const lo2_request_event_columns *e = &b->request_events;
+    uint32_t change = 0, nr_switches = c->contexts ? b->nr_switches : 0;
+    uint32_t nr_events = c->begin_end || c->samples || c->metrics ? b->nr_request_events : 0;
+    for (uint32_t row = 0; row < nr_events; row++) {
+        while (change < nr_switches && b->switches.time_ns[change] < e->time_ns[row])
+            TRY(otf2_write_switch(w, &b->switches, change++));
+        if (c->begin_end)
+            TRY(otf2_write_request_event(w, e, row));
+        if (c->samples)
+            TRY(otf2_write_sample(w, e, row));
+        if (c->metrics)
+            TRY(otf2_measure_request(w, e, row));
+    }
+    while (change < nr_switches)
+        TRY(otf2_write_switch(w, &b->switches, change++));
+    return 0;
+}
+
+int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
+{
+    TRY(write_operations(w, b));
+    TRY(write_machine(w, b));
+    return otf2_retire_processes(w, b);
 }
 
 int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
@@ -84,11 +120,18 @@ int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
     return otf2_location_of_task(w, task) ? 0 : -1;
 }
 
+int lo2_otf2_add_cpu(lo2_otf2_writer *w, uint32_t cpu)
+{
+    return otf2_location_of_cpu(w, cpu) ? 0 : -1;
+}
+
 int lo2_otf2_end_location(lo2_otf2_writer *w, uint64_t id, int64_t end_ns)
 {
     if (id >= w->view.nr_locations)
         return otf2_fail(w, "unknown location", 0);
     lo2_otf2_location *location = &w->locations[id];
+    if (location->kind == LO2_OTF2_DEVICE_METRICS || location->kind == LO2_OTF2_PROCESS_METRICS)
+        return otf2_finish_metrics(w, location, end_ns);
     TRY(otf2_release_waiting(w, location, UINT64_MAX));
     if (location->open_region == NONE)
         return 0;
@@ -123,9 +166,17 @@ void lo2_otf2_free(lo2_otf2_writer *w)
         w->list_delete(w->list);
     free(w->locations);
     free(w->location_by_task);
+    free(w->location_by_cpu);
     free(w->devices);
     free(w->handles);
+    free(w->calls);
     free(w->regions);
+    free(w->contexts);
+    free(w->metrics);
+    free(w->meters);
+    number_map_free(&w->region_by_key);
+    number_map_free(&w->context_by_key);
+    number_map_free(&w->meter_by_pid);
     free(w->waiting);
     free(w);
 }

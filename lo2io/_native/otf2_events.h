@@ -10,6 +10,7 @@
 typedef struct {
     void *get_evt_writer, *close_evt_writer, *get_number_of_events;
     void *enter, *leave;
+    void *context_enter, *context_leave, *sample, *metric;
     void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;
     void *operation_begin, *operation_issued, *operation_complete, *operation_cancelled;
     void *list_new, *list_delete, *add_uint8, *add_uint32, *add_uint64, *add_string;
@@ -20,6 +21,7 @@ typedef struct {
     uint8_t access_read_only, access_write_only, access_read_write;
     uint8_t whence[5];            /* by SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE */
     uint8_t flush;                /* OTF2_FLUSH, what the pre-flush callback answers */
+    uint8_t type_uint64, type_double;
     uint32_t blocking, non_blocking; /* operation flags */
     uint32_t close_on_exec;       /* status flag */
 } lo2_otf2_values;
@@ -36,6 +38,7 @@ typedef struct {
 /* References of the attribute definitions. */
 typedef struct {
     uint32_t offset, process_id, thread_id, error, sector, operation, in_flight, access_unknown;
+    uint32_t event, device, bytes, request_id, queue_latency, device_latency;
 } lo2_otf2_attributes;
 
 typedef struct {
@@ -47,12 +50,32 @@ typedef struct {
     uint32_t nr_flags;
     const lo2_otf2_call *calls;   /* read while the writer lives */
     uint32_t nr_calls;
-    uint32_t first_string;        /* strings from here on name the operations of block requests */
+    uint32_t first_string;        /* strings from here on name devices, and the operations of block requests */
+    uint32_t event_strings;       /* the first of four: insert, issue, complete, merge */
     uint32_t close_on_exec;       /* O_CLOEXEC of the recorded machine */
-    uint8_t block_records;
+    uint8_t begin_end;            /* block requests as operations on the locations of their devices */
+    uint8_t samples;              /* block events as samples on the locations of their CPUs */
+    uint8_t contexts;             /* regions are entered and left by calling context; switches and off_cpu are written */
+    uint8_t metrics;
+    int64_t start_ns;             /* intervals of metrics are counted from here */
 } lo2_otf2_config;
 
-enum lo2_otf2_location_kind { LO2_OTF2_TASK = 0, LO2_OTF2_DEVICE = 1 };
+enum lo2_otf2_location_kind {
+    LO2_OTF2_TASK = 0,
+    LO2_OTF2_DEVICE = 1,
+    LO2_OTF2_CPU = 2,
+    LO2_OTF2_DEVICE_METRICS = 3,
+    LO2_OTF2_PROCESS_METRICS = 4
+};
+enum lo2_otf2_region_kind {
+    LO2_OTF2_CALL = 0,            /* key: the call */
+    LO2_OTF2_OFF_CPU = 1,         /* key: enum lo2_off_state */
+    LO2_OTF2_REQUEST = 2,         /* key: the device, operation: enum lo2_rq_op */
+    LO2_OTF2_RUNNING = 3,         /* key: the task that has the CPU */
+    LO2_OTF2_STRANGER = 4         /* key: tid of a thread on a CPU that is no recorded task */
+};
+enum lo2_otf2_metric_class { LO2_OTF2_QUEUE_DEPTH = 0, LO2_OTF2_DEVICE_RATES = 1, LO2_OTF2_PROCESS_RATES = 2,
+                             LO2_OTF2_NR_METRIC_CLASSES = 3 };
 enum lo2_otf2_handle_state {
     LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
     LO2_OTF2_DESTROYED = 2,
@@ -62,11 +85,13 @@ enum lo2_otf2_handle_state {
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
-    uint32_t key;                 /* row of the tasks table, or the device's kernel dev_t */
-    uint32_t pid, tid;            /* of the first operation; UINT32_MAX none */
-    uint32_t open_region;         /* of a call in flight, else UINT32_MAX */
+    uint32_t key;                 /* row of the tasks table (of the first thread seen), the device's kernel dev_t, or the CPU */
+    uint32_t pid, tid;            /* of the first operation; CPU: of the thread it runs; UINT32_MAX none */
+    uint32_t open_region;         /* region or context: of the call under way or in flight, or of the CPU's thread; UINT32_MAX none */
+    uint32_t off_cpu;             /* region or context entered inside of that; UINT32_MAX none */
+    uint32_t metrics;             /* the meter it counts for, or writes; UINT32_MAX none */
     uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
-    uint32_t waiting, waiting_last; /* handle events that wait for their time */
+    uint32_t waiting, waiting_last; /* events that wait for their time */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
 } lo2_otf2_location;
@@ -77,14 +102,29 @@ typedef struct {                  /* of one engine handle */
     uint8_t state;                /* enum lo2_otf2_handle_state bits */
 } lo2_otf2_handle;
 
+typedef struct { uint8_t kind; uint8_t operation; uint32_t key; } lo2_otf2_region; /* its index is the OTF2 region */
+typedef struct { uint32_t region, parent; } lo2_otf2_context;  /* its index is the OTF2 calling context; UINT32_MAX no parent */
+typedef struct { uint8_t metric_class; uint64_t location; } lo2_otf2_metric; /* its index + NR_METRIC_CLASSES is the OTF2 metric */
+
+typedef struct {
+    uint32_t number;              /* kernel dev_t */
+    uint32_t string;              /* that names it; UINT32_MAX unused */
+    uint32_t meter;               /* UINT32_MAX none */
+    uint64_t location;            /* of its requests; UINT64_MAX none */
+    uint64_t metrics_location;    /* UINT64_MAX none */
+} lo2_otf2_device;
+
 typedef struct {
     const lo2_otf2_location *locations;
     uint64_t nr_locations;
     const lo2_otf2_handle *handles; /* by the engine's number */
     uint32_t nr_handles;
     uint32_t nr_handle_refs;      /* given out, those of devices and sync(2) included */
-    const uint32_t *regions;      /* by call: OTF2 region, UINT32_MAX unused */
-    uint32_t nr_regions;
+    const lo2_otf2_region *regions;
+    const lo2_otf2_context *contexts;
+    const lo2_otf2_metric *metrics;
+    const lo2_otf2_device *devices;
+    uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices;
     const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
     uint32_t nr_strings;
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
@@ -99,9 +139,10 @@ typedef struct lo2_otf2_writer lo2_otf2_writer;
 lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config);
 /* 0, or -1: see the view's error_code and failed; the writer can then only be freed. */
 int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
-/* A location for a thread that made no call. */
+/* A location for a thread that made no call, and for a CPU where nothing happened. */
 int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
-/* Closes what is open on a location: at end_ns, or later if its last event is. */
+int lo2_otf2_add_cpu(lo2_otf2_writer *writer, uint32_t cpu);
+/* Closes what is open on a location: at end_ns, or later if its last event is. Metrics write their last interval. */
 int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns);
 /* Counts the events and closes the event writers, last one first. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);

@@ -22,7 +22,8 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
 
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
-    lo2_otf2_location *location = otf2_location_of_device(w, e->device[row]);
+    lo2_otf2_device *device = otf2_device_at(w, e->device[row]);
+    lo2_otf2_location *location = device ? otf2_location_of_device(w, device) : NULL;
     if (!location)
         return -1;
     uint64_t time = otf2_advance(w, location, e->time_ns[row]);

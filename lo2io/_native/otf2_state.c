@@ -1,5 +1,7 @@
-/* Locations, references and waiting handle events of the OTF2 event loop. */
+/* Locations, devices, handles and strings of the OTF2 event loop. */
 #include "otf2_writer.h"
+
+enum { MOST_CPUS = 0xffff };
 
 int otf2_fail(lo2_otf2_writer *w, const char *call, int code)
 {
@@ -8,7 +10,7 @@ int otf2_fail(lo2_otf2_writer *w, const char *call, int code)
     return -1;
 }
 
-static bool grow(void **at, size_t *room, size_t need, size_t element)
+bool otf2_grow(void **at, size_t *room, size_t need, size_t element)
 {
     if (need <= *room)
         return true;
@@ -26,7 +28,7 @@ static bool grow(void **at, size_t *room, size_t need, size_t element)
 static bool grow_filled(void **at, uint32_t *room, uint32_t need, size_t element)
 {
     size_t wide = *room, before = wide;
-    if (!grow(at, &wide, need, element))
+    if (!otf2_grow(at, &wide, need, element))
         return false;
     memset((char *)*at + before * element, 0xff, (wide - before) * element);
     *room = (uint32_t)wide;
@@ -35,11 +37,11 @@ static bool grow_filled(void **at, uint32_t *room, uint32_t need, size_t element
 
 /* ---- locations ---- */
 
-static lo2_otf2_location *location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
+lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
 {
     size_t room = w->locations_room;
     uint64_t id = w->view.nr_locations;
-    if (!grow((void **)&w->locations, &room, id + 1, sizeof *w->locations)) {
+    if (!otf2_grow((void **)&w->locations, &room, id + 1, sizeof *w->locations)) {
         otf2_fail(w, "malloc", 0);
         return NULL;
     }
@@ -52,7 +54,8 @@ static lo2_otf2_location *location_new(lo2_otf2_writer *w, uint8_t kind, uint32_
     w->view.locations = w->locations;
     w->view.nr_locations++;
     w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .pid = NONE, .tid = NONE,
-                                           .open_region = NONE, .handle = NONE, .waiting = NONE, .waiting_last = NONE};
+                                           .open_region = NONE, .off_cpu = NONE, .metrics = NONE, .handle = NONE,
+                                           .waiting = NONE, .waiting_last = NONE};
     return &w->locations[id];
 }
 
@@ -64,25 +67,51 @@ lo2_otf2_location *otf2_location_of_task(lo2_otf2_writer *w, uint32_t task)
         otf2_fail(w, task == NONE ? "no task" : "malloc", 0);
         return NULL;
     }
-    lo2_otf2_location *location = location_new(w, LO2_OTF2_TASK, task);
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_TASK, task);
     if (location)
         w->location_by_task[task] = (uint32_t)(location - w->locations);
     return location;
 }
 
-lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, uint32_t device)
+lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
 {
-    for (size_t i = 0; i < w->nr_devices; i++)
-        if (w->locations[w->devices[i]].key == device)
-            return &w->locations[w->devices[i]];
-    if (!grow((void **)&w->devices, &w->devices_room, w->nr_devices + 1, sizeof *w->devices)) {
+    if (__builtin_expect(cpu < w->cpus_room, 1) && w->location_by_cpu[cpu] != NONE)
+        return &w->locations[w->location_by_cpu[cpu]];
+    if (cpu > MOST_CPUS || !grow_filled((void **)&w->location_by_cpu, &w->cpus_room, cpu + 1, sizeof(uint32_t))) {
+        otf2_fail(w, cpu > MOST_CPUS ? "no CPU" : "malloc", 0);
+        return NULL;
+    }
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_CPU, cpu);
+    if (location)
+        w->location_by_cpu[cpu] = (uint32_t)(location - w->locations);
+    return location;
+}
+
+lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number)
+{
+    size_t count = w->view.nr_devices;
+    for (size_t i = 0; i < count; i++)
+        if (w->devices[i].number == number)
+            return &w->devices[i];
+    if (!otf2_grow((void **)&w->devices, &w->devices_room, count + 1, sizeof *w->devices)) {
         otf2_fail(w, "malloc", 0);
         return NULL;
     }
-    lo2_otf2_location *location = location_new(w, LO2_OTF2_DEVICE, device);
+    w->devices[count] = (lo2_otf2_device){.number = number, .string = NONE, .meter = NONE, .location = UNDEFINED,
+                                            .metrics_location = UNDEFINED};
+    w->view.devices = w->devices;
+    w->view.nr_devices++;
+    return &w->devices[count];
+}
+
+lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
+{
+    if (__builtin_expect(device->location != UNDEFINED, 1))
+        return &w->locations[device->location];
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_DEVICE, device->number);
     if (location) {
         location->handle = lo2_otf2_new_handle(w);
-        w->devices[w->nr_devices++] = (uint64_t)(location - w->locations);
+        device->location = (uint64_t)(location - w->locations);
     }
     return location;
 }
@@ -128,19 +157,19 @@ lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle)
     return h;
 }
 
-uint32_t otf2_region_of(lo2_otf2_writer *w, uint16_t call)
-{
-    if (w->regions[call] == NONE)
-        w->regions[call] = w->view.nr_regions++;
-    return w->regions[call];
-}
-
 uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags)
 {
     uint32_t *ref = &w->strings[(operation & 7) << 5 | (flags & 31)];
     if (*ref == NONE)
         *ref = w->config.first_string + w->view.nr_strings++;
     return *ref;
+}
+
+uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
+{
+    if (device->string == NONE)
+        device->string = w->config.first_string + w->view.nr_strings++;
+    return device->string;
 }
 
 /* sync(2) acts on no handle: one stands for all, per process. */
@@ -171,34 +200,6 @@ void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *acce
     }
 }
 
-/* ---- handle events that wait ---- */
-
-int otf2_wait_for_time(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row)
-{
-    lo2_otf2_location *location = otf2_location_of_task(w, e->task[row]);
-    if (!location || !otf2_handle_at(w, e->handle[row]))
-        return -1;
-    uint32_t index = w->waiting_free;
-    if (index != NONE) {
-        w->waiting_free = w->waiting[index].next;
-    } else {
-        size_t room = w->waiting_room;
-        if (!grow((void **)&w->waiting, &room, w->nr_waiting + 1u, sizeof *w->waiting))
-            return otf2_fail(w, "malloc", 0);
-        w->waiting_room = (uint32_t)room;
-        index = w->nr_waiting++;
-    }
-    int64_t time = e->time_ns[row];
-    w->waiting[index] = (waiting_event){.time = time < 0 ? 0 : (uint64_t)time, .handle = e->handle[row], .next = NONE,
-                                        .flags = e->flags[row], .sets_flags = e->kind[row] == 1};
-    if (location->waiting == NONE)
-        location->waiting = index;
-    else
-        w->waiting[location->waiting_last].next = index;
-    location->waiting_last = index;
-    return 0;
-}
-
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle)
 {
     lo2_otf2_handle *h = otf2_handle_at(w, handle);
@@ -208,35 +209,5 @@ int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time,
         return 0;
     h->state |= LO2_OTF2_DESTROYED;
     OTF2(w, destroy_handle, location->writer, NULL, time, h->ref);
-    return 0;
-}
-
-static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)
-{
-    lo2_otf2_handle *h = otf2_handle_at(w, event->handle);
-    if (!h)
-        return -1;
-    uint32_t creation, status, bit = w->config.values.close_on_exec;
-    uint8_t access;
-    lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
-    /* F_SETFL leaves close-on-exec, which is F_SETFD's. */
-    h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
-    OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
-    return 0;
-}
-
-int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until)
-{
-    while (location->waiting != NONE && w->waiting[location->waiting].time <= until) {
-        uint32_t index = location->waiting;
-        waiting_event event = w->waiting[index];
-        location->waiting = event.next;
-        w->waiting[index].next = w->waiting_free;
-        w->waiting_free = index;
-        /* Before the last event here only by the delay of its report: not worth a count. */
-        uint64_t time = event.time > location->last_time ? event.time : location->last_time;
-        time = otf2_advance(w, location, (int64_t)time);
-        TRY(event.sets_flags ? set_flags(w, location, time, &event) : otf2_destroy(w, location, time, event.handle));
-    }
     return 0;
 }

@@ -15,6 +15,10 @@
 
 /* Prototypes as in OTF2 3's headers: OTF2_EvtWriter.h, OTF2_Archive.h, OTF2_AttributeList.h. */
 typedef int (*plain_fn)(void *, void *, uint64_t, uint32_t);
+typedef int (*context_fn)(void *, void *, uint64_t, uint32_t, uint32_t);
+typedef int (*sample_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
+typedef union { uint64_t count; double number; } metric_value; /* OTF2_MetricValue */
+typedef int (*metric_fn)(void *, void *, uint64_t, uint32_t, uint8_t, const uint8_t *, const metric_value *);
 typedef int (*create_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, uint32_t);
 typedef int (*duplicate_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
 typedef int (*seek_fn)(void *, void *, uint64_t, uint32_t, int64_t, uint8_t, uint64_t);
@@ -31,14 +35,37 @@ typedef int (*add_uint8_fn)(void *, uint32_t, uint8_t);
 typedef int (*add_uint32_fn)(void *, uint32_t, uint32_t);
 typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
 
-typedef struct { uint64_t time; uint32_t handle, next, flags; bool sets_flags; } waiting_event;
+/*
+ * Steps of the calling context tree from an entered or sampled node to the one that was there before: one node is new,
+ * its parent, or the root's "undefined" parent, made progress (OTF2_GlobalDefWriter.h, CallingContext).
+ */
+enum { UNWIND_DISTANCE = 2 };
+
+enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU };
+typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiting_event; /* key: the handle, or the state */
+
+/* Numbers by key: open addressing, never shrinks. */
+typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
+
+/* What one metric location counts: requests of a device, or the calls of a process. */
+typedef struct {
+    uint64_t location;
+    uint32_t depth_metric, rates_metric;
+    uint64_t depth;        /* requests issued, not ended */
+    int64_t interval;      /* the last in which something happened; -1 none */
+    int64_t last_time;     /* of what happened last */
+    uint64_t reads, writes, bytes_read, bytes_written, latency_ns, nr_latencies; /* in that interval */
+} meter;
 
 struct lo2_otf2_writer {
     lo2_otf2_config config;
     get_writer_fn get_evt_writer;
     close_writer_fn close_evt_writer;
     count_fn get_number_of_events;
-    plain_fn enter, leave, destroy_handle;
+    plain_fn enter, leave, context_leave, destroy_handle;
+    context_fn context_enter;
+    sample_fn sample;
+    metric_fn metric;
     create_fn create_handle;
     duplicate_fn duplicate_handle;
     seek_fn seek;
@@ -56,10 +83,19 @@ struct lo2_otf2_writer {
     uint64_t locations_room;
     uint32_t *location_by_task; /* location id, NONE */
     uint32_t tasks_room;
-    uint64_t *devices; /* location ids: few, whatever the number of threads */
-    size_t nr_devices, devices_room;
+    uint32_t *location_by_cpu; /* location id, NONE */
+    uint32_t cpus_room;
+    lo2_otf2_device *devices; /* few, whatever the number of threads */
+    size_t devices_room;
     lo2_otf2_handle *handles;
-    uint32_t *regions;
+    uint32_t *calls; /* what Enter and Leave of a call name: region or context, NONE */
+    lo2_otf2_region *regions;
+    lo2_otf2_context *contexts;
+    lo2_otf2_metric *metrics;
+    meter *meters;
+    size_t regions_room, contexts_room, metrics_room, meters_room;
+    uint32_t nr_meters;
+    number_map region_by_key, context_by_key, meter_by_pid;
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
@@ -81,25 +117,69 @@ struct lo2_otf2_writer {
 
 /* otf2_state.c */
 int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
+bool otf2_grow(void **at, size_t *room, size_t need, size_t element);
 /* NULL: failed, as any of these. */
+lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 lo2_otf2_location *otf2_location_of_task(lo2_otf2_writer *w, uint32_t task);
-lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, uint32_t device);
+lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu);
+lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
+lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number);
 lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle);
 /* The time of the next event there: never before the last one. */
 uint64_t otf2_advance(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time);
-uint32_t otf2_region_of(lo2_otf2_writer *w, uint16_t call);
 uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags);
+uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location);
-int otf2_wait_for_time(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row);
-int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until);
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
+
+/* otf2_contexts.c */
+bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
+void number_map_free(number_map *map);
+/* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
+uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call);
+uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
+/* Leaves what is open there, for lack of the true end, and marks it. */
+int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
+
+/* otf2_waiting.c */
+int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row);
+int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row);
+int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until);
 
 /* otf2_calls.c */
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row);
-int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 
 /* otf2_requests.c */
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+
+/* otf2_cpus.c */
+int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row);
+
+/* otf2_metrics.c */
+int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
+/* Processes that ended count no more: their pids may be used again. */
+int otf2_retire_processes(lo2_otf2_writer *w, const lo2_batch *b);
+int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
+
+static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        OTF2(w, context_enter, location->writer, NULL, time, ref, UNWIND_DISTANCE);
+    else
+        OTF2(w, enter, location->writer, NULL, time, ref);
+    return 0;
+}
+
+static inline int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        OTF2(w, context_leave, location->writer, list, time, ref);
+    else
+        OTF2(w, leave, location->writer, list, time, ref);
+    return 0;
+}
 
 /* The attributes of an event: none, or errno. */
 static inline void *otf2_error_list(lo2_otf2_writer *w, int error)

@@ -1,9 +1,9 @@
 """Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
 
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
-operation inside; every block device a location with its requests (details: ``lo2io/_native/otf2_events.c``). A gap
-the kernel reported is a marker of severity HIGH. Threads have no CPU of their own, so its scope is the host's node of
-the system tree, and the text names the CPU.
+operation inside; every block device a location with its requests, or every CPU one with samples of them (details:
+``lo2io/_native/otf2_events.c``). A gap the kernel reported is a marker of severity HIGH: on the CPU's location, or
+where CPUs have none at the host's node of the system tree; the text names the CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, SpoolMeta, TraceEnd
 from lo2io.writers import otf2_definitions as definitions
 from lo2io.writers.otf2_archive import Archive
+from lo2io.writers.otf2_layout import choose_layout
 from lo2io.writers.otf2_library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
 from lo2io.writers.otf2_parts import HOST_NODE, Trace
 from lo2io.writers.otf2_rows import Rows
@@ -38,23 +39,29 @@ class Otf2Writer:
         directory: Holds no OTF2 archive yet; what else lies there stays untouched.
         meta: What was recorded.
         calls: By the codes of ``operations.call``.
-        block_records: Write block requests as operations on one location per device.
+        block_records: ``samples`` of block events on the locations of their CPUs, ``begin-end``: requests as
+            operations on the locations of their devices, or ``both``. None: samples of a whole machine, operations of
+            chosen processes.
 
     Raises:
         TraceError: libotf2 refuses; holds its own description. By every method.
+        UsageError: There are no such block records.
     """
 
     def __init__(
-        self, directory: Path, meta: SpoolMeta, calls: Sequence[CallSpec], *, block_records: bool = True
+        self, directory: Path, meta: SpoolMeta, calls: Sequence[CallSpec], *, block_records: str | None = None
     ) -> None:
+        self._layout = choose_layout(meta, block_records)
         self._meta = meta
         self._calls = tuple(calls)
         self._rows = Rows()
         self._native: Any = None
         self._archive = Archive(directory)
         try:
-            self._keep_alive, config = self._config(block_records=block_records)
+            self._keep_alive, config = self._config()
             self._native = self._new_native(config)
+            for cpu in meta.cpus if self._layout.contexts else ():
+                self._check(lib.lo2_otf2_add_cpu(self._native, cpu.cpu))
         except BaseException:
             self._abandon()
             raise
@@ -84,7 +91,7 @@ class Otf2Writer:
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
-            trace = Trace(self._meta, self._calls, self._rows, native, start_ns, stop_ns)
+            trace = Trace(self._meta, self._layout, self._calls, self._rows, native, start_ns, stop_ns)
             with self._archive.definitions() as out:
                 definitions.Writer(out, trace).write_all()
             self._markers(end, start_ns, stop_ns)
@@ -97,7 +104,7 @@ class Otf2Writer:
 
     # ---- native state ----
 
-    def _config(self, *, block_records: bool) -> tuple[list[Any], Any]:
+    def _config(self) -> tuple[list[Any], Any]:
         """The native loop's configuration, and what it points to."""
         flags = ffi.new("lo2_otf2_flag[]", open_flags(self._meta.machine))
         calls = ffi.new(
@@ -120,9 +127,13 @@ class Otf2Writer:
             setattr(config.attributes, member, ref)
         config.flags, config.nr_flags = flags, len(flags)
         config.calls, config.nr_calls = calls, len(calls)
-        config.first_string = 1  # 0 is the empty string
+        layout = self._layout
+        config.event_strings = 1  # 0 is the empty string
+        config.first_string = config.event_strings + (len(definitions.SAMPLE_EVENTS) if layout.samples else 0)
         config.close_on_exec = O_CLOEXEC
-        config.block_records = block_records
+        config.samples, config.begin_end = layout.samples, layout.begin_end
+        config.contexts, config.metrics = layout.contexts, layout.metrics
+        config.start_ns = self._meta.start_ns
         return [flags, calls], config
 
     def _new_native(self, config: Any) -> Any:
@@ -153,7 +164,7 @@ class Otf2Writer:
         self._free_native()
 
     def _end_locations(self, end: TraceEnd) -> None:
-        """Calls in flight end for their regions with their thread, or with the trace."""
+        """Calls in flight end for their regions with their thread, or with the trace; all else with the trace."""
         view = lib.lo2_otf2_state(self._native)
         if not view.nr_locations:
             # otf2-print and others refuse a trace without locations. The threads were there, though they did nothing;
@@ -161,7 +172,8 @@ class Otf2Writer:
             for task in self._rows.tasks or (0,):
                 self._check(lib.lo2_otf2_add_task(self._native, task))
         for location in range(view.nr_locations):
-            row = self._rows.tasks.get(view.locations[location].key)
+            of_task = view.locations[location].kind == lib.LO2_OTF2_TASK
+            row = self._rows.tasks.get(view.locations[location].key) if of_task else None
             exit_time = row.exit_time_ns if row is not None else UNKNOWN_I64
             end_ns = end.stop_ns if exit_time == UNKNOWN_I64 else min(exit_time, end.stop_ns)
             self._check(lib.lo2_otf2_end_location(self._native, location, end_ns))
@@ -178,7 +190,10 @@ class Otf2Writer:
         vanished = end.completeness.vanished
         if not self._rows.losses and not vanished:
             return
-        node, whole = value("MARKER_SCOPE_SYSTEM_TREE_NODE"), value("MARKER_SCOPE_GLOBAL")
+        whole, host = value("MARKER_SCOPE_GLOBAL"), (value("MARKER_SCOPE_SYSTEM_TREE_NODE"), HOST_NODE)
+        view = lib.lo2_otf2_state(self._open_native())
+        of_cpus = (i for i in range(view.nr_locations) if view.locations[i].kind == lib.LO2_OTF2_CPU)
+        scopes = {view.locations[i].key: (value("MARKER_SCOPE_LOCATION"), i) for i in of_cpus}
         with self._archive.markers() as out:
             out.define(_LOST, "lo2io", "lost records", value("SEVERITY_HIGH"))
             out.define(_VANISHED, "lo2io", "vanished samples", value("SEVERITY_HIGH"))
@@ -189,7 +204,8 @@ class Otf2Writer:
                 first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
                 last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
                 text = f"CPU {cpu}: the kernel dropped {lost} records"
-                out.mark(_LOST, text, time=first, duration=last - first, scope=node, scope_ref=HOST_NODE)
+                scope, ref = scopes.get(cpu, host)
+                out.mark(_LOST, text, time=first, duration=last - first, scope=scope, scope_ref=ref)
 
     def _properties(self, end: TraceEnd, clamped: int) -> None:
         meta, proof = self._meta, end.completeness
@@ -211,6 +227,13 @@ class Otf2Writer:
             "ORPHAN": proof.orphan,
             "IN_FLIGHT": proof.in_flight,
             "SAMPLES": proof.samples,
+            "NR_OWN_CALLS": end.totals.nr_own_calls,
+            "NR_OWN_REQUESTS": end.totals.nr_own_requests,
+            "BLOCK_RECORDS": self._layout.block_records,
+            "FILTER": meta.filter,
+            "CGROUP": meta.cgroup,
+            "CHOSEN_CPUS": ",".join(map(str, meta.chosen_cpus)),
+            "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,

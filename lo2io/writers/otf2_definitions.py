@@ -1,7 +1,8 @@
-"""The definitions of a trace: clock, system tree, processes, threads, regions, files, handles, devices.
+"""The definitions of a trace: clock, attributes, processes, threads, files and handles; the rest from its neighbours.
 
-References: locations, handles, regions and the strings of block operations were numbered by the native loop in the
-order of first use; all else is numbered here. What readers rely on is stated at each place.
+References: locations, handles, regions, calling contexts, metrics and the strings of devices and block operations were
+numbered by the native loop in the order of first use; all else is numbered here. What readers rely on is stated at each
+place.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from lo2io._native._lib import lib
+from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_U32
 from lo2io.writers.otf2_handles import HandleTable
 from lo2io.writers.otf2_library import UNDEFINED_U32, value
+from lo2io.writers.otf2_metrics import write_metrics
 from lo2io.writers.otf2_parts import HOST_NODE, Parts, Trace
-from lo2io.writers.otf2_regions import write_regions
+from lo2io.writers.otf2_regions import write_contexts, write_regions
 from lo2io.writers.otf2_rows import FileRow, TaskRow, known, realtime_at, request_operation
-from lo2io.writers.otf2_system import write_devices
+from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
 if TYPE_CHECKING:
     from lo2io.model import Mount
@@ -35,7 +38,7 @@ ATTRIBUTES = {
     "operation": ("Operation", "Operation and flags in the manner of the kernel's rwbs", "TYPE_STRING"),
     "in_flight": (
         "InFlight",
-        "1: the call had not returned, or its return was lost; this is not the time of its return",
+        "1: what is left here had not ended, or its end was lost; this is not the time of its end",
         "TYPE_UINT8",
     ),
     "access_unknown": (
@@ -43,8 +46,16 @@ ATTRIBUTES = {
         "1: the flags of this open are not known; READ_WRITE excludes nothing",
         "TYPE_UINT8",
     ),
+    "event": ("Event", "What a sample saw of the request: insert, issue, complete or merge", "TYPE_STRING"),
+    "device": ("Device", "Disk of the request", "TYPE_STRING"),
+    "bytes": ("Bytes", "Bytes asked for (insert), issued (issue), moved in all (complete)", "TYPE_UINT64"),
+    "request_id": ("RequestId", "The request's id in lo2io's tables, and its matching id", "TYPE_UINT64"),
+    "queue_latency": ("QueueLatency", "Time from insert to issue in ns", "TYPE_UINT64"),
+    "device_latency": ("DeviceLatency", "Time from issue to completion in ns", "TYPE_UINT64"),
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""
+SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
+"""Values of the attribute ``Event``; their strings come behind the empty one."""
 
 
 class Writer:
@@ -66,8 +77,12 @@ class Writer:
         domains = ("MACHINE", "SHARED_MEMORY")
         self._parts.node(self._trace.meta.hostname or "localhost", "host", UNDEFINED_U32, domains)
         write_regions(self._parts)
+        write_contexts(self._parts, samples=self._trace.layout.samples)
         self._processes()
-        self._handles(write_devices(self._parts))
+        write_cpus(self._parts)
+        handles = write_devices(self._parts)
+        write_metrics(self._parts)
+        self._handles(handles)
 
     def _clock_and_strings(self) -> None:
         trace = self._trace
@@ -75,10 +90,16 @@ class Writer:
         realtime = realtime_at(trace.meta.syncs, trace.start_ns)
         self._out.write("ClockProperties", NS_RESOLUTION, trace.start_ns, span, realtime)
         self._out.string("")
-        strings = trace.view.strings
-        used = {strings[code]: code for code in range(256) if known(strings[code])}
+        if trace.layout.samples:
+            for event in SAMPLE_EVENTS:
+                self._out.string(event)
+        view = trace.view
+        devices = (view.devices[index] for index in range(view.nr_devices))
+        used = {device.string: trace.device_name(device.number) for device in devices if known(device.string)}
+        codes = ((code, view.strings[code]) for code in range(256))
+        used |= {ref: request_operation(code) for code, ref in codes if known(ref)}
         for ref in sorted(used):
-            self._out.string(request_operation(used[ref]), ref)
+            self._out.string(used[ref], ref)
 
     def _paradigms(self) -> None:
         serial, of_os = value("IO_PARADIGM_CLASS_SERIAL"), value("IO_PARADIGM_FLAG_OS")
@@ -111,7 +132,9 @@ class Writer:
                 row = self._task_of(view.locations[location])
                 self._proxies.add(view.locations[location].handle)
                 threads.setdefault(row.process, []).append((location, row))
-        names = {row.process: row.comm for row in self._trace.rows.tasks.values() if row.tid == row.pid}
+        rows = self._trace.rows.tasks.values()
+        names = {row.process: row.comm for row in rows if row.tid == row.pid}
+        cgroups = {row.process: row.cgroup for row in rows if row.cgroup}
         groups: dict[int, int] = {}
         for process in sorted(threads):
             row = threads[process][0][1]
@@ -126,10 +149,32 @@ class Writer:
                 groups.get(row.parent_process, UNDEFINED_U32),
             )
             self._parts.number_property("LocationGroupProperty", group, "Process ID", row.pid)
+            self._containment(group, cgroups.get(process, ""))
             for location, thread in threads[process]:
                 self._parts.location(location, f"thread {thread.comm or 'of process'} {thread.tid}", group)
                 self._parts.number_property("LocationProperty", location, "Thread ID", thread.tid)
                 self._parts.number_property("LocationProperty", location, "lo2io task", thread.task)
+
+        self._process_metrics(groups)
+
+    def _containment(self, group: int, cgroup: str) -> None:
+        """Where its process runs; an id only where the cgroup's path holds one."""
+        if not cgroup:
+            return
+        self._parts.text_property("LocationGroupProperty", group, "Cgroup", cgroup)
+        container = container_id(cgroup)
+        if container:
+            self._parts.text_property("LocationGroupProperty", group, "Container", container)
+
+    def _process_metrics(self, groups: dict[int, int]) -> None:
+        """A metric location in the group of each process that moved bytes."""
+        view = self._trace.view
+        for location in range(view.nr_locations):
+            if view.locations[location].kind == lib.LO2_OTF2_PROCESS_METRICS:
+                row = self._task_of(view.locations[location])
+                group = groups[row.process]
+                self._parts.location(location, f"metrics of process {row.pid}", group, "METRIC")
+                self._parts.scopes[location] = ("LOCATION_GROUP", group)
 
     # ---- files and handles ----
 
@@ -167,8 +212,8 @@ class Writer:
             return None
         return self._out.string(row.path), self._file_of_row(number, row)
 
-    def _handles(self, devices: dict[int, tuple[str, int]]) -> None:
-        """In the order of their references, which readers demand. ``devices``: path and node by reference."""
+    def _handles(self, devices: dict[int, DeviceFile]) -> None:
+        """In the order of their references, which readers demand; ``devices`` by reference."""
         trace = self._trace
         table = HandleTable(trace.native, trace.rows.handles())
         table.name_by_file(self._name_of_file)
@@ -177,10 +222,10 @@ class Writer:
             # What sync(2) flushes is everything: a proxy without a file.
             flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
             table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))
-        for ref, (path, node) in devices.items():
+        for ref, device in devices.items():
             flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
-            name, file = path.removeprefix("/dev/"), self._file(path, node)
-            table.replace(ref, self._out.string(name), file, flags, access, paradigm=BLOCK_PARADIGM)
+            file = self._file(device.path, device.node)
+            table.replace(ref, self._out.string(device.name), file, flags, access, paradigm=BLOCK_PARADIGM)
         self._out.handles(table.native())
 
 

@@ -7,7 +7,7 @@ here every function is bound once. Prototypes are those of OTF2 3's headers, as 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_bool, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, Protocol
 
 import _otf2
@@ -32,6 +32,11 @@ _DEFINITIONS: dict[str, tuple[Any, ...]] = {
     "Location": (c_uint64, c_uint32, c_uint8, c_uint64, c_uint32),
     "LocationProperty": (c_uint64, c_uint32, c_uint8, c_uint64),
     "Region": (c_uint32, c_uint32, c_uint32, c_uint32, c_uint8, c_uint8, c_uint32, c_uint32, c_uint32, c_uint32),
+    "CallingContext": (c_uint32, c_uint32, c_uint32, c_uint32),
+    "InterruptGenerator": (c_uint32, c_uint32, c_uint8, c_uint8, c_int64, c_uint64),
+    "MetricMember": (c_uint32, c_uint32, c_uint32, c_uint8, c_uint8, c_uint8, c_uint8, c_int64, c_uint32),
+    "MetricClass": (c_uint32, c_uint8, POINTER(c_uint32), c_uint8, c_uint8),
+    "MetricInstance": (c_uint32, c_uint32, c_uint64, c_uint8, c_uint64),
     "Group": (c_uint32, c_uint32, c_uint8, c_uint8, c_uint32, c_uint32, POINTER(c_uint64)),
     "IoRegularFile": (c_uint32, c_uint32, c_uint32),
     "IoDirectory": (c_uint32, c_uint32, c_uint32),
@@ -66,6 +71,10 @@ FUNCTIONS = {
     "get_number_of_events": "OTF2_EvtWriter_GetNumberOfEvents",
     "enter": "OTF2_EvtWriter_Enter",
     "leave": "OTF2_EvtWriter_Leave",
+    "context_enter": "OTF2_EvtWriter_CallingContextEnter",
+    "context_leave": "OTF2_EvtWriter_CallingContextLeave",
+    "sample": "OTF2_EvtWriter_CallingContextSample",
+    "metric": "OTF2_EvtWriter_Metric",
     "create_handle": "OTF2_EvtWriter_IoCreateHandle",
     "destroy_handle": "OTF2_EvtWriter_IoDestroyHandle",
     "duplicate_handle": "OTF2_EvtWriter_IoDuplicateHandle",
@@ -91,6 +100,8 @@ _VALUES = {
     "access_write_only": "IO_ACCESS_MODE_WRITE_ONLY",
     "access_read_write": "IO_ACCESS_MODE_READ_WRITE",
     "flush": "FLUSH",
+    "type_uint64": "TYPE_UINT64",
+    "type_double": "TYPE_DOUBLE",
     "blocking": "IO_OPERATION_FLAG_NONE",
     "non_blocking": "IO_OPERATION_FLAG_NON_BLOCKING",
     "close_on_exec": "IO_STATUS_FLAG_CLOSE_ON_EXEC",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import CallSpec, SpoolMeta
     from lo2io.writers.otf2_archive import Definitions
+    from lo2io.writers.otf2_layout import Layout
     from lo2io.writers.otf2_rows import Rows
 
 HOST_NODE = 0
@@ -25,6 +26,7 @@ class Trace:
     """All that definitions are made of."""
 
     meta: SpoolMeta
+    layout: Layout
     calls: Sequence[CallSpec]
     rows: Rows
     native: Any
@@ -50,6 +52,8 @@ class Parts:
     def __init__(self, definitions: Definitions, trace: Trace) -> None:
         self.out = definitions
         self.trace = trace
+        self.scopes: dict[int, tuple[str, int]] = {}
+        """What each metric location is about: the scope (``LOCATION_GROUP`` …) and its reference."""
         self._names: set[str] = set()
         self._next_node = HOST_NODE
         self._next_group = 0

@@ -1,18 +1,19 @@
-"""Definitions of regions: what a thread can be in, and the groups that viewers colour by."""
+"""Definitions of regions and calling contexts: what threads and CPUs are in, and the groups that viewers colour by."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lo2io.model import CallKind
-from lo2io.writers.otf2_library import value
-from lo2io.writers.otf2_rows import known
+from lo2io._native._lib import lib
+from lo2io.model import CallKind, RequestOp
+from lo2io.writers.otf2_library import UNDEFINED_U32, value
+from lo2io.writers.otf2_rows import REQUEST_NAMES
 
 if TYPE_CHECKING:
-    from lo2io.writers.otf2_parts import Parts
+    from lo2io.writers.otf2_parts import Parts, Trace
 
-_KINDS = {
+_CALL_GROUPS = {
     CallKind.READ: "I/O read",
     CallKind.WRITE: "I/O write",
     CallKind.SYNC: "I/O sync",
@@ -29,21 +30,66 @@ _KINDS = {
     CallKind.UNSHARE: "Processes",
     CallKind.META: "I/O metadata",
 }
+_OFF_CPU = (
+    ("preempted", "The thread could have run: another had its CPU"),
+    ("waiting for device", "Blocked while a block request of its own was under way"),
+    ("blocked", "Blocked, and no block request of its own was under way"),
+    ("sleeping", "Waiting for an event or a signal"),
+)
+"""By ``enum lo2_off_state``."""
+
+
+class _Region(NamedTuple):
+    name: str
+    canonical: str
+    description: str
+    role: str
+    group: str
+    paradigm: str = "NONE"
 
 
 def write_regions(parts: Parts) -> None:
     """The regions that events name, in the order of their references, and their groups."""
     out, trace = parts.out, parts.trace
     groups: dict[str, list[int]] = {}
-    regions = trace.view.regions
-    used = {regions[code]: spec for code, spec in enumerate(trace.calls) if known(regions[code])}
-    for ref, spec in sorted(used.items(), key=lambda item: item[0]):
-        role = value(f"REGION_ROLE_{spec.region_role.upper()}")
-        names = (out.string(text) for text in (spec.abi_name, spec.name, spec.summary))
-        none = value("PARADIGM_NONE"), value("REGION_FLAG_NONE")
-        out.write("Region", ref, *names, role, *none, out.string(""), 0, 0)
-        groups.setdefault(_KINDS[spec.kind], []).append(ref)
+    view = trace.view
+    for ref in range(view.nr_regions):
+        region = _describe(trace, view.regions[ref])
+        texts = (out.string(text) for text in (region.name, region.canonical, region.description))
+        role, paradigm = value(f"REGION_ROLE_{region.role.upper()}"), value(f"PARADIGM_{region.paradigm}")
+        out.write("Region", ref, *texts, role, paradigm, value("REGION_FLAG_NONE"), out.string(""), 0, 0)
+        groups.setdefault(region.group, []).append(ref)
     for ref, (name, members) in enumerate(sorted(groups.items())):
         array = (ctypes.c_uint64 * len(members))(*members)
-        kind, paradigm, flags = value("GROUP_TYPE_REGIONS"), value("PARADIGM_NONE"), value("GROUP_FLAG_NONE")
-        out.write("Group", ref, out.string(name), kind, paradigm, flags, len(members), array)
+        kind, none = value("GROUP_TYPE_REGIONS"), value("PARADIGM_NONE")
+        out.write("Group", ref, out.string(name), kind, none, value("GROUP_FLAG_NONE"), len(members), array)
+
+
+def write_contexts(parts: Parts, *, samples: bool) -> None:
+    """The calling contexts, each behind the one it lies in; and what triggers samples: every event is one."""
+    view = parts.trace.view
+    for ref in range(view.nr_contexts):
+        context = view.contexts[ref]
+        parts.out.write("CallingContext", ref, context.region, UNDEFINED_U32, context.parent)
+    if samples:
+        mode, base = value("INTERRUPT_GENERATOR_MODE_COUNT"), value("BASE_DECIMAL")
+        parts.out.write("InterruptGenerator", 0, parts.out.string("block events"), mode, base, 0, 1)
+
+
+def _describe(trace: Trace, region: Any) -> _Region:
+    if region.kind == lib.LO2_OTF2_CALL:
+        spec = trace.calls[region.key]
+        return _Region(spec.abi_name, spec.name, spec.summary, spec.region_role, _CALL_GROUPS[spec.kind])
+    if region.kind == lib.LO2_OTF2_OFF_CPU:
+        name, meaning = _OFF_CPU[region.key] if region.key < len(_OFF_CPU) else ("off CPU", "")
+        return _Region(name, name, meaning, "ARTIFICIAL", "off CPU")
+    if region.kind == lib.LO2_OTF2_REQUEST:
+        name = f"{trace.device_name(region.key)} {REQUEST_NAMES[RequestOp(region.operation)]}"
+        # Regions of this paradigm are only sampled, never entered (OTF2_GeneralDefinitions.h).
+        return _Region(name, name, "Block request", "FILE_IO", "block I/O", "SAMPLING")
+    row = trace.rows.tasks.get(region.key) if region.kind == lib.LO2_OTF2_RUNNING else None
+    if row is not None:
+        return _Region(f"{row.comm or 'thread'} {row.tid}", str(row.tid), "Thread on a CPU", "CODE", "threads on CPUs")
+    own = region.kind == lib.LO2_OTF2_STRANGER and region.key == trace.meta.recorder_pid
+    name = f"lo2io {region.key}" if own else f"thread {region.key}"
+    return _Region(name, name, "Thread on a CPU, not recorded", "CODE", "threads on CPUs")

@@ -42,6 +42,8 @@ class TaskRow:
     parent_process: int
     exit_time_ns: int
     comm: str
+    cgroup: str = ""
+    """Its process' last one; empty: unknown."""
 
 
 _HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
@@ -79,11 +81,13 @@ class Rows:
             self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length))
 
     def _add_tasks(self, batch: Batch) -> None:
-        names = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "comm_offset", "comm_length")
-        rows = zip(*(batch.tasks[name].tolist() for name in names), strict=True)
-        for task, process, pid, tid, parent, exit_time, offset, length in rows:
+        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns")
+        texts = ("comm_offset", "comm_length", "cgroup_offset", "cgroup_length")
+        rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *texts)), strict=True)
+        for task, process, pid, tid, parent, exit_time, offset, length, cgroup_offset, cgroup_length in rows:
             comm = text_at(batch.text, offset, length)
-            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm)
+            cgroup = text_at(batch.text, cgroup_offset, cgroup_length)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup)
 
     def handles(self) -> Columns:
         """The handles' rows, in the order they came: columns ``handle``, ``fd``, ``parent`` … of one length."""
@@ -101,6 +105,16 @@ def known(reference: int) -> bool:
     return reference != UNKNOWN_U32
 
 
+REQUEST_NAMES = {
+    RequestOp.READ: "read",
+    RequestOp.WRITE: "write",
+    RequestOp.FLUSH: "flush",
+    RequestOp.DISCARD: "discard",
+    RequestOp.SECURE_ERASE: "secure erase",
+    RequestOp.WRITE_ZEROES: "write zeroes",
+    RequestOp.ZONE: "zone",
+    RequestOp.OTHER: "other",
+}
 _REQUEST_OPS = {
     RequestOp.READ: "R",
     RequestOp.WRITE: "W",

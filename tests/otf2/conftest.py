@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Written]:
         *batches: Batch,
         end: TraceEnd = END,
         meta: SpoolMeta = META,
-        block_records: bool = True,
+        block_records: str | None = None,
         calls: Sequence[CallSpec] = CALLS,
     ) -> Written:
         with Otf2Writer(tmp_path, meta, calls, block_records=block_records) as writer:

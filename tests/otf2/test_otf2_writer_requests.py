@@ -122,14 +122,6 @@ def test_devices_stand_under_the_host(maker: BatchMaker, write: Write) -> None:
     assert 'I/O Paradigm: "Linux block layer" <1>' in written.printed("-G")
 
 
-def test_requests_can_be_left_out(maker: BatchMaker, write: Write) -> None:
-    """System mode writes them as samples instead."""
-    event(maker, BEGIN, 1, T)
-    written = write(maker.make(), block_records=False)
-    assert not written.events
-    assert [node.name for node in written.definitions.system_tree_nodes] == ["node7"]
-
-
 @pytest.mark.parametrize(
     ("code", "text"),
     [(0, "R"), (4, "RA"), (1 << 5 | 31, "FWFASM"), (2 << 5 | 8, "FS"), (3 << 5, "D"), (4 << 5, "DE"), (5 << 5, "WZ")],

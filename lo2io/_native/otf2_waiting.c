@@ -1,0 +1,122 @@
+/*
+ * Events that carry their own time and are known before or after the row they belong to: handles that exec, close_range
+ * or dup2 ended, flags that were set, stretches off the CPU. Each waits on its location, in the order of time, for the
+ * first row that ends after it.
+ */
+#include "otf2_writer.h"
+
+static int wait_for_time(lo2_otf2_writer *w, uint32_t task, waiting_event event)
+{
+    lo2_otf2_location *location = otf2_location_of_task(w, task);
+    if (!location)
+        return -1;
+    uint32_t index = w->waiting_free;
+    if (index != NONE) {
+        w->waiting_free = w->waiting[index].next;
+    } else {
+        size_t room = w->waiting_room;
+        if (!otf2_grow((void **)&w->waiting, &room, w->nr_waiting + 1u, sizeof *w->waiting))
+            return otf2_fail(w, "malloc", 0);
+        w->waiting_room = (uint32_t)room;
+        index = w->nr_waiting++;
+    }
+    /* Nearly always the last; of equal times the first to come stays first. */
+    uint32_t before = location->waiting_last, after = NONE;
+    if (location->waiting == NONE) {
+        before = NONE;
+    } else if (w->waiting[before].time > event.time) {
+        before = NONE;
+        for (after = location->waiting; w->waiting[after].time <= event.time; after = w->waiting[after].next)
+            before = after;
+    }
+    event.next = after;
+    w->waiting[index] = event;
+    if (before == NONE)
+        location->waiting = index;
+    else
+        w->waiting[before].next = index;
+    if (after == NONE)
+        location->waiting_last = index;
+    return 0;
+}
+
+int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row)
+{
+    if (!otf2_handle_at(w, e->handle[row]))
+        return -1;
+    int64_t time = e->time_ns[row];
+    return wait_for_time(w, e->task[row], (waiting_event){.time = time < 0 ? 0 : (uint64_t)time, .key = e->handle[row],
+                                                          .flags = e->flags[row],
+                                                          .kind = e->kind[row] == 1 ? WAIT_SET_FLAGS : WAIT_DESTROY});
+}
+
+int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row)
+{
+    int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
+    if (begin < 0)
+        return 0;
+    TRY(wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
+    if (end == UNKNOWN) /* as its call's: both are left together */
+        return 0;
+    return wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)(end < begin ? begin : end), .kind = WAIT_ON_CPU});
+}
+
+static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)
+{
+    lo2_otf2_handle *h = otf2_handle_at(w, event->key);
+    if (!h)
+        return -1;
+    uint32_t creation, status, bit = w->config.values.close_on_exec;
+    uint8_t access;
+    lo2_otf2_open_flags(w, event->flags, &access, &creation, &status);
+    /* F_SETFL leaves close-on-exec, which is F_SETFD's. */
+    h->status = (status & ~bit) | (h->state & LO2_OTF2_STATUS_KNOWN ? h->status & bit : 0);
+    OTF2(w, change_status_flags, location->writer, NULL, time, h->ref, h->status);
+    return 0;
+}
+
+static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)
+{
+    uint32_t ref = location->off_cpu;
+    location->off_cpu = NONE;
+    return ref == NONE ? 0 : otf2_leave(w, location, NULL, time, ref);
+}
+
+static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
+{
+    TRY(on_cpu(w, location, time));
+    if (location->open_region == NONE) /* outside of any call nothing would enclose it */
+        return 0;
+    uint32_t ref = otf2_ref_inside(w, location->open_region, LO2_OTF2_OFF_CPU, state, 0);
+    if (ref == NONE)
+        return -1;
+    location->off_cpu = ref;
+    return otf2_enter(w, location, time, ref);
+}
+
+static int release(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)
+{
+    switch ((enum waiting_kind)event->kind) {
+    case WAIT_SET_FLAGS: return set_flags(w, location, time, event);
+    case WAIT_OFF_CPU: return off_cpu(w, location, time, event->key);
+    case WAIT_ON_CPU: return on_cpu(w, location, time);
+    case WAIT_DESTROY: break;
+    }
+    return otf2_destroy(w, location, time, event->key);
+}
+
+int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until)
+{
+    while (location->waiting != NONE && w->waiting[location->waiting].time <= until) {
+        uint32_t index = location->waiting;
+        waiting_event event = w->waiting[index];
+        location->waiting = event.next;
+        w->waiting[index].next = w->waiting_free;
+        w->waiting_free = index;
+        /* Before the last event here only by the delay of its report: not worth a count. */
+        uint64_t time = event.time > location->last_time ? event.time : location->last_time;
+        time = otf2_advance(w, location, (int64_t)time);
+        TRY(release(w, location, time, &event));
+    }
+    return 0;
+}
