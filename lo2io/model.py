@@ -382,7 +382,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class EventCompleteness:
-    """``count - lost = samples`` of one event on one CPU, or by how much not."""
+    """``count - lost = samples`` of one event on one CPU, to within ``slack``, or by how much not."""
 
     event: str
     cpu: int
@@ -391,11 +391,18 @@ class EventCompleteness:
     lost: int
     """As the kernel reported."""
     samples: int
+    slack: int = 0
+    """The true count lies within ``[count, count + slack]``: it was read while the event went on happening."""
 
     @property
     def vanished(self) -> int:
-        """Counted by the kernel, never delivered, never reported as lost."""
-        return 0 if self.count is None else self.count - self.lost - self.samples
+        """Counted by the kernel for certain, never delivered, never reported as lost."""
+        return 0 if self.count is None else max(0, self.count - self.lost - self.samples)
+
+    @property
+    def surplus(self) -> int:
+        """Delivered beyond what the kernel can have counted."""
+        return 0 if self.count is None else max(0, self.samples - (self.count + self.slack - self.lost))
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,8 @@ COMPLETENESS: Final = (
     Column("count", "int64", "", "counted by the kernel; null: not known", UNKNOWN_I64),
     Column("lost", "int64", "", "lost, as the kernel reported"),
     Column("samples", "int64", "", "samples read"),
-    Column("vanished", "int64", "", "count - lost - samples"),
+    Column("slack", "int64", "", "the true count is at most count + slack: it was read while events went on"),
+    Column("vanished", "int64", "", "count - lost - samples, where that is positive"),
 )
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "operations": OPERATIONS,

@@ -4,7 +4,8 @@ In: the counts of the spool, the samples the engine saw, its totals. Out: a :cla
 command ends with. It does not know how rings are read, nor what the samples mean.
 
 ``count - lost = samples`` must hold for every event on every CPU. What is missing without the kernel having said so
-has *vanished*, and counts as lost.
+has *vanished*, and counts as lost. Counts read while the event went on happening (a flight recorder's window) are known
+to lie within ``[count, count + slack]``, no better: samples that agree with any count of that range are proven.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         for index in range(len(meta.cpus))
     )
     reported = sum(event.lost for event in events)
-    missing = sum(max(0, event.vanished) for event in events)
+    missing = sum(event.vanished for event in events)
     # Before Linux 6.0 the kernel tells a ring's losses, not an event's: those are no longer unexplained.
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
     lost = max(reported + missing, totals.nr_lost)
     known = meta.complete and all(event.count is not None for event in events)
-    agree = all(event.vanished == 0 for event in events)
+    agree = not any(event.vanished or event.surplus for event in events)
     return Completeness(
         lost=lost,
         vanished=missing - explained,
@@ -73,6 +74,7 @@ def _event(
         count=None if counts is None else counts.counts[index],
         lost=0 if counts is None or counts.lost is None else counts.lost[index],
         samples=int(seen[index][event]),
+        slack=0 if counts is None or counts.slack is None else counts.slack[index],
     )
 
 
@@ -86,11 +88,13 @@ def _verdict(proof: Completeness) -> str:
     if not proof.events or any(event.count is None for event in proof.events):
         lost = f", at least {proof.lost:,} lost" if proof.lost else ""
         return f"not proven: {proof.samples:,} events captured{lost}; the kernel's counts are not known"
-    counted = sum(event.count or 0 for event in proof.events)
-    captured = f"{proof.samples:,} of {counted:,} counted events captured"
+    counted = sum(_counted(event) for event in proof.events)
+    slack = sum(event.slack for event in proof.events)
+    uncertain = f" (counted to within {slack:,})" if slack else ""
+    captured = f"{proof.samples:,} of {counted:,} counted events captured{uncertain}"
     if proof.proven and not proof.lost:
         return f"complete: {captured}"
-    surplus = sum(max(0, -event.vanished) for event in proof.events)
+    surplus = sum(event.surplus for event in proof.events)
     parts = [
         f"{proof.lost:,} lost{_vanished(proof)}{_where(proof.events)}" if proof.lost else "",
         f"{surplus:,} more than counted" if surplus else "",
@@ -99,13 +103,19 @@ def _verdict(proof: Completeness) -> str:
     return f"incomplete: {captured}, {missing or 'but the spool is damaged'}"
 
 
+def _counted(event: EventCompleteness) -> int:
+    """The count within its range that agrees best with the samples."""
+    least = event.count or 0
+    return min(max(least, event.samples + event.lost), least + event.slack)
+
+
 def _vanished(proof: Completeness) -> str:
     return f" ({proof.vanished:,} of them unreported)" if proof.vanished else ""
 
 
 def _where(events: Iterable[EventCompleteness]) -> str:
     by_name = groupby(sorted(events, key=lambda event: event.event), key=lambda event: event.event)
-    missing = {name: sum(event.lost + max(0, event.vanished) for event in group) for name, group in by_name}
+    missing = {name: sum(event.lost + event.vanished for event in group) for name, group in by_name}
     worst = sorted(((lost, name) for name, lost in missing.items() if lost), reverse=True)
     if not worst:
         return ": records of forks, exits and names"

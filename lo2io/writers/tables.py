@@ -151,7 +151,10 @@ class TableWriter:
         numbers: Columns = {
             "cpu": np.array([e.cpu for e in events], np.uint32),
             "count": np.array([UNKNOWN_I64 if e.count is None else e.count for e in events], np.int64),
-            **{key: np.array([getattr(e, key) for e in events], np.int64) for key in ("lost", "samples", "vanished")},
+            **{
+                key: np.array([getattr(e, key) for e in events], np.int64)
+                for key in ("lost", "samples", "slack", "vanished")
+            },
         }
         self._open["completeness"].append(numbers, {"event": [e.event for e in events]})
 

@@ -72,6 +72,48 @@ def test_one_cpu_does_not_make_up_for_another() -> None:
     assert "1 more than counted" in completeness_line(proof)
 
 
+SLACK = spool(EventCounts(ENTER, (5, 6), (2, 0), slack=(3, 0)), EventCounts(EXIT, (5, 6), (0, 0)))
+"""Of the first event on the first CPU between 5 and 8 were counted, 2 of them lost."""
+
+
+@pytest.mark.parametrize(("samples", "counted"), [(3, 22), (4, 23), (6, 25)])
+def test_a_count_known_as_a_range_proves_what_agrees_with_it(samples: int, counted: int) -> None:
+    """From the least count to the greatest: nothing vanished, nothing is too much."""
+    proof = completeness(SLACK, seen([samples, 5], [6, 6]), Totals(nr_lost=2))
+    assert proof.proven
+    assert (proof.lost, proof.vanished) == (2, 0)
+    event = proof.events[0]
+    assert (event.count, event.slack, event.vanished, event.surplus) == (5, 3, 0, 0)
+    assert completeness_line(proof).startswith(
+        f"incomplete: {samples + 17} of {counted} counted events captured (counted to within 3), 2 lost: {ENTER} 2 ·"
+    )
+
+
+def test_a_range_proves_the_complete_too() -> None:
+    """Nothing lost, and the line does not hide that the count is no single number."""
+    proof = completeness(spool(EventCounts(ENTER, (0, 0), (0, 0), slack=(0, 1))), seen([0, 0], [1, 0]), Totals())
+    assert not proof.proven  # the other event was not counted at all
+    proof = completeness(
+        spool(EventCounts(ENTER, (5, 6), (0, 0), slack=(0, 1)), EventCounts(EXIT, (5, 6), (0, 0))),
+        seen([5, 5], [7, 6]),
+        Totals(),
+    )
+    assert proof.proven
+    assert completeness_line(proof).startswith("complete: 23 of 23 counted events captured (counted to within 1) ·")
+
+
+@pytest.mark.parametrize(("samples", "vanished", "surplus"), [(2, 1, 0), (0, 3, 0), (7, 0, 1), (9, 0, 3)])
+def test_beyond_its_range_a_count_speaks_against_the_samples(samples: int, vanished: int, surplus: int) -> None:
+    """Missing is what even the least count holds, too much what the greatest does not."""
+    proof = completeness(SLACK, seen([samples, 5], [6, 6]), Totals(nr_lost=2))
+    assert not proof.proven
+    assert (proof.lost, proof.vanished) == (2 + vanished, vanished)
+    assert (proof.events[0].vanished, proof.events[0].surplus) == (vanished, surplus)
+    line = completeness_line(proof)
+    assert (f"({vanished} of them unreported)" in line) == (vanished > 0)
+    assert (f"{surplus} more than counted" in line) == (surplus > 0)
+
+
 def test_kernels_that_tell_no_loss_by_event() -> None:
     """Before 6.0 the rings' figures explain what is missing, as far as they go."""
     old = spool(EventCounts(ENTER, (15, 6), None), EventCounts(EXIT, (5, 6), None))

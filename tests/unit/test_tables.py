@@ -190,14 +190,19 @@ def test_containers_are_read_from_cgroups(tmp_path: Path) -> None:
 
 def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
     """What the spool and the proof say is in the tables and the metadata, whole."""
-    events = (EventCompleteness("a:b", 1, 10, 2, 7), EventCompleteness("a:c", 0, None, 0, 5))
+    events = (
+        EventCompleteness("a:b", 1, 10, 2, 7),
+        EventCompleteness("a:c", 0, None, 0, 5),
+        EventCompleteness("a:d", 0, 3, 0, 9, slack=4),
+    )
     proof = Completeness(3, 1, 4, 5, 6, 12, False, events)
     odd = meta(command=("cat", "\udcff"), notices=("ring halved",))
     trace = write_trace(
         tmp_path, [make_batch(operations=[{}])], spool=odd, totals=Totals(nr_late=4), completeness=proof, span=(5, 9)
     )
     assert trace.completeness == proof
-    assert trace.table("completeness")["vanished"].to_pylist() == [1, 0]
+    assert trace.table("completeness")["slack"].to_pylist() == [0, 0, 4]
+    assert trace.table("completeness")["vanished"].to_pylist() == [1, 0, 0]
     assert trace.devices.to_pylist()[1] == {
         "device": 254 << 20, "name": "vda", "scheduler": None, "rotational": None, "size_bytes": None, "model": None,
     }  # fmt: skip
