@@ -1,0 +1,306 @@
+"""Rows that do not pass a filter, taken out of the batches between the engine and the writers.
+
+The engine runs twice over the spool. What decides is often known late: a file's name when its handle ends, a thread's
+when it exits, a request's latency at its completion. So the first run only finds out what passes, in memory that grows
+with the number of threads, files and handles (and by a bit a row for requests); the second one changes each batch in
+place. Where ``sched_switch`` was recorded a run in between tells which waits belong to calls that pass.
+
+What stays: calls and requests that pass, all events of these requests; handles that calls name which pass, the handles
+they come from, their files and what happens to them; the waits of calls that pass. Threads, switches, completions and
+losses stay whole: they say what the machine did and what is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from lo2io.matching import Criteria, Matcher, Numbered
+from lo2io.model import UNKNOWN_U32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Batch, CallSpec, Columns, SpoolMeta
+
+    Flags = NDArray[np.bool_]
+
+_PAGE_BITS = 20
+_MOST_LOOSE_USES = 1 << 20
+"""Distinct uses of handles that are gathered before they are compared with the former ones."""
+
+
+class Stream(Protocol):
+    """What pairing.BatchStream is."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def release(self, batch: Batch) -> None:
+        """Give a batch back."""
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Rows that a filter left out of a trace."""
+
+    calls: int = 0
+    requests: int = 0
+
+
+class FilteredStream:
+    """A stream of batches without the rows that do not pass; to be used as the one it is made of.
+
+    Args:
+        stream: Where the batches come from; its batches are changed in place.
+        passing: What passes: :func:`find_passing` on the same spool.
+    """
+
+    def __init__(self, stream: Stream, passing: Passing) -> None:
+        self._stream = stream
+        self._passing = passing
+        self._kept_calls = 0
+        self._waits = 0
+        self.left_out = LeftOut()
+
+    def __enter__(self) -> Self:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.__exit__(kind, error, trace)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._stream:
+            self._apply(batch)
+            yield batch
+
+    def release(self, batch: Batch) -> None:
+        """As the stream's own."""
+        self._stream.release(batch)
+
+    def _apply(self, batch: Batch) -> None:
+        passing = self._passing
+        calls = passing.calls(batch.operations)
+        self._move_ordinals(batch, calls)
+        waits = np.arange(self._waits, self._waits + len(batch.off_cpu["task"]))
+        self._waits += len(waits)
+        requests = passing.requests(batch.requests)
+        self.left_out.calls += len(calls) - int(np.count_nonzero(calls))
+        self.left_out.requests += len(requests) - int(np.count_nonzero(requests))
+        named = passing.named.at(batch.handles["handle"])
+        batch.handles["used"][~named] = 0
+        for table, keep in (
+            ("operations", calls),
+            ("off_cpu", passing.waits.holds(waits)),
+            ("handle_events", passing.named.at(batch.handle_events["handle"])),
+            ("handles", passing.handles.at(batch.handles["handle"])),
+            ("files", passing.files.at(batch.files["file"])),
+            ("requests", requests),
+            ("request_events", passing.requests(batch.request_events)),
+        ):
+            _keep(batch, table, keep)
+
+    def _move_ordinals(self, batch: Batch, calls: Flags) -> None:
+        """Count only rows that stay. What stood before an earlier batch's row now stands at this one's begin."""
+        kept = np.concatenate([np.zeros(1, np.uint64), np.cumsum(calls, dtype=np.uint64)])
+        for rows in (batch.handle_events, batch.off_cpu):
+            before = np.maximum(rows["before"], np.uint64(batch.first_operation)) - np.uint64(batch.first_operation)
+            rows["before"][:] = kept[np.minimum(before, np.uint64(len(calls)))] + np.uint64(self._kept_calls)
+        batch.first_operation = self._kept_calls
+        if batch.native is not None:
+            batch.native.first_operation = self._kept_calls
+        self._kept_calls += int(kept[-1])
+
+
+def _keep(batch: Batch, table: str, keep: Flags) -> None:
+    """Move the rows that stay to the front, in the memory that the native writers read."""
+    count = int(np.count_nonzero(keep))
+    columns: Columns = getattr(batch, table)
+    if count < len(keep):
+        for column in columns.values():
+            column[:count] = column[keep]
+    setattr(batch, table, {name: column[:count] for name, column in columns.items()})
+    if batch.native is not None:
+        setattr(batch.native, f"nr_{table}", count)
+
+
+class NumberSet:
+    """A set of numbers that takes a bit for each where they are dense, as those of a counter are."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, NDArray[np.uint8]] = {}
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """Take numbers in, in any order."""
+        for page, inside, places in self._split(numbers):
+            bits = self._pages.setdefault(page, np.zeros(1 << _PAGE_BITS >> 3, np.uint8))
+            np.bitwise_or.at(bits, places[inside] >> 3, np.left_shift(1, places[inside] & 7).astype(np.uint8))
+
+    def holds(self, numbers: NDArray[Any]) -> Flags:
+        """Whether each is in the set."""
+        found = np.zeros(len(numbers), np.bool_)
+        for page, inside, places in self._split(numbers):
+            bits = self._pages.get(page)
+            if bits is not None:
+                found[inside] = bits[places[inside] >> 3] >> (places[inside] & 7) & 1
+        return found
+
+    @staticmethod
+    def _split(numbers: NDArray[Any]) -> Iterator[tuple[int, Flags, NDArray[np.int64]]]:
+        wide = numbers.astype(np.int64)
+        pages, places = wide >> _PAGE_BITS, wide & ((1 << _PAGE_BITS) - 1)
+        for page in np.unique(pages).tolist():
+            yield page, pages == page, places
+
+
+class Passing:
+    """What passes: calls and requests as the matcher says, handles and files because such a call names them."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._requests = NumberSet()
+        self._parents = Numbered(np.uint32, UNKNOWN_U32)
+        self._uses: list[NDArray[np.uint32]] = []
+        self._compared = 0
+        self.waits = NumberSet()
+        self.named = Numbered(np.bool_, missing=False)
+        self.handles = Numbered(np.bool_, missing=False)
+        self.files = Numbered(np.bool_, missing=False)
+
+    def calls(self, operations: Columns) -> Flags:
+        """Calls that pass. What they are about must have been learnt."""
+        passes = self._matcher.calls_by_columns(operations)
+        if not self._matcher.columns_suffice:
+            passes &= self._matcher.calls_by_subjects(*(operations[name] for name in ("task", "handle", "handle2")))
+        return passes
+
+    def requests(self, rows: Columns) -> Flags:
+        """Requests that pass, or events of such; rows of either table."""
+        return self._requests.holds(rows["id"]) & self._matcher.requests_by_subjects(rows["task"])
+
+    # ---- the first run ----
+
+    def learn(self, batch: Batch) -> None:
+        """Take what a batch says."""
+        matcher = self._matcher
+        matcher.learn(batch)
+        self._parents.put(batch.handles["handle"], batch.handles["parent"])
+        self._requests.add(batch.requests["id"][matcher.requests_by_columns(batch.requests)])
+        passes = matcher.calls_by_columns(batch.operations)
+        uses = np.stack([batch.operations[name][passes] for name in ("task", "handle", "handle2")])
+        if matcher.columns_suffice:
+            self._name(uses)
+            return
+        self._uses.append(_distinct(uses))
+        if sum(part.shape[1] for part in self._uses) > 2 * self._compared + _MOST_LOOSE_USES:
+            self._uses = [_distinct(np.concatenate(self._uses, axis=1))]
+            self._compared = self._uses[0].shape[1]
+
+    def conclude(self) -> None:
+        """Everything was learnt: tell the handles and files that stay."""
+        for uses in self._uses:
+            self._name(uses[:, self._matcher.calls_by_subjects(*uses)])
+        self._uses = []
+        more = self.named.where()
+        while len(more):
+            self.handles.put(more, values=True)
+            parents = self._parents.at(more)
+            parents = parents[parents != UNKNOWN_U32]
+            more = np.unique(parents[~self.handles.at(parents)])
+        files = self._matcher.file_of(self.handles.where())
+        self.files.put(files[files != UNKNOWN_U32], values=True)
+
+    def _name(self, uses: NDArray[np.uint32]) -> None:
+        for handles in uses[1:]:
+            self.named.put(handles[handles != UNKNOWN_U32], values=True)
+
+
+def _distinct(uses: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Columns that differ, of shape (3, n)."""
+    if not uses.shape[1]:
+        return uses
+    ordered = uses[:, np.lexsort(uses)]
+    fresh = np.ones(ordered.shape[1], np.bool_)
+    fresh[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    return ordered[:, fresh]
+
+
+def find_passing(
+    streams: Callable[[], AbstractContextManager[Stream]],
+    criteria: Criteria,
+    meta: SpoolMeta,
+    calls: Sequence[CallSpec],
+    tick: Callable[[], None] = lambda: None,
+) -> Passing:
+    """Find out what passes.
+
+    Args:
+        streams: Opens the spool's batches from the beginning; called once or, with switches, twice.
+        criteria: What the user chose.
+        meta: What was recorded.
+        calls: By the codes of ``operations.call``.
+        tick: Called after each batch.
+
+    Raises:
+        SpoolError: The spool cannot be read.
+    """
+    passing = Passing(Matcher(criteria, meta, calls))
+    waits = False
+    with streams() as stream:
+        for batch in _each(stream, tick):
+            passing.learn(batch)
+            waits = waits or len(batch.off_cpu["task"]) > 0
+    passing.conclude()
+    if waits:
+        _find_waits(streams, passing, tick)
+    return passing
+
+
+def _find_waits(
+    streams: Callable[[], AbstractContextManager[Stream]], passing: Passing, tick: Callable[[], None]
+) -> None:
+    """A wait belongs to the next call that its thread ends, at or behind the row it stands before."""
+    number = 0
+    open_waits = np.zeros((3, 0), np.uint64)  # number, task, ordinal of the row it stands before
+    with streams() as stream:
+        for batch in _each(stream, tick):
+            tasks = batch.off_cpu["task"].astype(np.uint64)
+            numbers = np.arange(number, number + len(tasks), dtype=np.uint64)
+            number += len(tasks)
+            open_waits = np.concatenate([open_waits, [numbers, tasks, batch.off_cpu["before"]]], axis=1)
+            if not open_waits.shape[1] or not len(batch.operations["task"]):
+                continue
+            first = np.minimum(np.maximum(open_waits[2], batch.first_operation) - batch.first_operation, UNKNOWN_U32)
+            places = np.arange(len(batch.operations["task"]), dtype=np.uint64)
+            keys = batch.operations["task"].astype(np.uint64) << np.uint64(32) | places
+            order = np.argsort(keys)
+            place = np.minimum(np.searchsorted(keys[order], open_waits[1] << np.uint64(32) | first), len(keys) - 1)
+            row = order[place]
+            found = (batch.operations["task"][row] == open_waits[1]) & (row >= first)
+            passes = passing.calls(batch.operations)[row]
+            passing.waits.add(open_waits[0][found & passes])
+            open_waits = open_waits[:, ~found]
+
+
+def _each(stream: Stream, tick: Callable[[], None]) -> Iterator[Batch]:
+    for batch in stream:
+        yield batch
+        stream.release(batch)
+        tick()
+
+
+def properties(criteria: Criteria, left_out: LeftOut) -> dict[str, str]:
+    """What a trace says of its filter, for ``TraceEnd.properties``."""
+    facts = {"FILTERED_CALLS": str(left_out.calls), "FILTERED_REQUESTS": str(left_out.requests)}
+    return {"FILTER": str(criteria.filter), **facts} if criteria else {}
