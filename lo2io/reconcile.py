@@ -11,6 +11,7 @@ most, and of these the one nearest to the kernel's is taken.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -37,6 +38,8 @@ WRITE_CALLS: Final = frozenset(
 """… and to wchar and syscw. Neither io_uring, nor libaio, nor splice(2), nor recv(2) and send(2) do."""
 _UNCOUNTED_ERRORS: Final = (9, 29)
 """EBADF and ESPIPE: found before the file is asked."""
+REMEMBERED_BATCHES: Final = 8
+"""So long a write's second completion is waited for."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
 _NR_OPERATIONS: Final = len(RequestOp)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -117,40 +120,45 @@ class _Disks:
         self._window = _Window(self.accounts)
         self._nr = np.zeros((2, len(self.accounts), _NR_OPERATIONS), np.int64)
         self._bytes = np.zeros_like(self._nr)
-        self._last_ends = np.zeros(0, np.uint64)
+        self._written: deque[NDArray[np.uint64]] = deque(maxlen=REMEMBERED_BATCHES)
 
     def add(self, rows: Columns) -> None:
         if not len(self.accounts) or not rows or not len(rows["device"]):
             return
         place, known = _places(self._devices, rows["device"])
         operation = rows["operation"].astype(np.intp)
-        again = self._completed_again(rows)
-        ends = rows["ends"].astype(np.int64)
         # An empty bio that asked for a flush is a write of its own; passthrough commands carry nothing and count not.
         asked = rows["asked_flush"] != 0
         operation[asked & (operation == RequestOp.FLUSH)] = RequestOp.WRITE
-        ends[asked] = 1
-        ends[again | (asked & (operation == RequestOp.OTHER))] = 0
+        again = self._completed_again(rows, asked)
+        ends = (rows["ends"] != 0) | asked
+        ends &= ~(asked & (operation == RequestOp.OTHER)) & ~(again & (rows["sector"] != 0))
         sure, perhaps = self._window.split(place, rows["time_ns"])
+        # At sector 0 nobody can tell it from the end of an empty bio: those have no other sector.
+        sure, perhaps = sure & ~again, perhaps | (sure & again)
         for which, chosen in enumerate((known & sure, known & perhaps)):
             key = (which, place[chosen], operation[chosen])
-            np.add.at(self._nr, key, ends[chosen])
+            np.add.at(self._nr, key, ends[chosen].astype(np.int64))
             np.add.at(self._bytes, key, rows["bytes"][chosen])
 
-    def _completed_again(self, rows: Columns) -> NDArray[np.bool_]:
-        """Writes with a flush before or behind them complete twice (block/blk-flush.c): the second time where they end.
+    def _completed_again(self, rows: Columns, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Writes with a flush before or behind them complete twice (block/blk-flush.c), the second time as if empty.
 
-        Such an end is looked for among this batch's and the last one's.
+        They keep their sector, so a write there is looked for among the newest.
         """
-        mixed = rows["device"].astype(np.uint64) * _MIX
-        sectors = rows["bytes"].astype(np.uint64) // np.uint64(512)
-        moved = (rows["bytes"] > 0) & (rows["operation"] != RequestOp.READ)
-        ends = (rows["sector"] + sectors + mixed)[moved]
-        asked = (rows["asked_flush"] != 0) & (rows["sector"] != 0)
+        keys = rows["sector"] + rows["device"].astype(np.uint64) * _MIX
+        self._written.append(keys[(rows["bytes"] > 0) & (rows["operation"] != RequestOp.READ)])
         again = np.zeros(len(asked), np.bool_)
         if asked.any():
-            again[asked] = np.isin((rows["sector"] + mixed)[asked], np.concatenate((ends, self._last_ends)))
-        self._last_ends = ends
+            wanted, which, number = np.unique(keys[asked], return_inverse=True, return_counts=True)
+            writes = np.zeros(len(wanted), np.int64)
+            for written in self._written:
+                index = np.searchsorted(wanted, written).clip(0, len(wanted) - 1)
+                np.add.at(writes, index[wanted[index] == written], 1)
+            order = np.argsort(which, kind="stable")
+            rank = np.empty(len(which), np.int64)
+            rank[order] = np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number)
+            again[asked] = rank < writes[which]  # so many at most, for each write completes again once
         return again
 
     def captured(self, index: int) -> dict[str, tuple[int, int]]:
