@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.ring import Ring
     from lo2io.capture.source import OpenEvents
-    from lo2io.model import EventFormat
+    from lo2io.decode import Layout
 
 NR_TRIES = 4
 """Events whose samples came while their count was read are read so often, then what is uncertain is called slack."""
@@ -54,17 +54,15 @@ class BorderReader:
 
     Args:
         opened: Events per CPU (scope ``system``).
-        formats: Those of ``opened.names``, in that order.
+        layout: Of ``opened.names``, in that order.
     """
 
-    def __init__(self, opened: OpenEvents, formats: Sequence[EventFormat]) -> None:
+    def __init__(self, opened: OpenEvents, layout: Layout) -> None:
         self._opened = opened
-        self._ids = [layout.id for layout in formats]
-        self._names = [layout.name for layout in formats]
-        first = formats[0]
-        kind, tid = first.field("common_type"), first.field("common_pid")
-        self._type_at = _RAW_AT + (0 if kind is None else kind.offset)
-        self._tid_at = _RAW_AT + (4 if tid is None else tid.offset)
+        self._ids = [event.type for event in layout.events]
+        self._names = opened.names
+        self._type_at = _RAW_AT + layout.type_offset
+        self._tid_at = _RAW_AT + layout.pid_offset
 
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
         """Find a place at the end of what a ring holds, and the counts there; nothing is released.

@@ -23,6 +23,10 @@ VERSION = 1
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
 SEGMENT_NAME = "segment.json"
+DUMPS_NAME = "dumps.jsonl"
+"""What became of each request to write the window of a flight recorder, one object a line."""
+LOCK_NAME = ".recorder"
+"""Locked (flock(2)) by the flight recorder that writes the spool."""
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 MAX_META_BYTES = 256 << 20
 """No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""

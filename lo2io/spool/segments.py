@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
-from lo2io.spool.format import SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
+from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
 from lo2io.spool.writer import DiskFullError, Sink, SpoolWriter, make_files
 from lo2io.units import format_bytes
 
@@ -40,7 +40,7 @@ _FACT_TIMES = struct.Struct("<IHHQQ")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Segment:
     """A folder of the spool: files of every CPU's ring, in their order, and last the one of facts."""
 
@@ -163,6 +163,11 @@ class SegmentedSpool(SpoolWriter):
     def room(self) -> int | None:
         """Bytes the segments may have together; None: no bound."""
         return None if self._max_bytes is None else self._max_bytes - self._overhead
+
+    def is_tight(self, rings_bytes: int) -> bool:
+        """Whether the next segment may not fit beside those that are kept; ``rings_bytes`` are those of all rings."""
+        room = self.room
+        return room is not None and self._used + room // PARTS + rings_bytes > room
 
     def check_bound(self, rings_bytes: int) -> None:
         """See that the bound leaves room for what the rings hold at a time; the first ``spool.json`` is written.
@@ -318,18 +323,18 @@ class SegmentedSpool(SpoolWriter):
             if not segment.removed:
                 (segment.path / SEGMENT_NAME).write_bytes(dump_segment_start(start))
 
-    def link(self, target: Path, nr_open: int = 1) -> tuple[str, ...]:
-        """Give the files of all segments but the newest ``nr_open`` a second name, in folders of ``target``.
+    def link(self, target: Path, end: Segment) -> tuple[str, ...]:
+        """Give the files of all segments before ``end`` a second name, in folders of ``target``.
 
         Returns:
-            The segments' names, oldest first.
+            The segments' names, oldest first; none: ``end`` is the oldest by now, or gone.
 
         Raises:
             OSError: That cannot be done (a file system without hard links: EPERM).
         """
         with contextlib.ExitStack() as held:
             with self._lock:
-                segments = self._kept[: len(self._kept) - nr_open]
+                segments = self._kept[: self._kept.index(end)] if end in self._kept else []
                 for segment in segments:
                     held.enter_context(segment.link_lock)
             for segment in segments:
@@ -354,6 +359,8 @@ class SegmentedSpool(SpoolWriter):
         self.close()
         for segment in self._kept:
             segment.remove()
+        for name in (DUMPS_NAME, LOCK_NAME):
+            (self.path / name).unlink(missing_ok=True)
         super().discard()
 
 

@@ -1,0 +1,374 @@
+"""A flight recorder: only the newest part of a recording is kept, and written as a trace when somebody asks.
+
+The drain thread goes from segment to segment of the spool between two passes over the rings; at each border it reads
+the kernel's counts and compares the clocks, so that what lies between any two borders is a recording of its own, with
+its proof of completeness. A clerk's thread does all that takes time: it prepares the next segment, has ``/proc`` looked
+at for the one just begun, removes the oldest, and has windows dumped.
+
+The rings do not reach their border at the same moment: the drain thread visits CPU after CPU. A window begins with the
+first of these visits, and the facts of a segment are those looked at after the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lo2io.capture.border import BorderReader, Reading, subtract
+from lo2io.capture.dumping import Dumper
+from lo2io.model import EventCounts
+from lo2io.spool.format import SegmentStart
+from lo2io.spool.segments import PARTS
+from lo2io.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lo2io.capture.session import Session, Stopped
+    from lo2io.capture.source import OpenEvents
+    from lo2io.capture.watch import Watcher
+    from lo2io.decode import Layout
+    from lo2io.model import ClockSync, SpoolMeta
+    from lo2io.spool.segments import Segment, SegmentedSpool
+
+MIN_SEGMENT_S = 0.5
+"""Shorter ones would cost more than they make the window exact."""
+_LEAST_WAIT_S = 0.01
+"""The clerk gets so much time to prepare the next segment if it is late."""
+_LATE_FACTOR = 2
+"""A segment that has grown so many times too large does not wait for the clerk any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightOptions:
+    """What to keep, and when to write it.
+
+    Attributes:
+        last_s: At least so many seconds, if ``max_bytes`` has room for them.
+        max_bytes: No more than so many bytes of spool at any time.
+        keep_spool: Leave the spool beside each dumped trace.
+        convert: Options of `lo2io convert` for the windows that are dumped.
+    """
+
+    last_s: float | None = None
+    max_bytes: int | None = None
+    keep_spool: bool = False
+    convert: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Where a segment begins, or the last one ends."""
+
+    first_ns: int
+    """Before the first ring got there; spool's clock, as all of these."""
+    last_ns: int
+    """After the last ring did."""
+    monotonic_ns: int
+    """``first_ns`` on CLOCK_MONOTONIC."""
+    syncs: tuple[ClockSync, ...]
+    counts: tuple[tuple[Reading, ...], ...]
+    """Of each event on each CPU; empty: nothing was counted yet."""
+
+
+class FlightRecorder:
+    """What the drain thread does between two passes (``session.Between``), and the clerk's part of it.
+
+    ``FlightRecorder`` → ``start`` → any number of ``request_dump`` → ``finish``, or ``abandon``.
+
+    Args:
+        options: What to keep.
+        spool: Where the rings go.
+        opened: The events, opened per CPU.
+        layout: Of ``opened.names``.
+        note: Called with each notice for the user, from whatever thread.
+        watcher: Looks for what shall be dumped at once.
+    """
+
+    def __init__(
+        self,
+        options: FlightOptions,
+        spool: SegmentedSpool,
+        opened: OpenEvents,
+        layout: Layout,
+        note: Callable[[str], None],
+        *,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.dumper = Dumper(spool, note, options.convert, keep_spool=options.keep_spool)
+        self._options = options
+        self._spool = spool
+        self._opened = opened
+        self._note = note
+        self._watcher = watcher
+        self._reader = BorderReader(opened, layout)
+        last_s = options.last_s
+        self._segment_ns = None if last_s is None else int(max(last_s / PARTS, MIN_SEGMENT_S) * NS_PER_S)
+        self._last_ns = None if last_s is None else int(last_s * NS_PER_S)
+        self._borders: dict[str, Border] = {}
+        self._request = ""
+        self._rest_until_ns = 0
+        self._session: Session | None = None
+        self._meta: SpoolMeta | None = None
+        self._rescan: Callable[[int], None] = lambda _: None
+        self._work: queue.SimpleQueue[tuple[Segment, Border, str] | None] = queue.SimpleQueue()
+        self._clerk = threading.Thread(target=self._serve, name="lo2io-clerk", daemon=True)
+
+    # ---- life ----
+
+    def start(self, session: Session, meta: SpoolMeta, rescan: Callable[[int], None]) -> None:
+        """Sampling has begun: from here on segments follow each other.
+
+        Args:
+            session: Its drain thread calls this object.
+            meta: The spool's description so far, written.
+            rescan: Has facts of all tasks and descriptors written soon; they shall have been looked at after the
+                given time, CLOCK_MONOTONIC.
+
+        Raises:
+            UsageError: ``max_bytes`` is too small for the rings.
+        """
+        self._spool.check_bound(meta.ring_bytes * len(meta.cpus))
+        now = time.monotonic_ns()
+        self._borders[self._spool.current.name] = Border(meta.start_ns, meta.start_ns, now, meta.syncs, ())
+        self._rescan = rescan
+        self._session, self._meta = session, meta
+        self._clerk.start()
+
+    def request_dump(self, why: str) -> None:
+        """Have the window that ends now written as a trace; refused, with a notice, while another is being written."""
+        session = self._session
+        if session is None or not session.is_draining:
+            self.dumper.refuse(why, "the recording is over")
+        elif self.dumper.claim(why):
+            self._request = why
+            os.eventfd_write(self.wake_fd, 1)
+
+    def finish(self, meta: SpoolMeta, stopped: Stopped, is_given_up: Callable[[], bool] = lambda: False) -> SpoolMeta:
+        """Sampling has ended: the last window's description.
+
+        Args:
+            meta: The whole recording's.
+            stopped: What was read at the end.
+            is_given_up: Asked now and then while a dump is being written; true ends that.
+        """
+        if self._request:
+            self.dumper.refuse(self._request, "the recording ended first", claimed=True)
+        self._end_clerk()
+        self.dumper.wait(is_given_up)
+        if self._spool.skipped_facts:
+            self._note("some names are not known: the facts of open files had no room in the spool")
+        if self._watcher is not None:
+            self._note(self._watcher.summary())
+        end = Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], _final_readings(stopped.counts))
+        names = tuple(segment.name for segment in self._spool.kept)
+        return self._describe(meta, names, end)
+
+    def abandon(self) -> None:
+        """Stop without a result, after an error; does nothing after :meth:`finish`."""
+        self._end_clerk()
+        self.dumper.wait(lambda: True)
+
+    def _end_clerk(self) -> None:
+        if self._clerk.is_alive():
+            self._work.put(None)
+            self._clerk.join()
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
+            self.wake_fd = -1
+
+    # ---- in the drain thread ----
+
+    def wait_s(self) -> float:
+        """So long may the drain thread sleep: until the current segment is old enough."""
+        if self._session is None or self._segment_ns is None:
+            return float("inf")
+        age = time.monotonic_ns() - self._borders[self._spool.current.name].monotonic_ns
+        return max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S)
+
+    def drained(self, index: int, views: Sequence[memoryview]) -> None:
+        """Look for what triggers a dump."""
+        if self._watcher is not None:
+            self._watcher.feed(index, views)
+
+    def pass_ended(self) -> None:
+        """Go on to the next segment, if it is time."""
+        session = self._session
+        if session is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.wake_fd)
+        if self._watcher is not None and self._watcher.suspects:
+            for index in range(len(self._opened.rings)):
+                session.drain_ring(index)
+            self._fire(self._watcher)
+        now = time.monotonic_ns()
+        request = self._request
+        if request or self._is_due(now):
+            self._request = ""
+            self._go_on(session, now, request)
+
+    def _fire(self, watcher: Watcher) -> None:
+        """Dump, unless the last trigger is so near that its window would be told again."""
+        hits = watcher.take_hits()
+        now = time.monotonic_ns()
+        if hits and now >= self._rest_until_ns:
+            self._rest_until_ns = now + self._window_ns()
+            watcher.nr_fired += 1
+            self.request_dump(hits[0])
+
+    def _is_due(self, now: int) -> bool:
+        current, room = self._spool.current, self._spool.room
+        age = now - self._borders[current.name].monotonic_ns
+        old = self._segment_ns is not None and age >= self._segment_ns
+        limit = None if room is None else room // PARTS
+        large = limit is not None and current.size >= limit
+        if self._spool.is_prepared or not (old or large):
+            return old or large
+        # The clerk, who is no real-time thread, gets some time to prepare the next one.
+        far_older = old and self._segment_ns is not None and age >= _LATE_FACTOR * self._segment_ns
+        return far_older or (limit is not None and current.size >= _LATE_FACTOR * limit)
+
+    def _go_on(self, session: Session, now: int, request: str) -> None:
+        """Ring by ring, from one segment to the next."""
+        sync = session.compare_clocks()
+        first_ns = session.to_spool_clock(now)
+        segment = self._spool.begin()
+        allowed = os.sched_getaffinity(0)
+        counts = []
+        try:
+            for index, cpu in enumerate(self._opened.cpus):
+                session.drain_ring(index)
+                head, readings = self._reader.read(index, on_cpu=_run_on(cpu))
+                session.drain_ring(index, head)
+                self._spool.switch_ring(index)
+                counts.append(readings)
+                for other, ring in enumerate(self._opened.rings):
+                    if ring.fill_bytes >= ring.size // 2:
+                        session.drain_ring(other)
+        finally:
+            os.sched_setaffinity(0, allowed)
+        end = time.monotonic_ns()
+        self._spool.end(end)
+        border = Border(
+            first_ns,
+            session.to_spool_clock(end),
+            now,
+            () if sync is None else (sync,),
+            tuple(zip(*counts, strict=True)),
+        )
+        self._borders[segment.name] = border
+        self._work.put((segment, border, request))
+
+    # ---- in the clerk's thread ----
+
+    def _serve(self) -> None:
+        self._prepare()
+        while (work := self._work.get()) is not None:
+            segment, border, request = work
+            if border.syncs:
+                self._spool.describe_start(segment, SegmentStart(border.first_ns, border.syncs))
+            if request:
+                self._dump(segment, border, request)
+            self._drop_old()
+            self._prepare()
+            self._rescan(border.monotonic_ns)
+
+    def _prepare(self) -> None:
+        try:
+            self._spool.prepare()
+        except OSError as error:
+            # The drain thread will try again, and end the recording if that fails, too.
+            self._note(f"the next segment of the spool cannot be created: {error.strerror}")
+
+    def _drop_old(self) -> None:
+        """Remove segments that the window does not need, or that the bound leaves no room for."""
+        while True:
+            kept = self._spool.kept
+            if len(kept) < 2:  # noqa: PLR2004
+                return
+            second = self._borders[kept[1].name]
+            unneeded = self._last_ns is not None and time.monotonic_ns() - second.monotonic_ns >= self._last_ns
+            if not (unneeded or self._spool.is_tight(self._opened.ring_bytes * len(self._opened.cpus))):
+                break
+            if not self._spool.drop_oldest():
+                break
+        names = {segment.name for segment in self._spool.kept}
+        for name in [name for name in self._borders if name not in names]:
+            del self._borders[name]
+
+    def _dump(self, segment: Segment, end: Border, why: str) -> None:
+        meta = self._meta
+        assert meta is not None  # noqa: S101 - set before the clerk is started
+        begins: Mapping[str, Border] = dict(self._borders)
+
+        def describe(names: tuple[str, ...]) -> SpoolMeta:
+            return self._describe(meta, names, end, begins)
+
+        self.dumper.start(why, segment, describe)
+
+    def _describe(
+        self, meta: SpoolMeta, names: tuple[str, ...], end: Border, begins: Mapping[str, Border] | None = None
+    ) -> SpoolMeta:
+        """Of a window that consists of these segments."""
+        begin = (begins or self._borders)[names[0]]
+        is_whole = not begin.counts
+        starts = begin.counts or ((Reading(0),) * len(meta.cpus),) * len(meta.events)
+        counts = tuple(
+            _window_counts(name, *borders, has_lost=self._opened.has_lost)
+            for name, *borders in zip(meta.events, starts, end.counts, strict=True)
+        )
+        return replace(
+            meta,
+            complete=True,
+            segments=names,
+            start_ns=begin.first_ns,
+            recording_start_ns=None if is_whole else meta.start_ns,
+            stop_ns=end.last_ns,
+            syncs=(*(begin.syncs or meta.syncs[:1]), *end.syncs),
+            counts=counts,
+        )
+
+    def _window_ns(self) -> int:
+        """How long a trigger rests: what is kept is then new."""
+        if self._last_ns is not None:
+            return self._last_ns
+        begins = [border.monotonic_ns for border in list(self._borders.values())]
+        return max(time.monotonic_ns() - min(begins), NS_PER_S)
+
+
+def _run_on(cpu: int) -> bool:
+    """Go to a CPU; false: it is offline, or not for this process."""
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError:
+        return False
+    return True
+
+
+def _window_counts(name: str, starts: Sequence[Reading], ends: Sequence[Reading], *, has_lost: bool) -> EventCounts:
+    found = [subtract(end, start) for end, start in zip(ends, starts, strict=True)]
+    slack = tuple(each.slack for each in found)
+    return EventCounts(
+        name,
+        tuple(each.count for each in found),
+        tuple(each.lost for each in found) if has_lost else None,
+        slack if any(slack) else None,
+    )
+
+
+def _final_readings(counts: Sequence[EventCounts]) -> tuple[tuple[Reading, ...], ...]:
+    """Read when nothing happened any more: exact."""
+    return tuple(
+        tuple(
+            Reading(count, 0, lost)
+            for count, lost in zip(each.counts, each.lost or (0,) * len(each.counts), strict=True)
+        )
+        for each in counts
+    )
