@@ -14,7 +14,7 @@ import signal
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,9 @@ from lo2io.capture.session import ENDED_EARLY
 from lo2io.catalog import load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
+from lo2io.filters.kernel import check_devices, kernel_filters
+from lo2io.filters.text import parse_all
+from lo2io.kernel.sysfs import read_devices
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
@@ -120,8 +123,9 @@ def record(
     def tell(notice: str) -> None:
         (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
 
-    _check_known(request.filter, request.block_records, (request.last_s, request.max_bytes, request.trigger))
-    selection = load_catalog().select(_event_names(request))
+    _check_known(request.block_records, (request.last_s, request.max_bytes, request.trigger))
+    chosen, catalog = parse_all(request.filter), load_catalog()
+    selection = kernel_filters(chosen, catalog.select(_event_names(request)), read_devices(), catalog).selection
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
@@ -188,16 +192,12 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _check_known(filters: Sequence[str], block_records: str | None, window: tuple[object, ...] = ()) -> None:
+def _check_known(block_records: str | None, window: tuple[object, ...] = ()) -> None:
     """What a stage does not do yet is refused, not ignored."""
     if block_records not in {None, *BLOCK_RECORDS}:
         raise UsageError(
             f"write block requests as {block_records!r}", "no such kind", f"one of {', '.join(BLOCK_RECORDS)}"
         )
-    if filters:
-        raise UsageError(f"filter by {filters[0]!r}", "filters are not known to this lo2io", "leave --filter out")
-    if block_records is not None:
-        raise UsageError("choose --block-records", "there is no choice in this lo2io", "leave it out")
     if any(each is not None for each in window):
         raise UsageError(
             "keep the newest part only", "this lo2io keeps all", "leave --last, --max-size and --trigger out"
@@ -227,7 +227,7 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         system=request.system,
         cpus=request.cpus,
         cgroup=request.cgroup,
-        filter=" and ".join(request.filter),
+        filter=str(parse_all(request.filter)),
     )
 
 
@@ -280,30 +280,34 @@ def convert(
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
-    _check_known(filters, block_records)
+    _check_known(block_records)
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
-    from lo2io.pairing import BatchStream, Engine  # noqa: PLC0415
+    from lo2io.filtering import properties  # noqa: PLC0415
+    from lo2io.matching import Criteria  # noqa: PLC0415
     from lo2io.reconcile import Reconciler, reconciliation_line  # noqa: PLC0415
     from lo2io.reports.losses import completeness  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
 
     spool = SpoolReader(spool_path)
     catalog = load_catalog()
-    engine = Engine(spool, catalog)
-    with whole_trace(trace, spool_path, force=force), BatchStream(engine, BATCHES_HELD) as stream:
+    criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
+    check_devices(criteria.filter, spool.meta.devices)
+    meta = replace(spool.meta, filter=str(criteria.filter))
+    accounts = Reconciler(meta, catalog.calls)
+    with whole_trace(trace, spool_path, force=force), _open(spool, catalog, criteria, accounts, progress) as source:
         # The engine works while the writers' libraries, which are large, are being loaded.
         from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
         from lo2io.writers.tables import TableWriter  # noqa: PLC0415
 
         with (
-            TableWriter(trace, spool.meta, catalog.calls) as tables,
-            Otf2Writer(trace, spool.meta, catalog.calls) as otf2,
+            TableWriter(trace, meta, catalog.calls) as tables,
+            Otf2Writer(trace, meta, catalog.calls, block_records=block_records) as otf2,
         ):
-            accounts = Reconciler(spool.meta, catalog.calls)
-            _write(engine, stream, (otf2, tables, accounts), progress)
-            proof = completeness(spool.meta, [engine.seen(i) for i in range(len(spool.meta.cpus))], engine.totals)
+            _write(source, (otf2, tables))
+            engine = source.engine
+            proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
             compared = accounts.close()
             line = reconciliation_line(compared)
             end = _end(spool.meta, engine.totals, proof, {"RECONCILIATION": line} if line else {})
