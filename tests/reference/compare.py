@@ -20,11 +20,19 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tables = dict[str, Any]
-TABLES = ("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "losses")
+TABLES = (
+    "operations",
+    "handle_events",
+    "handles",
+    "files",
+    "tasks",
+    "requests",
+    "request_events",
+    "completions",
+    "losses",
+)
 EXACT_U32 = ("flags", "fd", "tid", "cpu", "device", "call")
 """Columns in which the value of UNKNOWN_U32 is no reference."""
-NATIVE_ONLY = {"request_events": ("cpu", "insert_time_ns", "issue_time_ns")}
-"""Columns the slow engine does not have."""
 
 
 def run_reference(path: Path) -> Tables:
@@ -97,7 +105,7 @@ def reference_rows(reference: Reference) -> Tables:
     return tables | {"totals": reference.totals, "seen": reference.seen}
 
 
-_SHARED = ("operations", "handle_events", "requests", "request_events", "losses")
+_SHARED = ("operations", "handle_events", "requests", "request_events", "completions", "losses")
 
 
 def _parent(process: Any) -> int | None:
@@ -118,8 +126,6 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
             rows = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
             for row in rows:
                 _place_texts(row, batch.text)
-                for key in NATIVE_ONLY.get(name, ()):
-                    del row[key]
             tables[name] += [_known(row) for row in rows] if name != "files" else rows
         for row in tables["files"]:
             files[row["file"]] = tuple(row[key] for key in ("mode", "device", "inode", "mount", "path"))
@@ -186,6 +192,7 @@ def canonical(tables: Tables) -> Tables:
         "tasks": sorted((refer(row) for row in tables["tasks"]), key=lambda row: row["task"]),
         "requests": [refer(row) for row in requests],
         "request_events": events,
+        "completions": tables["completions"],
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
         "totals": tables["totals"],
         "seen": tables["seen"],

@@ -48,6 +48,7 @@ class Reference:
         self.handle_events: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
         self.request_events: list[dict[str, Any]] = []
+        self.completions: list[dict[str, Any]] = []
         self.losses: list[dict[str, Any]] = []
         self.now = 0
         self.tasks = Tasks(self)
@@ -120,4 +121,4 @@ class Reference:
         elif meaning.role is Role.CGROUP_ATTACH:
             self.tasks.attached(record.time, values)
         elif meaning.role is not Role.IGNORED:
-            self.block.sample(meaning.role, record.time, tid, task, values)
+            self.block.sample(meaning.role, record.time, tid, task, values, cpu=record.stream)

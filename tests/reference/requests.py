@@ -87,11 +87,37 @@ class Requests:
         self.open: list[Request] = []
         self.asked: dict[int, list[tuple[Task | None, int]]] = {}
         """Who asked a disk for a flush since its last one."""
+        self.cpu = 0
+        """Where the sample at hand was taken …"""
+        self.partial = False
+        """… and whether it completed a request in part."""
 
-    def sample(  # noqa: C901, PLR0912 - one case per row of the document's table
+    def sample(self, role: Role, time: int, tid: int, task: Task | None, values: dict[str, Any], *, cpu: int) -> None:
+        """One block sample."""
+        self.cpu, self.partial = cpu, False
+        self._sample(role, time, tid, task, values)
+        if role is Role.RQ_COMPLETE:
+            self._completion(time, values)
+
+    def _completion(self, time: int, values: dict[str, Any]) -> None:
+        """Every completion, whoever's."""
+        operation, _ = parse_rwbs(values["rwbs"], values["nr_sector"])
+        letter = values["rwbs"].removeprefix("F")[:1]
+        self.engine.completions.append(
+            {
+                "time_ns": time,
+                "device": values["dev"],
+                "sector": values["sector"],
+                "bytes": 0 if operation is RequestOp.FLUSH else values["nr_sector"] * SECTOR,
+                "operation": int(operation),
+                "asked_flush": int(not values["nr_sector"] and letter not in ("", "F")),
+                "ends": int(not self.partial),
+            }
+        )
+
+    def _sample(  # noqa: C901, PLR0912 - one case per row of the document's table
         self, role: Role, time: int, tid: int, task: Task | None, values: dict[str, Any]
     ) -> None:
-        """One block sample."""
         operation, flags = parse_rwbs(values["rwbs"], values["nr_sector"])
         device, sector, size = values["dev"], values["sector"], values["nr_sector"]
         if operation is RequestOp.FLUSH:
@@ -103,8 +129,8 @@ class Requests:
             if back:
                 self._pick(back, size).returned = False
             else:
-                self._begin(Request(device, sector, size, operation, flags, *self._owner(task, tid), amount), time)
-                self.open[-1].insert = time
+                owner = self._owner(task, tid)
+                self._begin(Request(device, sector, size, operation, flags, *owner, amount, insert=time), time)
         elif role is Role.BIO_FLUSH:
             if flags & PREFLUSH:
                 self.asked.setdefault(device, []).append((task, tid))
@@ -183,6 +209,7 @@ class Requests:
             if size < request.size:
                 request.sector += size
                 request.size -= size
+                self.partial = True
                 return
         request.complete = time
         self._event(request, time, 2, request.moved)
@@ -219,6 +246,9 @@ class Requests:
                     "sector": request.sector if request.issued_sector is None else request.issued_sector,
                     "bytes": size,
                     "error": request.error,
+                    "cpu": self.cpu,
+                    "insert_time_ns": request.insert,
+                    "issue_time_ns": request.issue,
                 }
             )
 

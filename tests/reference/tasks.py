@@ -99,9 +99,19 @@ class Tasks:
         """The thread of a sample; in system mode one never announced is made."""
         task = self.alive.get(tid)
         if task is None and create and self.engine.all_tasks:
-            process = self._new_process(tid, None, None)
-            task = self._new(process, tid, None, Table(LONG_AGO), recorded=self._recorded_by_default(tid))
+            task = self._adopt(tid, tid, None)
         return task
+
+    def _adopt(self, pid: int, tid: int, ppid: int | None) -> Task:
+        """A thread known from a fact or a sample only: of the process that lives under that pid, if there is one."""
+        process = self.process(pid)
+        if process is not None:
+            known = process.alive[0]
+            task = self._new(process, tid, None, known.table, recorded=known.recorded)
+            task.from_exec = known.from_exec
+            return task
+        process = self._new_process(pid, ppid, self.process(ppid))
+        return self._new(process, tid, None, Table(LONG_AGO), recorded=self._recorded_by_default(pid))
 
     # -- records
 
@@ -207,14 +217,9 @@ class Tasks:
             return
         task = self.alive.get(tid)
         if task is None:
-            process = self.process(pid)
-            if process is None and not self.engine.all_tasks and not flags & SELECT:
+            if self.process(pid) is None and not self.engine.all_tasks and not flags & SELECT:
                 return
-            known = process is not None and any(t.recorded for t in process.alive)
-            table = process.alive[0].table if process else Table(LONG_AGO)
-            if process is None:
-                process = self._new_process(pid, values["ppid"], self.process(values["ppid"]))
-            task = self._new(process, tid, None, table, recorded=known or self._recorded_by_default(pid))
+            task = self._adopt(pid, tid, values["ppid"])
         task.comm = task.comm or values["comm"]
         if values.get("cgroup") is not None and task.process.moved <= values["begin"]:
             task.process.hierarchy, task.process.cgroup = values["cgroup"]

@@ -206,6 +206,24 @@ def test_exec_by_another_thread_goes_on_under_the_leaders_tid(run: Run, spool: S
     assert rows(tables, "tid", "exit_time_ns", table="tasks") == [(10, None), (10, 60_021), (11, 60_022)]
 
 
+def test_the_parent_of_a_thread_known_by_its_samples_is_unknown(run: Run, spool: SpoolBuilder) -> None:
+    """Not process 0; of one whose FORK was seen it is known, also where the parent is not."""
+    spool.call(60_000, 0, 20, "sync").fork(60_010, 0, 31, 31, 30, 30).call(60_020, 0, 31, "sync")
+    assert rows(run(spool), "tid", "ppid", "parent_process", table="tasks") == [
+        (10, 1, None),
+        (20, None, None),
+        (31, 30, None),
+    ]
+
+
+def test_a_sample_of_a_leader_that_has_exited_is_of_its_process(run: Run, spool: SpoolBuilder) -> None:
+    """A pid is not used again while threads of its process live."""
+    spool.fork(60_000, 0, 10, 11, 10, 10).task_exit(60_010, 0, 10, 10).call(60_010, 1, 10, "sync")
+    spool.call(60_020, 0, 11, "sync")
+    processes = {row["process"] for row in run(spool)["tasks"]}
+    assert len(processes) == 1
+
+
 def test_a_fact_about_a_thread_that_has_exited_makes_no_new_one(run: Run, spool: SpoolBuilder) -> None:
     """The look began before its exit and was over after it."""
     spool.fork(60_000, 0, 11, 11, 10, 10).task_exit(70_000, 0, 11, 11).fact_task(71_000, 11, 11, begin=69_000)
