@@ -62,11 +62,13 @@ class FilteredStream:
     Args:
         stream: Where the batches come from; its batches are changed in place.
         passing: What passes: :func:`find_passing` on the same spool.
+        watch: Called with each batch as it was recorded: without the requests of other cgroups, else whole.
     """
 
-    def __init__(self, stream: Stream, passing: Passing) -> None:
+    def __init__(self, stream: Stream, passing: Passing, watch: Callable[[Batch], object] = lambda _: None) -> None:
         self._stream = stream
         self._passing = passing
+        self._watch = watch
         self._kept_calls = 0
         self._waits = 0
         self.left_out = LeftOut()
@@ -91,6 +93,10 @@ class FilteredStream:
 
     def _apply(self, batch: Batch) -> None:
         passing = self._passing
+        recorded = passing.recorded(batch.requests)
+        self.left_out.requests += len(recorded) - int(np.count_nonzero(recorded))
+        _keep(batch, "requests", recorded)
+        self._watch(batch)
         calls = passing.calls(batch.operations)
         self._move_ordinals(batch, calls)
         waits = np.arange(self._waits, self._waits + len(batch.off_cpu["task"]))
@@ -184,6 +190,10 @@ class Passing:
         if not self._matcher.columns_suffice:
             passes &= self._matcher.calls_by_subjects(*(operations[name] for name in ("task", "handle", "handle2")))
         return passes
+
+    def recorded(self, requests: Columns) -> Flags:
+        """Requests that were meant to be recorded, whether they pass the filter or not."""
+        return self._matcher.requests_recorded(requests["task"])
 
     def requests(self, rows: Columns) -> Flags:
         """Requests that pass, or events of such; rows of either table."""

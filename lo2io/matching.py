@@ -199,11 +199,15 @@ class Matcher:
             passes &= self._devices.of_requests(comparison, requests) ^ comparison.negative
         return passes
 
+    def requests_recorded(self, task: NDArray[Any]) -> Flags:
+        """Requests of threads of the cgroup that was to be recorded."""
+        return self._task_asks.at(task) if self._own else np.ones(len(task), np.bool_)
+
     def requests_by_subjects(self, task: NDArray[Any]) -> Flags:
         """Requests that the thread they belong to lets pass. It must have been learnt."""
-        passes = self._task_passes.at(task) if self._of_tasks else np.ones(len(task), np.bool_)
-        if self._own:
-            passes &= self._task_asks.at(task)
+        passes = self.requests_recorded(task)
+        if self._of_tasks:
+            passes &= self._task_passes.at(task)
         for comparison in self.filter.of("pid"):
             pid = self._task_pid.at(task)
             passes &= _compare(comparison, pid, pid != UNKNOWN_U32)

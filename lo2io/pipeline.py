@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lo2io.catalog import Selection
+    from lo2io.filtering import Stream
     from lo2io.model import Batch, SpoolMeta, Totals
-    from lo2io.pairing import BatchStream, Engine
+    from lo2io.streams import Batches
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -289,6 +290,7 @@ def convert(
     from lo2io.reconcile import Reconciler, reconciliation_line  # noqa: PLC0415
     from lo2io.reports.losses import completeness  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
+    from lo2io.streams import open_batches  # noqa: PLC0415
 
     spool = SpoolReader(spool_path)
     catalog = load_catalog()
@@ -296,7 +298,10 @@ def convert(
     check_devices(criteria.filter, spool.meta.devices)
     meta = replace(spool.meta, filter=str(criteria.filter))
     accounts = Reconciler(meta, catalog.calls)
-    with whole_trace(trace, spool_path, force=force), _open(spool, catalog, criteria, accounts, progress) as source:
+    with (
+        whole_trace(trace, spool_path, force=force),
+        open_batches(spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress) as batches,
+    ):
         # The engine works while the writers' libraries, which are large, are being loaded.
         from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
         from lo2io.writers.tables import TableWriter  # noqa: PLC0415
@@ -305,14 +310,17 @@ def convert(
             TableWriter(trace, meta, catalog.calls) as tables,
             Otf2Writer(trace, meta, catalog.calls, block_records=block_records) as otf2,
         ):
-            _write(source, (otf2, tables))
-            engine = source.engine
+            _write(batches, (otf2, tables) if criteria else (otf2, tables, accounts))
+            engine = batches.engine
             proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
             compared = accounts.close()
             line = reconciliation_line(compared)
-            end = _end(spool.meta, engine.totals, proof, {"RECONCILIATION": line} if line else {})
+            facts = properties(criteria, batches.left_out) | ({"RECONCILIATION": line} if line else {})
+            end = _end(meta, engine.totals, proof, facts)
             otf2.close(end)
-            known = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
+            known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
+            if criteria:
+                known["filtered"] = asdict(batches.left_out)
             tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
     return Converted(trace, proof, line)
 
@@ -321,21 +329,18 @@ class _Writer(Protocol):
     def write(self, batch: Batch) -> None: ...
 
 
-def _write(
-    engine: Engine, stream: BatchStream, writers: Sequence[_Writer], progress: Callable[[int], None] | None
-) -> None:
+def _write(batches: Batches, writers: Sequence[_Writer]) -> None:
     """Every batch to every writer, each in a thread of its own and at its own pace."""
     with contextlib.ExitStack() as threads:
         hands = [threads.enter_context(_own_thread(writer.write)) for writer in writers]
         held: deque[tuple[Batch, list[Future[None]]]] = deque()
-        for batch in stream:
+        for batch in batches.stream:
             held.append((batch, [hand(batch) for hand in hands]))
             while held and (len(held) == BATCHES_HELD or all(future.done() for future in held[0][1])):
-                _settle(stream, *held.popleft())
-            if progress:
-                progress(engine.bytes_read)
+                _settle(batches.stream, *held.popleft())
+            batches.progress()
         while held:
-            _settle(stream, *held.popleft())
+            _settle(batches.stream, *held.popleft())
 
 
 @contextlib.contextmanager
@@ -348,7 +353,7 @@ def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Fu
         pool.shutdown(cancel_futures=True)
 
 
-def _settle(stream: BatchStream, batch: Batch, futures: list[Future[None]]) -> None:
+def _settle(stream: Stream, batch: Batch, futures: list[Future[None]]) -> None:
     for future in futures:
         future.result()
     stream.release(batch)

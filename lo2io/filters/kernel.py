@@ -71,6 +71,8 @@ def kernel_filters(
     Raises:
         UsageError: No such device, or no record of the chosen events can pass the filter.
     """
+    if not chosen:
+        return KernelPart(selection, chosen)
     check_devices(chosen, devices)
     specs = {event: catalog.by_event[event] for event in selection.events}
     operations = chosen.operations()

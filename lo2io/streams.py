@@ -1,0 +1,80 @@
+"""The batches of a spool as the trace shall have them: all rows, or those that a filter lets pass."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.filtering import FilteredStream, LeftOut, find_passing
+from lo2io.pairing import BatchStream, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lo2io.catalog import Catalog
+    from lo2io.matching import Criteria
+    from lo2io.model import Batch
+    from lo2io.spool.reader import SpoolReader
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What to iterate over, and the engine behind it."""
+
+    engine: Engine
+    stream: BatchStream | FilteredStream
+    progress: Callable[[], None]
+    """To be called now and then."""
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Final once every batch was taken."""
+        return self.stream.left_out if isinstance(self.stream, FilteredStream) else LeftOut()
+
+
+@contextlib.contextmanager
+def open_batches(
+    spool: SpoolReader,
+    catalog: Catalog,
+    criteria: Criteria,
+    *,
+    held: int,
+    watch: Callable[[Batch], None],
+    progress: Callable[[int], None] | None,
+) -> Iterator[Batches]:
+    """Set the engine to work; with a filter, first for finding out what passes.
+
+    Args:
+        spool: What to read.
+        catalog: What its events mean.
+        criteria: What passes.
+        held: Batches that may be out at a time.
+        watch: With a filter, called with each batch as it was recorded; without one, nobody needs to be told.
+        progress: Called with the bytes read so far; what is read twice counts by half.
+
+    Raises:
+        SpoolError: The spool cannot be read.
+    """
+    engine = Engine(spool, catalog)
+    read_before = 0
+
+    def tell(reading: Engine) -> None:
+        if progress:
+            progress((read_before + reading.bytes_read) // 2 if criteria else reading.bytes_read)
+
+    if not criteria:
+        with BatchStream(engine, held) as stream:
+            yield Batches(engine, stream, lambda: tell(engine))
+        return
+    finder = Engine(spool, catalog)
+
+    def again() -> BatchStream:
+        nonlocal finder
+        finder = Engine(spool, catalog)
+        return BatchStream(finder, held)
+
+    passing = find_passing(again, criteria, spool.meta, catalog.calls, lambda: tell(finder))
+    read_before = finder.bytes_read
+    with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
+        yield Batches(engine, filtered, lambda: tell(engine))
