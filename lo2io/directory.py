@@ -27,9 +27,14 @@ _REPLACED = ".replaced"
 _CONTENTS = {
     "traces": re.compile(r"\d+\.(evt|def|snap)"),
     "lo2io": re.compile(r"\w+\.arrow|metadata\.json"),
-    SPOOL: re.compile(r"cpu-\d+\.ring|facts\.ring|spool\.json(\.new)?|\.reserve"),
+    SPOOL: re.compile(r"cpu-\d+\.ring|facts\.ring|spool\.json(\.new)?|\.reserve|dumps\.jsonl|\.recorder"),
 }
-"""What lo2io writes into each folder of a trace, and nothing else."""
+"""What lo2io writes into each folder of a trace, and nothing else …"""
+_SEGMENT = re.compile(r"\.?seg-\d{6,}")
+_SEGMENT_CONTENTS = re.compile(r"cpu-\d+\.ring|facts\.ring|segment\.json")
+"""… but for a flight recorder's spool, which has folders of files."""
+_DUMP = re.compile(r"dump-\d{8}-\d{6}(-\d+)?")
+"""A window that a flight recorder wrote meanwhile: a trace of its own, which no later recording touches."""
 
 
 @contextlib.contextmanager
@@ -52,7 +57,7 @@ def fresh_directory(trace: Path, *, force: bool, made: bool = False) -> Iterator
     made = made or not trace.exists()
     try:
         trace.mkdir(parents=True, exist_ok=True)
-        former = [entry for entry in trace.iterdir() if entry.name != _REPLACED]
+        former = [entry for entry in trace.iterdir() if entry.name != _REPLACED and not _DUMP.fullmatch(entry.name)]
         if former:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -159,6 +164,7 @@ def _check_replaceable(trace: Path, *, force: bool) -> None:
         entries = list(trace.iterdir()) if trace.is_dir() else [trace] if os.path.lexists(trace) else []
     except OSError as error:
         raise _unwritable(trace, error) from error
+    entries = [entry for entry in entries if not _DUMP.fullmatch(entry.name)]
     if not entries:
         return
     known = all(
@@ -179,7 +185,21 @@ def _is_own(path: Path) -> bool:
     if not path.is_dir():
         return False
     pattern = _CONTENTS[path.name]
-    return all(pattern.fullmatch(entry.name) and entry.is_file() for entry in path.iterdir())
+    return all(
+        _holds_only(entry, _SEGMENT_CONTENTS)
+        if path.name == SPOOL and _SEGMENT.fullmatch(entry.name)
+        else pattern.fullmatch(entry.name) and entry.is_file()
+        for entry in path.iterdir()
+    )
+
+
+def _holds_only(folder: Path, pattern: re.Pattern[str]) -> bool:
+    """A folder of nothing but files of these names."""
+    return (
+        folder.is_dir()
+        and not folder.is_symlink()
+        and all(pattern.fullmatch(entry.name) and entry.is_file() for entry in folder.iterdir())
+    )
 
 
 def _remove_trace(trace: Path) -> None:
