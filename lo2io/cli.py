@@ -95,7 +95,7 @@ def convert(
             spool, output, force=force, progress=progress, filters=tuple(filters or ()), block_records=block_records
         )
     print(output)
-    print_completeness(converted.completeness)
+    print_completeness(converted)
 
 
 @app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")

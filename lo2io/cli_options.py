@@ -116,11 +116,11 @@ def print_summary(trace: Path, *, as_json: bool, to_stdout: bool) -> None:
         summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
 
 
-def print_completeness(proof: Any) -> None:
+def print_completeness(converted: Any) -> None:
     """The last line of a command that made a trace."""
     from lo2io.reports.losses import completeness_line
 
-    print(completeness_line(proof), file=sys.stderr)
+    print(completeness_line(converted.completeness, converted.reconciliation), file=sys.stderr)
 
 
 def progress_bar(spool: Path) -> Any:

@@ -160,5 +160,5 @@ def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
     if recorded.converted and (as_json or not quiet):
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
     if recorded.converted and quiet:
-        print_completeness(recorded.converted.completeness)
+        print_completeness(recorded.converted)
     raise typer.Exit(recorded.exit_code)

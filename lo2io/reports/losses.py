@@ -78,10 +78,15 @@ def _event(
     )
 
 
-def completeness_line(proof: Completeness) -> str:
-    """What was captured, of how much; exactly what is missing; and the other three counters."""
+def completeness_line(proof: Completeness, reconciliation: str = "") -> str:
+    """What was captured, of how much; exactly what is missing; the other three counters; and what else bears witness.
+
+    Args:
+        proof: The four counters.
+        reconciliation: What was captured of the kernel's own accounts, in words.
+    """
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
-    return f"{_verdict(proof)} · {others}"
+    return " · ".join(part for part in (_verdict(proof), others, reconciliation) if part)
 
 
 def _verdict(proof: Completeness) -> str:
@@ -96,7 +101,7 @@ def _verdict(proof: Completeness) -> str:
         return f"complete: {captured}"
     surplus = sum(event.surplus for event in proof.events)
     parts = [
-        f"{proof.lost:,} lost{_vanished(proof)}{_where(proof.events)}" if proof.lost else "",
+        *_missing(proof),
         f"{surplus:,} more than counted" if surplus else "",
     ]
     missing = ", ".join(part for part in parts if part)
@@ -109,16 +114,26 @@ def _counted(event: EventCompleteness) -> int:
     return min(max(least, event.samples + event.lost), least + event.slack)
 
 
-def _vanished(proof: Completeness) -> str:
-    return f" ({proof.vanished:,} of them unreported)" if proof.vanished else ""
+def _missing(proof: Completeness) -> list[str]:
+    """What rings had no room for, as the kernel says, and what it counted and never delivered: two ailments."""
+    in_rings = proof.lost - proof.vanished
+    # Kernels that do not tell losses by event: what the rings lost is missing among what vanished, nobody knows where.
+    untold = sum(event.vanished for event in proof.events) > proof.vanished
+    lost = "" if untold else _where((event.event, event.lost) for event in proof.events)
+    side_records = "" if untold else ": records of forks, exits and names"
+    vanished = "" if untold else _where((event.event, event.vanished) for event in proof.events)
+    return [
+        f"{in_rings:,} lost{lost or side_records}" if in_rings else "",
+        f"{proof.vanished:,} vanished{vanished}" if proof.vanished else "",
+    ]
 
 
-def _where(events: Iterable[EventCompleteness]) -> str:
-    by_name = groupby(sorted(events, key=lambda event: event.event), key=lambda event: event.event)
-    missing = {name: sum(event.lost + event.vanished for event in group) for name, group in by_name}
-    worst = sorted(((lost, name) for name, lost in missing.items() if lost), reverse=True)
+def _where(missing: Iterable[tuple[str, int]]) -> str:
+    by_name = groupby(sorted(missing), key=lambda each: each[0])
+    worst = sorted(((sum(number for _, number in group), name) for name, group in by_name), reverse=True)
+    worst = [(number, name) for number, name in worst if number]
     if not worst:
-        return ": records of forks, exits and names"
-    named = ", ".join(f"{name} {lost:,}" for lost, name in worst[:NAMED_EVENTS])
+        return ""
+    named = ", ".join(f"{name} {number:,}" for number, name in worst[:NAMED_EVENTS])
     rest = len(worst) - NAMED_EVENTS
     return f": {named}" + (f" and {rest} more events" if rest > 0 else "")

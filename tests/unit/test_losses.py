@@ -51,7 +51,7 @@ def test_reported_loss_is_exact() -> None:
 
 
 def test_vanished_counts_as_lost() -> None:
-    """Counted, not delivered, not reported: lost, said to be unreported, and not proven."""
+    """Counted, not delivered, not reported: apart from what rings had no room for, and not proven."""
     proof = completeness(
         spool(EventCounts(ENTER, (9, 6), (1, 0)), EventCounts(EXIT, (5, 6), (0, 0))),
         seen([5, 5], [6, 6]),
@@ -60,7 +60,7 @@ def test_vanished_counts_as_lost() -> None:
     assert not proof.proven
     assert (proof.lost, proof.vanished) == (4, 3)
     assert proof.events[0].vanished == 3
-    assert f"4 lost (3 of them unreported): {ENTER} 4 ·" in completeness_line(proof)
+    assert f" captured, 1 lost: {ENTER} 1, 3 vanished: {ENTER} 3 ·" in completeness_line(proof)
 
 
 def test_one_cpu_does_not_make_up_for_another() -> None:
@@ -68,7 +68,7 @@ def test_one_cpu_does_not_make_up_for_another() -> None:
     proof = completeness(WHOLE, seen([6, 5], [5, 6]), Totals())
     assert not proof.proven
     assert proof.lost == 1
-    assert "1 lost (1 of them unreported)" in completeness_line(proof)
+    assert f"captured, 1 vanished: {ENTER} 1, 1 more than counted" in completeness_line(proof)
     assert "1 more than counted" in completeness_line(proof)
 
 
@@ -110,7 +110,7 @@ def test_beyond_its_range_a_count_speaks_against_the_samples(samples: int, vanis
     assert (proof.lost, proof.vanished) == (2 + vanished, vanished)
     assert (proof.events[0].vanished, proof.events[0].surplus) == (vanished, surplus)
     line = completeness_line(proof)
-    assert (f"({vanished} of them unreported)" in line) == (vanished > 0)
+    assert (f", {vanished} vanished: {ENTER} {vanished}" in line) == (vanished > 0)
     assert (f"{surplus} more than counted" in line) == (surplus > 0)
 
 
@@ -119,6 +119,7 @@ def test_kernels_that_tell_no_loss_by_event() -> None:
     old = spool(EventCounts(ENTER, (15, 6), None), EventCounts(EXIT, (5, 6), None))
     proof = completeness(old, seen([5, 5], [6, 6]), Totals(nr_lost=8))
     assert (proof.lost, proof.vanished, proof.proven) == (10, 2, False)
+    assert "captured, 8 lost, 2 vanished · late" in completeness_line(proof)
 
 
 def test_lost_side_records_are_lost_too() -> None:
@@ -145,6 +146,14 @@ def test_a_damaged_spool_is_not_complete(damage: dict[str, int]) -> None:
     proof = completeness(WHOLE, seen([5, 5], [6, 6]), replace(Totals(), **damage))
     assert not proof.proven
     assert completeness_line(proof).startswith("incomplete: 22 of 22 counted events captured, but the spool is damaged")
+
+
+def test_the_kernels_accounts_close_the_line() -> None:
+    """What they say stands behind the counters, and nothing stands there where they say nothing."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
+    line = completeness_line(proof, "captured 100 % of 7 block requests")
+    assert line.endswith(" · in flight 0 · captured 100 % of 7 block requests")
+    assert completeness_line(proof).endswith(" · in flight 0")
 
 
 def test_the_other_counters_are_sums() -> None:
