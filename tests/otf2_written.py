@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import otf2
@@ -19,6 +19,7 @@ from lo2io.model import (
     CallSpec,
     ClockSync,
     Completeness,
+    Cpu,
     Mount,
     Returns,
     SpoolMeta,
@@ -58,6 +59,9 @@ META = SpoolMeta(
     mounts=(Mount(31, 0x800, "/home", "ext4", "/dev/vda1"),),
     devices=(BlockDevice(254 << 20, "vda", "mq-deadline", rotational=False, size_bytes=1 << 30, model="virtio"),),
 )
+
+SYSTEM = replace(META, mode="system", cpus=(Cpu(0, 0, 0), Cpu(1, 1, 0), Cpu(2, 0, 1)))
+"""A whole machine: three CPUs in two packages."""
 
 _SPECS: dict[str, tuple[CallKind, Returns, str, str]] = {
     "read": (CallKind.READ, Returns.BYTES, "read", "file_io"),
