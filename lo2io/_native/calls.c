@@ -228,6 +228,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     if (is_recorded(e, t)) {
         fill_row(e, t, emit_operation(e));
         e->totals.nr_in_flight_calls++;
+    } else {
+        e->totals.nr_own_calls += e->config.all_tasks;
     }
     finish_moving(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
@@ -295,7 +297,11 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (result != -EBADF && names_handle(call))
         discover_all(e, t, call, time);
     /* A task not recorded yet fills the place that the next row will take. */
-    uint32_t row = is_recorded(e, t) ? emit_operation(e) : e->batch->nr_operations;
+    uint32_t row = e->batch->nr_operations;
+    if (is_recorded(e, t))
+        emit_operation(e);
+    else
+        e->totals.nr_own_calls += e->config.all_tasks;
     fill_row(e, t, row);
     lo2_operation_columns *o = &e->batch->operations;
     o->end_time_ns[row] = time;

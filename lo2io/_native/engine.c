@@ -101,8 +101,10 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
             return;
         const process *p = &e->processes.at[t->process];
         e->totals.nr_selected += p->recorded;
-        if (!p->recorded && !p->from_exec)
+        if (!p->recorded && !p->from_exec) {
+            e->totals.nr_own_calls += e->config.all_tasks && event->role == LO2_ROLE_ENTER;
             return;
+        }
         if (event->role == LO2_ROLE_ENTER)
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else

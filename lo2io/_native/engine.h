@@ -298,6 +298,12 @@ static inline int64_t minus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a
 
 static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
 
+/* lo2io's own, in all_tasks mode: left out, and not followed. */
+static inline bool is_own(const engine *e, const task *t)
+{
+    return e->config.all_tasks && !is_recorded(e, t) && !e->processes.at[t->process].from_exec;
+}
+
 static inline description *description_of(engine *e, uint32_t handle_index)
 {
     return &e->descriptions.at[e->handles.at[handle_index].description];

@@ -40,6 +40,8 @@ static void learn_flags(engine *e, slot *s, description *d, uint32_t open_flags)
 void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin)
 {
     task *t = task_for_fact(e, fact->pid);
+    if (t && is_own(e, t))
+        return; /* its calls are not followed: nothing would end the handle */
     slot *s = t ? slot_at(e, t->table, fact->fd, true) : NULL;
     if (!s || (s->since != UNKNOWN && s->since > begin)) { /* it changed while /proc was being read */
         e->totals.nr_names_refused++;

@@ -242,7 +242,9 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     r->task = ours ? t->number : NONE;
     r->pid = ours ? e->processes.at[t->process].pid : NONE;
     r->tid = tid;
-    r->written = ours || e->config.all_tasks;
+    bool own = t && !ours && e->config.all_tasks;
+    r->written = ours || (e->config.all_tasks && !own);
+    e->totals.nr_own_requests += own;
     r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);
     write_event(e, r, EVENT_BEGIN, time, s->cpu, s->bytes);

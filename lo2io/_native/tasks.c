@@ -112,9 +112,20 @@ static void forget_old(engine *e, uint32_t tid)
         task_write_end(e, old, UNKNOWN);
 }
 
+/*
+ * Whether a process that nothing selects is recorded. In all_tasks mode the ones that are not are lo2io's own: the
+ * recorder, and by inheritance what is forked by it from now on.
+ */
 static bool by_default(const engine *e, uint32_t pid)
 {
     return e->config.all_tasks && pid != e->config.recorder_pid;
+}
+
+/* A process whose FORK is seen, of a parent thread that is not known. */
+static bool born_recorded(engine *e, uint32_t pid, uint32_t ppid)
+{
+    uint32_t parent = process_of(e, ppid);
+    return by_default(e, pid) && ppid != e->config.recorder_pid && (parent == NONE || e->processes.at[parent].recorded);
 }
 
 /* A child process's table: the parent's itself if it called clone with CLONE_FILES, else a copy. */
@@ -153,7 +164,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         if (process_index == NONE)
             return;
         process *child = &e->processes.at[process_index];
-        child->recorded = e->config.all_tasks ? by_default(e, pid) : from.recorded;
+        child->recorded = parent ? from.recorded : born_recorded(e, pid, ppid);
         child->from_exec = from.from_exec;
         child->cgroup = cgroup_keep(e, from.cgroup);
         child->hierarchy = from.hierarchy;
@@ -237,8 +248,9 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
     if (e->exit_by_tid[fact->tid] && e->exit_by_tid[fact->tid] >= begin)
         return NULL; /* it exited while /proc was being read */
     task *t = task_of(e, fact->tid);
+    bool selects = fact->flags & LO2_FACT_TASK_SELECT, new_process = process_of(e, fact->pid) == NONE;
     if (!t) {
-        bool wanted = e->config.all_tasks || (fact->flags & LO2_FACT_TASK_SELECT) || process_of(e, fact->pid) != NONE;
+        bool wanted = e->config.all_tasks || selects || !new_process;
         uint32_t index = wanted ? adopt(e, fact->pid, fact->tid, fact->ppid, fact->comm) : NONE;
         if (index == NONE)
             return NULL;
@@ -247,7 +259,7 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
     if (!t->comm[0])
         memcpy(t->comm, fact->comm, sizeof t->comm);
     process *p = &e->processes.at[t->process];
-    if ((fact->flags & LO2_FACT_TASK_SELECT) && !p->recorded) {
+    if (selects && (!p->recorded || new_process)) {
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;
     }

@@ -257,6 +257,7 @@ class Calls:
 
     def _emit(self, row: dict[str, Any]) -> None:
         if not row["task"].recorded:
+            self.engine.totals["nr_own_calls"] += self.engine.all_tasks
             return
         for handle in (row["handle"], row["handle2"]):
             if handle is not None:
@@ -372,6 +373,8 @@ class Calls:
             self.engine.totals["nr_names_refused"] += 1
             return
         task, table = found
+        if self.engine.all_tasks and not (task.recorded or task.from_exec):
+            return
         slot = table.slots.get(values["fd"])
         since = table.last_change(values["fd"]) if slot is None else slot.since
         if since > values["begin"]:

@@ -31,6 +31,8 @@ TOTALS = (
     "truncated_bytes",
     "nr_names_verified",
     "nr_names_refused",
+    "nr_own_calls",
+    "nr_own_requests",
 )
 PAIRED = (Role.ENTER, Role.EXIT)
 
@@ -113,6 +115,7 @@ class Reference:
         values = {k: v for k, v in record.values.items() if k not in ("meaning", "common_pid")}
         if meaning.role in PAIRED:
             if task is None or not (recorded or task.from_exec):
+                self.totals["nr_own_calls"] += task is not None and self.all_tasks and meaning.role is Role.ENTER
                 return
             if meaning.role is Role.ENTER:
                 self.calls.enter(task, record.time, record.stream, meaning.call, values)

@@ -160,7 +160,7 @@ class Requests:
 
     def _owner(self, task: Task | None, tid: int) -> tuple[Task | None, int, bool]:
         recorded = task is not None and task.recorded
-        return task if recorded else None, tid, recorded or self.engine.all_tasks
+        return task if recorded else None, tid, recorded or (self.engine.all_tasks and task is None)
 
     def _pick(self, twins: list[Request], size: int) -> Request:
         """Of requests with one key: equal size before others, then oldest (newest if completions were lost)."""
@@ -171,6 +171,7 @@ class Requests:
         if request.operation is RequestOp.FLUSH:
             self._attribute(request)
         self.open.append(request)
+        self.engine.totals["nr_own_requests"] += self.engine.all_tasks and not request.written
         self._event(request, time, 0, request.bytes_request)
 
     def _issue(self, alike: list[Request], time: int, fresh: Request) -> None:

@@ -95,6 +95,10 @@ class Tasks:
     def _recorded_by_default(self, pid: int | None) -> bool:
         return self.engine.all_tasks and pid != self.engine.meta.recorder_pid
 
+    def _is_own(self, process: Process | None, pid: int) -> bool:
+        """lo2io's: the recorder, and what it forks while it records."""
+        return pid == self.engine.meta.recorder_pid or (process is not None and not process.alive[0].recorded)
+
     def of_sample(self, tid: int, *, create: bool) -> Task | None:
         """The thread of a sample; in system mode one never announced is made."""
         task = self.alive.get(tid)
@@ -124,7 +128,10 @@ class Tasks:
             self.end(old, None)
         if parent is None and not self.engine.all_tasks:
             return
-        recorded = self._recorded_by_default(pid) if self.engine.all_tasks else parent is not None and parent.recorded
+        if parent is not None:
+            recorded = parent.recorded
+        else:
+            recorded = self._recorded_by_default(pid) and not self._is_own(self.process(values["ppid"]), values["ppid"])
         waiting = parent is not None and parent.from_exec
         if not (recorded or waiting or self.engine.all_tasks):
             return
@@ -216,18 +223,18 @@ class Tasks:
         if self.exited.get(tid, LONG_AGO) >= values["begin"]:
             return
         task = self.alive.get(tid)
+        fresh = self.process(pid) is None
         if task is None:
-            if self.process(pid) is None and not self.engine.all_tasks and not flags & SELECT:
+            if fresh and not self.engine.all_tasks and not flags & SELECT:
                 return
             task = self._adopt(pid, tid, values["ppid"])
         task.comm = task.comm or values["comm"]
         if values.get("cgroup") is not None and task.process.moved <= values["begin"]:
             task.process.hierarchy, task.process.cgroup = values["cgroup"]
-        if flags & SELECT and not self.engine.all_tasks:
-            if flags & FROM_EXEC:
-                task.from_exec = not task.recorded
-            else:
-                task.recorded = True
+        if flags & SELECT and (fresh or not task.recorded):
+            for each in task.process.alive:
+                each.from_exec = bool(flags & FROM_EXEC)
+                each.recorded = not each.from_exec
 
     def attached(self, time: int, values: dict[str, Any]) -> None:
         """``cgroup_attach_task``: only the leader takes its process along, in the hierarchy it is known in."""

@@ -14,6 +14,8 @@ from reference.block_histories import block_histories
 from reference.compare import Tables, run_native, run_reference
 from reference.histories import History, call_histories
 
+FIRST_PID = 100
+"""Of the machine that histories are about."""
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "150")), deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -69,11 +71,21 @@ def test_calls_agree_from_exec_on(history: History) -> None:
 
 
 @SETTINGS
-@given(block_histories(), st.sampled_from(["system", "process"]), st.integers(0, 2))
-def test_requests_agree(history: History, mode: str, vanished: int) -> None:
-    """Block requests, with and without completions the kernel counted and did not deliver."""
+@given(call_histories(), st.sampled_from([0, 1, 3]))
+def test_calls_agree_where_some_are_our_own(history: History, flags: int) -> None:
+    """The whole machine; of its first process lo2io itself, and a fact may select one of its children."""
+    mine = [args for method, args, _ in history if method == "fork" and args[4] == FIRST_PID]
+    child = [("fact_task", (args[0] + 1, *args[2:4]), {"flags": flags}) for args in mine[:1]]
+    check([*history, *child], recorder_pid=FIRST_PID)
+
+
+@SETTINGS
+@given(block_histories(), st.sampled_from(["system", "process"]), st.integers(0, 2), st.sampled_from([0, 55, 100]))
+def test_requests_agree(history: History, mode: str, vanished: int, recorder: int) -> None:
+    """Block requests, with and without completions the kernel counted and did not deliver, some lo2io's own."""
     with tempfile.TemporaryDirectory() as directory:
-        builder = SpoolBuilder(Path(directory), 2, mode=mode, calls=())
+        builder = SpoolBuilder(Path(directory), 2, mode=mode, calls=(), recorder_pid=recorder)
+        builder.fact_task(1_000, 55, 55)
         replay(builder, history)
         path = builder.count_vanished("block:block_rq_complete", [vanished, 0]).write()
         assert_same(run_native(path), run_reference(path))
