@@ -21,6 +21,7 @@ SAMPLE_RAW = 1 << 10
 FORMAT_ID = 1 << 2
 FORMAT_LOST = 1 << 4
 """Since Linux 6.0: read(2) tells how many samples of this event found the ring full."""
+FLAG_PID_CGROUP = 1 << 2
 FLAG_FD_CLOEXEC = 1 << 3
 IOC_ENABLE = 0x2400
 IOC_DISABLE = 0x2401
@@ -80,8 +81,14 @@ class EventAttr(ctypes.Structure):
     )
 
 
-def event_open(attr: EventAttr, pid: int, cpu: int) -> int:
+def event_open(attr: EventAttr, pid: int, cpu: int, flags: int = 0) -> int:
     """perf_event_open(2); the new fd is closed on exec.
+
+    Args:
+        attr: What to open.
+        pid: The task, or with ``FLAG_PID_CGROUP`` an open folder of the cgroup; -1: everybody.
+        cpu: Where; -1: everywhere.
+        flags: Further ones.
 
     Raises:
         OSError: The kernel's answer.
@@ -94,7 +101,7 @@ def event_open(attr: EventAttr, pid: int, cpu: int) -> int:
         ctypes.c_int(pid),
         ctypes.c_int(cpu),
         ctypes.c_int(-1),
-        ctypes.c_ulong(FLAG_FD_CLOEXEC),
+        ctypes.c_ulong(FLAG_FD_CLOEXEC | flags),
     )
     if fd < 0:
         error = ctypes.get_errno()

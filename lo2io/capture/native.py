@@ -22,10 +22,11 @@ from lo2io.capture.source import (
     opening_failed,
     probe_lost,
 )
-from lo2io.errors import AccessError
+from lo2io.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 
 class NativeSource:
@@ -90,18 +91,40 @@ def _open_all(opened: OpenEvents, request: OpenRequest, tasks: Sequence[int], re
             clockid=time.CLOCK_MONOTONIC,
         )
         opened.tracepoints.append([])
-        for index, cpu in enumerate(request.cpus):
-            opened.tracepoints[-1].append([])
-            _open_tasks(attr, tasks, cpu, name, opened.tracepoints[-1][-1])
-            _join(opened.tracepoints[-1][-1], opened.leaders[index][0])
+        with _folder(request.cgroup if name.startswith("syscalls:") else None) as cgroup:
+            for index, cpu in enumerate(request.cpus):
+                opened.tracepoints[-1].append([])
+                if cgroup is None:
+                    _open_tasks(attr, tasks, cpu, name, opened.tracepoints[-1][-1])
+                else:
+                    _open_tasks(attr, (cgroup,), cpu, name, opened.tracepoints[-1][-1], flags=abi.FLAG_PID_CGROUP)
+                _join(opened.tracepoints[-1][-1], opened.leaders[index][0])
 
 
-def _open_tasks(attr: abi.EventAttr, tasks: Sequence[int], cpu: int, what: str, fds: list[int]) -> None:
+@contextlib.contextmanager
+def _folder(path: Path | None) -> Iterator[int | None]:
+    """An open folder; None without one."""
+    if path is None:
+        yield None
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"open the cgroup {path}", error.strerror or str(error), "name one that exists") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_tasks(
+    attr: abi.EventAttr, tasks: Sequence[int], cpu: int, what: str, fds: list[int], *, flags: int = 0
+) -> None:
     """Open one event for each task on one CPU; a task that is gone meanwhile is left out."""
     for tid in tasks:
         with contextlib.suppress(ProcessLookupError):
             try:
-                fds.append(abi.event_open(attr, tid, cpu))
+                fds.append(abi.event_open(attr, tid, cpu, flags))
             except ProcessLookupError:
                 raise
             except OSError as error:

@@ -11,78 +11,38 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import resource
 import socket
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lo2io import _version
 from lo2io.capture import wait
 from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
-from lo2io.capture.launch import StoppedCommand, find_program, resolve_user
-from lo2io.capture.scan import FactScanner
+from lo2io.capture.launch import StoppedCommand, resolve_user
+from lo2io.capture.opening import load_events, open_events, room_for_fds
+from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
+from lo2io.capture.scan import FactScanner, Scanner
+from lo2io.capture.scan_machine import MachineScanner
 from lo2io.capture.session import Session
-from lo2io.capture.source import INHERIT, SYSTEM, OpenEvents, OpenRequest, select_source
-from lo2io.errors import AccessError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
+from lo2io.kernel.cgroups import find_cgroup
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-DEFAULT_RING_BYTES = 4 << 20
+    from lo2io.capture.opening import Event
+    from lo2io.kernel.cgroups import Cgroup
+
+__all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
+
 _SWITCH_INTERVAL_S = 0.0005
 """So long at most the thread that reads /proc keeps the one that drains from running."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
-    """What to record, and why one would change it.
-
-    Attributes:
-        spool: Directory to create. Choose a disk that the recorded program does not use, and that is fast.
-        events: Full tracepoint names. Fewer cost less; each costs the recorded program about 0.4 µs when it happens.
-        optional: Of these, the ones a kernel may lack; they are left out with a notice.
-        filters: Event to what the kernel lets pass of it, in the kernel's syntax; where it refuses, all of it passes.
-        command: Program and arguments to start and record …
-        pids: … or processes that run, recorded with all their threads until they end or a signal stops it.
-        duration_s: With ``pids``: end the recording after so long, whatever runs on.
-        ring_bytes: Per CPU, a power of two. Larger if samples are lost under load, smaller if locked memory is scarce.
-        user: Whom the command runs as; by default the one who called sudo, else whoever runs lo2io.
-        opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
-        scope: ``system`` opens per CPU and selects when converting; ``inherit`` opens for the tasks alone, which needs
-            no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
-        scan_period_s: Rest between two looks at open files; shorter names more short-lived ones. 0: none but at the
-            start and the stop.
-        system: Record every process of the machine; then ``command`` only says when to end, and there may be none.
-        cpus: With ``system``: only these CPUs, as the kernel writes lists of them.
-        cgroup: With ``system``: only this cgroup and those below it.
-        filter: What the user chose by a filter, for the spool.
-        tracefs: Where tracefs is mounted; None: find it.
-    """
-
-    spool: Path
-    events: tuple[str, ...]
-    optional: frozenset[str] = frozenset()
-    filters: Mapping[str, str] = field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    pids: tuple[int, ...] = ()
-    duration_s: float | None = None
-    ring_bytes: int = DEFAULT_RING_BYTES
-    user: str | None = None
-    opener: str | None = None
-    scope: str | None = None
-    scan_period_s: float = 0.1
-    system: bool = False
-    cpus: str | None = None
-    cgroup: str | None = None
-    filter: str = ""
-    tracefs: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +55,6 @@ class RecordingResult:
     notices: tuple[str, ...]
     """What the user was told on the way; the spool keeps it, too."""
     meta: SpoolMeta
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    name: str
-    id: int
-    text: str
 
 
 class _Notices:
@@ -117,7 +70,7 @@ class _Notices:
 
 
 def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None) -> RecordingResult:
-    """Record a command or running processes. Call it from the main thread.
+    """Record a command, running processes or the whole machine. Call it from the main thread.
 
     Args:
         options: What to record.
@@ -127,15 +80,17 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
         When recording has ended and the spool is complete; events are closed in the background.
 
     Raises:
-        UsageError: Contradicting options, no such process or tracepoint, the spool's directory is not empty.
+        UsageError: Contradicting options; no such process, CPU, cgroup or tracepoint; the spool's directory is not
+            empty.
         AccessError: The kernel refuses; no spool is left.
         CommandError: The command could not be started; no spool is left.
         CaptureError: Rings refused, or the spool could not be written.
         KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
     """
-    _check(options)
+    check_options(options)
+    cgroup = None if options.cgroup is None else find_cgroup(options.cgroup)
     note = _Notices(tell)
-    events = _load_events(options, note)
+    events = load_events(options, note)
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
         note(notice)
@@ -144,7 +99,7 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored)
         try:
-            meta = _run(options, events, command, signals, note)
+            meta = _run(options, events, command, signals, note, cgroup=cgroup)
         finally:
             if command:
                 command.abandon()
@@ -153,22 +108,24 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
 
 def _run(
     options: RecordOptions,
-    events: Sequence[_Event],
+    events: Sequence[Event],
     command: StoppedCommand | None,
     signals: wait.BlockedSignals,
     note: _Notices,
+    *,
+    cgroup: Cgroup | None,
 ) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
     roots = options.pids if command is None else (command.pid,)
     with (
-        _room_for_fds(),
+        room_for_fds(),
         SpoolWriter(options.spool, sysfs.read_online_cpus()) as writer,
         contextlib.ExitStack() as undo,
     ):
         # Unwound last: a spool nothing was recorded into does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
-        opened = _open(options, events, roots, note)
+        opened = open_events(options, events, roots, note, cgroup=cgroup.folder if cgroup else None)
         undo.callback(close_in_background, opened)
         filters = tuple(
             (name, text)
@@ -178,15 +135,21 @@ def _run(
         session = Session(opened, writer, note)
         undo.callback(session.abandon)
         scanner = _start(session, writer, roots, options, note)
-        meta = replace(_describe(options, events, session, roots, note.texts), filters=filters)
+        meta = replace(
+            _describe(options, events, session, roots, note.texts),
+            filters=filters,
+            cgroup=cgroup.path if cgroup else "",
+        )
         writer.write_meta(meta)
-        accounting = Accounting(command.pid if command else None)
+        accounting = Accounting(command.pid if command else None, cgroup.folder if cgroup else None)
         if command:
             command.release()
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
         exit_code = _wait(options, command, signals, accounting)
+        if command and exit_code is None:
+            note("the time is over; the command goes on")
         scanner.stop()
         accounting.end()
         stopped = session.stop()
@@ -211,93 +174,23 @@ def _start(
     roots: tuple[int, ...],
     options: RecordOptions,
     note: Callable[[str], None],
-) -> FactScanner:
+) -> Scanner:
     """Drain, list the tasks and their open files, sample: in this order."""
     session.begin()
-    scanner = FactScanner(writer.facts, roots, options.scan_period_s, note)
+    scanner: Scanner
+    if options.system:
+        own = frozenset({os.getpid()})
+        scanner = MachineScanner(writer.facts, options.scan_period_s, note, command=roots[0] if roots else 0, skip=own)
+    else:
+        scanner = FactScanner(writer.facts, roots, options.scan_period_s, note)
     scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
     scanner.scan_fds()
     session.enable()
     return scanner
 
 
-def _check(options: RecordOptions) -> None:
-    """What can be wrong before anything is opened."""
-    if options.system:
-        raise UsageError("record the whole machine", "this lo2io cannot", "`lo2io record -- CMD` or `-p PID`")
-    if bool(options.command) == bool(options.pids):
-        raise UsageError("choose what to record", "either a command or processes", "`lo2io record -- CMD` or `-p PID`")
-    if options.scope not in {None, SYSTEM, INHERIT}:
-        raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")
-    if options.command and options.duration_s is not None:
-        raise UsageError("record a command for a time", "a command is recorded to its end", "leave the duration out")
-    page = resource.getpagesize()
-    if options.ring_bytes < page or options.ring_bytes & (options.ring_bytes - 1):
-        raise UsageError(
-            f"map rings of {options.ring_bytes} bytes", f"a ring is a power of two of at least {page}", "--ring 4MiB"
-        )
-    if options.command:
-        find_program(options.command[0])
-    wait.check_processes(options.pids)
-
-
-def _load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[_Event, ...]:
-    folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
-    found, missing = [], []
-    for name in options.events:
-        if name in options.optional and not tracefs.event_exists(folder, name):
-            missing.append(name)
-            continue
-        layout, text = tracefs.load_format(folder, name)
-        found.append(_Event(name, layout.id, text))
-    if missing:
-        note(f"this kernel has no {', '.join(missing)}: recorded without")
-    if not found:
-        raise UsageError("choose events", "this kernel has none of them", "`lo2io tracepoints check` lists what it has")
-    return tuple(found)
-
-
-def _open(
-    options: RecordOptions, events: Sequence[_Event], roots: tuple[int, ...], note: Callable[[str], None]
-) -> OpenEvents:
-    """Open system-wide, or where that is refused and nobody insisted, for the tasks alone."""
-    cpus = sysfs.read_online_cpus()
-
-    def attempt(scope: str) -> OpenEvents:
-        source, notice = select_source(options.opener, scope)
-        if notice:
-            note(notice)
-        chosen = [e for e in events if scope == SYSTEM or e.name.startswith("syscalls:")]
-        if not chosen:
-            raise AccessError("record per task", "only system calls can be recorded so", "choose system calls")
-        tids = tuple(tid for pid in roots for tid in procfs.iter_tids(pid)) if scope == INHERIT else ()
-        request = OpenRequest(tuple((e.name, e.id) for e in chosen), cpus, options.ring_bytes, scope, tids)
-        opened = source.open(request)
-        if len(chosen) < len(events):
-            left_out = ", ".join(e.name for e in events if e not in chosen)
-            note(f"recording tasks instead of CPUs leaves out {left_out}")
-        return opened
-
-    try:
-        opened = attempt(options.scope or SYSTEM)
-    except AccessError as refusal:
-        if options.scope is not None or options.opener == "python-perf":
-            raise
-        try:
-            opened = attempt(INHERIT)
-        except AccessError:
-            raise refusal from None
-        note(f"only the tasks themselves are recorded: {refusal.answer}")
-    if opened.ring_bytes < opened.ring_bytes_wanted:
-        note(
-            f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
-            "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
-        )
-    return opened
-
-
 def _describe(
-    options: RecordOptions, events: Sequence[_Event], session: Session, roots: tuple[int, ...], notices: list[str]
+    options: RecordOptions, events: Sequence[Event], session: Session, roots: tuple[int, ...], notices: list[str]
 ) -> SpoolMeta:
     """The spool's description as far as it is known at the start."""
     opened = session.opened
@@ -307,7 +200,7 @@ def _describe(
     return SpoolMeta(
         lo2io_version=_version.__version__,
         complete=False,
-        mode="process",
+        mode="system" if options.system else "process",
         command=options.command,
         roots=roots,
         recorder_pid=os.getpid(),
@@ -330,6 +223,8 @@ def _describe(
         mounts=procfs.read_mounts(),
         devices=sysfs.read_devices(),
         notices=tuple(notices),
+        filter=options.filter,
+        chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
     )
 
 
@@ -337,22 +232,13 @@ def _wait(
     options: RecordOptions, command: StoppedCommand | None, signals: wait.BlockedSignals, accounting: Accounting
 ) -> int | None:
     if command:
-        return wait.wait_for_command(command.pid, signals, accounting.command_ended)
-    wait.wait_for_processes(options.pids, signals, options.duration_s)
+        duration_s = options.duration_s if options.system else None
+        return wait.wait_for_command(command.pid, signals, accounting.command_ended, duration_s)
+    if options.system:
+        wait.wait_for_end(signals, options.duration_s)
+    else:
+        wait.wait_for_processes(options.pids, signals, options.duration_s)
     return None
-
-
-@contextlib.contextmanager
-def _room_for_fds() -> Iterator[None]:
-    """As many open files as the kernel allows this process, for one per event and CPU."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

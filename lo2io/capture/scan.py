@@ -6,6 +6,7 @@ no more; whether it proves a name is decided when converting, where it is known 
 
 from __future__ import annotations
 
+import abc
 import threading
 import time
 from pathlib import Path
@@ -28,11 +29,172 @@ _MAX_PASSES = 20
 """A process that starts threads faster than they can be listed is not waited for."""
 
 
-class FactScanner:
-    """Looks at the recorded processes and writes what it sees.
+class FactWriter:
+    """Looks at one process at a time and writes what it sees.
 
     Args:
-        file: The spool's facts.
+        sink: The spool's facts.
+        tell: Called with a notice if the facts had to stop.
+        root: Where ``proc`` lies.
+    """
+
+    def __init__(self, sink: Sink, tell: Callable[[str], None], root: Path = Path("/")) -> None:
+        self.is_over = False
+        """The disk is full, or nobody wants any more: nothing is written."""
+        self._sink = sink
+        self._tell = tell
+        self._root = root
+
+    def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
+        """TASK facts of a process' threads that were not seen before, the first one with the cgroup.
+
+        Returns:
+            Whether the process has user's memory: kernel threads have no descriptors.
+        """
+        records: list[bytes] = []
+        is_kernel = False
+        for tid in sorted(procfs.iter_tids(pid, self._root), key=lambda tid: tid != pid):
+            begin = time.monotonic_ns()
+            stat = None if tid in seen else procfs.read_stat(pid, tid, self._root)
+            if stat is None:
+                continue
+            cgroup = None if records else procfs.read_cgroup(pid, self._root)
+            seen.add(tid)
+            is_kernel = is_kernel or stat.is_kernel
+            records.append(
+                facts.pack_task(
+                    begin_ns=begin,
+                    end_ns=time.monotonic_ns(),
+                    pid=pid,
+                    tid=tid,
+                    ppid=stat.ppid,
+                    comm=stat.comm,
+                    flags=flags,
+                    cgroup=cgroup,
+                )
+            )
+        self._append(records)
+        return not is_kernel
+
+    def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
+        """FD facts of a process; returns number, device and inode of each, nothing if it is gone."""
+        states = list(procfs.iter_fds(pid, self._root))
+        self._append(
+            [
+                facts.pack_fd(
+                    begin_ns=state.begin_ns,
+                    end_ns=state.end_ns,
+                    pid=pid,
+                    fd=state.fd,
+                    path=state.path,
+                    device=state.device,
+                    inode=state.inode,
+                    mode=state.mode,
+                    position=state.position,
+                    open_flags=state.flags,
+                    mount=state.mount,
+                )
+                for state in states
+            ]
+        )
+        return frozenset((state.fd, state.device, state.inode) for state in states)
+
+    def _append(self, records: Sequence[bytes]) -> None:
+        if not records or self.is_over:
+            return
+        try:
+            self._sink.append([b"".join(records)])
+        except DiskFullError as error:
+            self.is_over = True
+            self._tell(f"no names are looked up any more: {error}")
+
+
+class Scanner(abc.ABC):
+    """A thread that looks at processes again and again; what it looks at when is the subclass' matter.
+
+    Args:
+        writer: Writes what is seen.
+        period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
+    """
+
+    def __init__(self, writer: FactWriter, period_s: float) -> None:
+        self._writer = writer
+        self._period_s = period_s
+        self._wake = threading.Event()
+        self._over = False
+        self._rescan_after_ns: int | None = None
+        self._thread = threading.Thread(target=self._run, name="lo2io-scan", daemon=True)
+
+    @abc.abstractmethod
+    def scan_tasks(self, flags: int) -> None:
+        """TASK facts of every thread of the processes, until a pass finds no new one: FORK records tell of the rest."""
+
+    @abc.abstractmethod
+    def scan_fds(self) -> None:
+        """FD facts of every process that lives; the dead are forgotten."""
+
+    @abc.abstractmethod
+    def _look(self) -> float:
+        """What is due now; returns for how long to rest."""
+
+    def start(self) -> None:
+        """Scan again and again from here on, in a thread."""
+        if self._period_s > 0:
+            self._thread.start()
+
+    def rescan(self, after_ns: int) -> None:
+        """Have everything looked at again soon, later than the given time (CLOCK_MONOTONIC); from any thread."""
+        self._rescan_after_ns = after_ns
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread; look a last time at those that live."""
+        self._end_thread()
+        self.scan_fds()
+
+    def abandon(self) -> None:
+        """End the thread, without another look."""
+        self._writer.is_over = True
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        self._over = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        for delay in EARLY_S:
+            if self._sleep(begin + delay - time.monotonic()):
+                return
+            self._look()
+        rest = self._period_s
+        while not self._sleep(rest):
+            rest = self._look()
+
+    def _sleep(self, seconds: float) -> bool:
+        """Rest, but for what is to be looked at again; whether all is over."""
+        end = time.monotonic() + seconds
+        while not self._over and (left := end - time.monotonic()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+            if self._rescan_after_ns is not None and not self._over:
+                self._rescan_after_ns = None
+                self.scan_tasks(self._rescan_flags())
+                self.scan_fds()
+        return self._over
+
+    def _rescan_flags(self) -> int:
+        """Of the TASK facts of those that are looked at again."""
+        return facts.TASK_SELECT
+
+
+class FactScanner(Scanner):
+    """Looks at some processes and all they start.
+
+    Args:
+        sink: The spool's facts.
         pids: Processes to look at, with all they start later.
         period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
         tell: Called with a notice if the facts had to stop.
@@ -41,116 +203,40 @@ class FactScanner:
 
     def __init__(
         self,
-        file: Sink,
+        sink: Sink,
         pids: Iterable[int],
         period_s: float,
         tell: Callable[[str], None],
         root: Path = Path("/"),
     ) -> None:
+        super().__init__(FactWriter(sink, tell, root), period_s)
         self.pids = dict.fromkeys(pids)
-        self._file = file
-        self._period_s = period_s
-        self._tell = tell
         self._root = root
         self._foreign = {child for pid in self.pids for child in procfs.read_children(pid, root)}
-        self._full = False
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lo2io-scan", daemon=True)
 
     def scan_tasks(self, flags: int) -> None:
         """TASK facts of every thread of the processes, until a pass finds no new one: FORK records tell of the rest."""
         seen: set[int] = set()
         for _ in range(_MAX_PASSES):
             before = len(seen)
-            for pid in self.pids:
-                self._scan_threads(pid, flags, seen)
+            for pid in list(self.pids):
+                self._writer.write_threads(pid, flags, seen)
             if len(seen) == before:
                 return
 
     def scan_fds(self) -> None:
         """FD facts of every process that lives, and of what they started meanwhile; the dead are forgotten."""
         pending, known = list(self.pids), set(self.pids) | self._foreign
-        while pending and not self._full:
+        while pending and not self._writer.is_over:
             pid = pending.pop()
             new = [child for child in procfs.read_children(pid, self._root) if child not in known]
             known.update(new)
             pending.extend(new)
             self.pids.update(dict.fromkeys(new))
-            if not self._scan_process(pid) and procfs.read_stat(pid, root=self._root) is None:
+            if not self._writer.write_fds(pid) and procfs.read_stat(pid, root=self._root) is None:
                 self.pids.pop(pid, None)
 
-    def start(self) -> None:
-        """Scan again and again from here on, in a thread."""
-        if self._period_s > 0:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; look a last time at those that live."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self.scan_fds()
-
-    def abandon(self) -> None:
-        """End the thread, without another look."""
-        self._full = True
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
+    def _look(self) -> float:
         begin = time.monotonic()
-        for delay in EARLY_S:
-            if self._stop.wait(max(0.0, begin + delay - time.monotonic())):
-                return
-            self.scan_fds()
-        took = 0.0
-        while not self._stop.wait(max(self._period_s, REST_FACTOR * took)):
-            begin = time.monotonic()
-            self.scan_fds()
-            took = time.monotonic() - begin
-
-    def _scan_threads(self, pid: int, flags: int, seen: set[int]) -> None:
-        records = []
-        for tid in sorted(procfs.iter_tids(pid, self._root), key=lambda tid: tid != pid):
-            begin = time.monotonic_ns()
-            stat = None if tid in seen else procfs.read_stat(pid, tid, self._root)
-            if stat is not None:
-                seen.add(tid)
-                end = time.monotonic_ns()
-                records.append(
-                    facts.pack_task(
-                        begin_ns=begin, end_ns=end, pid=pid, tid=tid, ppid=stat.ppid, comm=stat.comm, flags=flags
-                    )
-                )
-        self._append(records)
-
-    def _scan_process(self, pid: int) -> bool:
-        """FD facts of one process; whether there were any."""
-        records = [
-            facts.pack_fd(
-                begin_ns=state.begin_ns,
-                end_ns=state.end_ns,
-                pid=pid,
-                fd=state.fd,
-                path=state.path,
-                device=state.device,
-                inode=state.inode,
-                mode=state.mode,
-                position=state.position,
-                open_flags=state.flags,
-                mount=state.mount,
-            )
-            for state in procfs.iter_fds(pid, self._root)
-        ]
-        self._append(records)
-        return bool(records)
-
-    def _append(self, records: Sequence[bytes]) -> None:
-        if not records or self._full:
-            return
-        try:
-            self._file.append([b"".join(records)])
-        except DiskFullError as error:
-            self._full = True
-            self._tell(f"no names are looked up any more: {error}")
+        self.scan_fds()
+        return max(self._period_s, REST_FACTOR * (time.monotonic() - begin))

@@ -42,6 +42,8 @@ class OpenRequest:
     scope: str = SYSTEM
     """``system``: every task; ``inherit``: the tasks ``tids`` and all they will start."""
     tids: tuple[int, ...] = ()
+    cgroup: Path | None = None
+    """Folder of the cgroup whose system calls alone are recorded (scope ``system``, native opener)."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,7 @@ class OpenEvents:
         rings: Per CPU.
         has_lost: The kernel tells how many samples each event lost.
         keep: What must live as long as the fds.
+        sampled: Indices of the CPUs whose tracepoints are ever enabled; None: all.
     """
 
     opener: str
@@ -70,6 +73,7 @@ class OpenEvents:
     ring_bytes_wanted: int
     has_lost: bool
     keep: Any = field(default=None, repr=False)
+    sampled: tuple[int, ...] | None = None
 
     def iter_fds(self) -> Iterator[int]:
         """Every event's fd: tracepoints first, leaders last, so that whoever closes in this order keeps the rings."""
@@ -85,10 +89,11 @@ class OpenEvents:
             _switch(fds, on=on)
 
     def switch_tracepoints(self, *, on: bool) -> None:
-        """Enable or disable all tracepoints."""
+        """Enable or disable the tracepoints of all CPUs that are sampled."""
         for per_cpu in self.tracepoints:
-            for fds in per_cpu:
-                _switch(fds, on=on)
+            for index, fds in enumerate(per_cpu):
+                if self.sampled is None or index in self.sampled:
+                    _switch(fds, on=on)
 
     def set_filter(self, name: str, text: str) -> bool:
         """Let only samples of one tracepoint pass that a filter in the kernel's syntax lets through.

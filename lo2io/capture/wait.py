@@ -43,11 +43,17 @@ class BlockedSignals:
     Attributes:
         before: The mask outside; the command gets it.
         ignored: What was ignored outside and is not in here; the command ignores it, too.
+        own: What lo2io does on a signal that is its own, whatever runs; it is not fetched.
+        tick: Called again and again while signals are waited for …
+        tick_s: … after so long each time.
     """
 
     def __init__(self) -> None:
         self.before: frozenset[int] = frozenset()
         self.ignored: frozenset[int] = frozenset()
+        self.own: dict[int, Callable[[], None]] = {}
+        self.tick: Callable[[], None] | None = None
+        self.tick_s = _MAX_WAIT_S
         self._caught: deque[int] = deque()
         self._handlers: dict[int, Any] = {}
 
@@ -72,14 +78,25 @@ class BlockedSignals:
     def fetch(self, deadline: float | None = None) -> tuple[int, bool] | None:
         """The next signal, and whether a terminal sent it; None when the time (``time.monotonic``) is over."""
         while True:
-            if self._caught:
-                return self._caught.popleft(), False
-            rest = _MAX_WAIT_S if deadline is None else min(_MAX_WAIT_S, deadline - time.monotonic())
-            if rest <= 0:
+            found = self._wait(deadline)
+            if found is not None and found[0] in self.own:
+                self.own[found[0]]()
+            elif found is not None:
+                return found
+            elif deadline is not None and time.monotonic() >= deadline:
                 return None
-            info = signal.sigtimedwait(_WAITED, rest)
-            if info is not None:
-                return info.si_signo, info.si_code == SI_KERNEL
+            elif self.tick is not None:
+                self.tick()
+
+    def _wait(self, deadline: float | None) -> tuple[int, bool] | None:
+        """As :meth:`fetch`, but None after a while in any case."""
+        if self._caught:
+            return self._caught.popleft(), False
+        rest = min(_MAX_WAIT_S, self.tick_s)
+        if deadline is not None:
+            rest = max(0.0, min(rest, deadline - time.monotonic()))
+        info = signal.sigtimedwait(_WAITED, rest)
+        return None if info is None else (info.si_signo, info.si_code == SI_KERNEL)
 
     def forget(self) -> None:
         """Drop what is waiting to be fetched."""
@@ -91,17 +108,24 @@ class BlockedSignals:
         self._caught.append(number)
 
 
-def wait_for_command(pid: int, signals: BlockedSignals, ended: Callable[[int], None] = lambda _: None) -> int:
+def wait_for_command(
+    pid: int,
+    signals: BlockedSignals,
+    ended: Callable[[int], None] = lambda _: None,
+    duration_s: float | None = None,
+) -> int | None:
     """Wait for a child to end, passing signals on to it.
 
     Args:
         pid: The child.
         signals: Blocked, to be fetched here.
         ended: Called with ``pid`` while the child is a zombie: its last figures in ``/proc`` can be read.
+        duration_s: Wait no longer.
 
     Returns:
-        Its exit code, 128 + n if signal n killed it.
+        Its exit code, 128 + n if signal n killed it; None: the time is over, and it goes on.
     """
+    deadline = None if duration_s is None else time.monotonic() + duration_s
     while True:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             ended(pid)
@@ -110,10 +134,20 @@ def wait_for_command(pid: int, signals: BlockedSignals, ended: Callable[[int], N
             signals.forget()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        fetched = signals.fetch()
-        if fetched is not None and fetched[0] in FORWARDED and not fetched[1]:
+        fetched = signals.fetch(deadline)
+        if fetched is None:
+            return None
+        if fetched[0] in FORWARDED and not fetched[1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, fetched[0])
+
+
+def wait_for_end(signals: BlockedSignals, duration_s: float | None = None) -> None:
+    """Wait until the time is over, or a signal says to stop."""
+    deadline = None if duration_s is None else time.monotonic() + duration_s
+    while (fetched := signals.fetch(deadline)) is not None:
+        if fetched[0] in ENDING:
+            return
 
 
 def wait_for_processes(pids: Sequence[int], signals: BlockedSignals, duration_s: float | None = None) -> None:

@@ -21,9 +21,13 @@ ROOT = Path("/")
 _GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
 """A task that died, or that belongs to somebody else."""
 _STAT_PPID = 1
+_STAT_FLAGS = 6
 _STAT_START = 19
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _MOUNT_FIELDS = 6
+_PF_KTHREAD = 0x00200000
+"""include/linux/sched.h"""
+_CHUNK_BYTES = 64 << 10
 CGROUP_V1_ORDER = (b"perf_event", b"blkio", b"memory", b"pids", b"cpu")
 """Controllers of cgroup v1 whose path tells best which container a process belongs to, best first."""
 _CONTAINER = re.compile(
@@ -47,6 +51,8 @@ class TaskStat:
     ppid: int
     start_ticks: int
     """Clock ticks after boot; tells a task from a later one of the same number."""
+    is_kernel: bool = False
+    """A kernel thread: it has no memory of a user's, and no descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def iter_tids(pid: int, root: Path = ROOT) -> Iterator[int]:
 def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat | None:
     """A thread's state (without ``tid``: the process's), or None if it is gone."""
     name = f"proc/{pid}/stat" if tid is None else f"proc/{pid}/task/{tid}/stat"
-    content = _read(root / name)
+    content = _read(f"{root}/{name}")
     if content is None:
         return None
     # The name may hold spaces and parentheses: it ends at the last one.
@@ -91,8 +97,22 @@ def read_stat(pid: int, tid: int | None = None, root: Path = ROOT) -> TaskStat |
     if not (closing and opening) or len(fields) <= _STAT_START:
         return None
     return TaskStat(
-        int(number), comm, fields[0].decode("ascii", "replace"), int(fields[_STAT_PPID]), int(fields[_STAT_START])
+        tid=int(number),
+        comm=comm,
+        state=fields[0].decode("ascii", "replace"),
+        ppid=int(fields[_STAT_PPID]),
+        start_ticks=int(fields[_STAT_START]),
+        is_kernel=bool(int(fields[_STAT_FLAGS]) & _PF_KTHREAD),
     )
+
+
+def read_last_pid(root: Path = ROOT) -> int | None:
+    """The number of the newest task, whether it lives or not; None if the kernel does not say.
+
+    The last word of ``loadavg``, whatever else that is about (fs/proc/loadavg.c).
+    """
+    words = (_read(root / "proc/loadavg") or b"").split()
+    return int(words[-1]) if words and words[-1].isdigit() else None
 
 
 def read_process_of(tid: int, root: Path = ROOT) -> int | None:
@@ -173,7 +193,7 @@ def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monoto
             status = os.stat(f"{folder}/fd/{fd}")  # noqa: PTH116 - no Path per descriptor
         except OSError:
             continue  # closed meanwhile
-        info = _parse_fdinfo(_read(Path(f"{folder}/fdinfo/{fd}")) or b"")
+        info = _parse_fdinfo(_read(f"{folder}/fdinfo/{fd}") or b"")
         yield FdState(
             fd, path, status.st_dev, status.st_ino, status.st_mode,
             info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
@@ -196,14 +216,17 @@ def _parse_mount(line: bytes) -> Mount | None:
     return Mount(
         id=int(fields[0]),
         device=os.makedev(int(major), int(minor)),
-        mount_point=_unescape(fields[4]),
-        fs_type=_unescape(rest[0]),
-        source=_unescape(rest[1]),
+        mount_point=unescape_mount(fields[4]),
+        fs_type=unescape_mount(rest[0]),
+        source=unescape_mount(rest[1]),
     )
 
 
-def _unescape(text: bytes) -> str:
-    r"""``\040`` for a space: the kernel's mangle() writes blanks, backslash and # so (fs/proc_namespace.c)."""
+def unescape_mount(text: bytes) -> str:
+    r"""A field of mountinfo, with ``\040`` for a space.
+
+    The kernel's mangle() writes blanks, backslash and # so (fs/proc_namespace.c).
+    """
     return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), text))
 
 
@@ -234,8 +257,18 @@ def _iter_numbers(folder: Path) -> Iterator[int]:
             yield int(name)
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path | str) -> bytes | None:
+    """Called for every descriptor of the machine: without a file object."""
     try:
-        return path.read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except _GONE:
         return None
+    try:
+        chunks = []
+        while chunk := os.read(fd, _CHUNK_BYTES):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    except _GONE:
+        return None
+    finally:
+        os.close(fd)

@@ -7,9 +7,13 @@ stable/sysfs-devices-system-cpu and stable/sysfs-block.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lo2io.model import BlockDevice, Cpu
 from lo2io.units import SECTOR_BYTES, kernel_dev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path("/")
 
@@ -26,6 +30,17 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             first, _, last = part.partition("-")
             cpus.extend(range(int(first), int(last or first) + 1))
     return tuple(cpus)
+
+
+def format_cpu_list(cpus: Iterable[int]) -> str:
+    """(0, 1, 2, 5) → ``0-2,5``."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def read_online_cpus(root: Path = ROOT) -> tuple[int, ...]:

@@ -1,0 +1,137 @@
+"""Opening what a recording needs: options in, disabled events and their rings out."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.capture.options import choose_cpus
+from lo2io.capture.source import INHERIT, SYSTEM, OpenEvents, OpenRequest, select_source
+from lo2io.errors import AccessError, UsageError
+from lo2io.kernel import procfs, sysfs, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from lo2io.capture.options import RecordOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A tracepoint to open: name, id, and its ``format`` file's text."""
+
+    name: str
+    id: int
+    text: str
+
+
+def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Event, ...]:
+    """The tracepoints that were asked for and that this kernel has.
+
+    Raises:
+        UsageError: One is missing that is not optional, or all are.
+        AccessError: Their formats cannot be read.
+    """
+    folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
+    found, missing = [], []
+    for name in options.events:
+        if name in options.optional and not tracefs.event_exists(folder, name):
+            missing.append(name)
+            continue
+        layout, text = tracefs.load_format(folder, name)
+        found.append(Event(name, layout.id, text))
+    if missing:
+        note(f"this kernel has no {', '.join(missing)}: recorded without")
+    if not found:
+        raise UsageError("choose events", "this kernel has none of them", "`lo2io tracepoints check` lists what it has")
+    return tuple(found)
+
+
+def open_events(
+    options: RecordOptions,
+    events: Sequence[Event],
+    roots: tuple[int, ...],
+    note: Callable[[str], None],
+    *,
+    cgroup: Path | None = None,
+) -> OpenEvents:
+    """Open system-wide, or where that is refused, and it would do, and nobody insisted, for the tasks alone.
+
+    Args:
+        options: What was asked for.
+        events: What to open.
+        roots: Processes that are recorded.
+        note: Takes notices.
+        cgroup: Folder of the cgroup whose system calls are recorded; None: everybody's.
+
+    Raises:
+        UsageError: A CPU is not online.
+        AccessError: The kernel refuses.
+        CaptureError: The kernel cannot, or not so much.
+    """
+    try:
+        opened = _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cgroup=cgroup)
+    except AccessError as refusal:
+        if options.system or options.scope is not None or options.opener == "python-perf":
+            raise
+        try:
+            opened = _attempt(options, events, roots, note, scope=INHERIT)
+        except AccessError:
+            raise refusal from None
+        note(f"only the tasks themselves are recorded: {refusal.answer}")
+    if opened.ring_bytes < opened.ring_bytes_wanted:
+        note(
+            f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
+            "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
+        )
+    return opened
+
+
+def _attempt(
+    options: RecordOptions,
+    events: Sequence[Event],
+    roots: tuple[int, ...],
+    note: Callable[[str], None],
+    *,
+    scope: str,
+    cgroup: Path | None = None,
+) -> OpenEvents:
+    source, notice = select_source(options.opener or (None if cgroup is None else "native"), scope)
+    if notice:
+        note(notice)
+    chosen = [event for event in events if scope == SYSTEM or event.name.startswith("syscalls:")]
+    if not chosen:
+        raise AccessError("record per task", "only system calls can be recorded so", "choose system calls")
+    cpus = sysfs.read_online_cpus()
+    request = OpenRequest(
+        tuple((event.name, event.id) for event in chosen),
+        cpus,
+        options.ring_bytes,
+        scope,
+        tuple(tid for pid in roots for tid in procfs.iter_tids(pid)) if scope == INHERIT else (),
+        cgroup,
+    )
+    opened = source.open(request)
+    wanted = choose_cpus(options.cpus, cpus)
+    # Tasks are followed everywhere: the others' events are open, too, and stay disabled, which costs nothing.
+    opened.sampled = tuple(index for index, cpu in enumerate(cpus) if cpu in wanted)
+    if len(chosen) < len(events):
+        left_out = ", ".join(event.name for event in events if event not in chosen)
+        note(f"recording tasks instead of CPUs leaves out {left_out}")
+    return opened
+
+
+@contextlib.contextmanager
+def room_for_fds() -> Iterator[None]:
+    """As many open files as the kernel allows this process, for one per event and CPU."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,126 @@
+"""What to record: the options of one recording, and what can be wrong with them before anything is opened."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lo2io.capture import wait
+from lo2io.capture.launch import find_program
+from lo2io.capture.source import INHERIT, OPENERS, SYSTEM
+from lo2io.errors import UsageError
+from lo2io.kernel import sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DEFAULT_RING_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What to record, and why one would change it.
+
+    Attributes:
+        spool: Directory to create. Choose a disk that the recorded program does not use, and that is fast.
+        events: Full tracepoint names. Fewer cost less; each costs the recorded program about 0.4 µs when it happens.
+        optional: Of these, the ones a kernel may lack; they are left out with a notice.
+        filters: Event to what the kernel lets pass of it, in the kernel's syntax; where it refuses, all of it passes.
+        command: Program and arguments to start and record …
+        pids: … or processes that run, recorded with all their threads until they end or a signal stops it.
+        duration_s: End the recording after so long, whatever runs on; not with a command unless ``system``.
+        ring_bytes: Per CPU, a power of two. Larger if samples are lost under load, smaller if locked memory is scarce.
+        user: Whom the command runs as; by default the one who called sudo, else whoever runs lo2io.
+        opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
+        scope: ``system`` opens per CPU and selects when converting; ``inherit`` opens for the tasks alone, which needs
+            no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
+        scan_period_s: Rest between two looks at open files; shorter names more short-lived ones. 0: none but at the
+            start and the stop.
+        system: Record every process of the machine; then ``command`` only says when to end, and there may be none.
+        cpus: With ``system``: only these CPUs, as the kernel writes lists of them.
+        cgroup: With ``system``: only this cgroup and those below it.
+        filter: What the user chose by a filter, for the spool.
+        tracefs: Where tracefs is mounted; None: find it.
+    """
+
+    spool: Path
+    events: tuple[str, ...]
+    optional: frozenset[str] = frozenset()
+    filters: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    duration_s: float | None = None
+    ring_bytes: int = DEFAULT_RING_BYTES
+    user: str | None = None
+    opener: str | None = None
+    scope: str | None = None
+    scan_period_s: float = 0.1
+    system: bool = False
+    cpus: str | None = None
+    cgroup: str | None = None
+    filter: str = ""
+    tracefs: Path | None = None
+
+
+def check_options(options: RecordOptions) -> None:
+    """What can be wrong before anything is opened.
+
+    Raises:
+        UsageError: Options contradict each other, or name what does not exist.
+        CommandError: There is no such command.
+    """
+    if options.system:
+        _check_system(options)
+    elif bool(options.command) == bool(options.pids):
+        raise UsageError("choose what to record", "either a command or processes", "`lo2io record -- CMD` or `-p PID`")
+    elif options.cpus is not None or options.cgroup is not None:
+        raise UsageError("record some CPUs or a cgroup", "only of the whole machine", "`lo2io system-wide`")
+    elif options.command and options.duration_s is not None:
+        raise UsageError("record a command for a time", "a command is recorded to its end", "leave the duration out")
+    if options.scope not in {None, SYSTEM, INHERIT}:
+        raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")
+    page = resource.getpagesize()
+    if options.ring_bytes < page or options.ring_bytes & (options.ring_bytes - 1):
+        raise UsageError(
+            f"map rings of {options.ring_bytes} bytes", f"a ring is a power of two of at least {page}", "--ring 4MiB"
+        )
+    if options.command:
+        find_program(options.command[0])
+    wait.check_processes(options.pids)
+
+
+def _check_system(options: RecordOptions) -> None:
+    if options.pids:
+        raise UsageError("record the whole machine and processes", "they are in it", "choose one of the two")
+    if options.scope == INHERIT:
+        raise UsageError("record the whole machine per task", "its tasks are not known", "leave --scope out")
+    if options.user is not None and not options.command:
+        raise UsageError(f"run a command as {options.user}", "there is no command", "name one behind `--`")
+    if options.cgroup is not None and options.opener == OPENERS[0]:
+        raise UsageError("open a cgroup's events with python-perf", "it knows no cgroups", "leave --opener out")
+    choose_cpus(options.cpus, sysfs.read_online_cpus())
+
+
+def choose_cpus(text: str | None, online: tuple[int, ...]) -> tuple[int, ...]:
+    """The CPUs that a list names; all that are online without one.
+
+    Raises:
+        UsageError: It is no list, or names a CPU that is not online.
+    """
+    if text is None:
+        return online
+    shown = sysfs.format_cpu_list(online)
+    try:
+        cpus = tuple(sorted(set(sysfs.parse_cpu_list(text))))
+    except ValueError as error:
+        raise UsageError(
+            f"read the CPUs {text!r}", "not a list of CPUs", f"write it like 0-3,6; online: {shown}"
+        ) from error
+    absent = [cpu for cpu in cpus if cpu not in online]
+    if absent or not cpus:
+        which = sysfs.format_cpu_list(absent)
+        answer = f"{'CPU' if len(absent) == 1 else 'CPUs'} {which} not online" if absent else "there is none in it"
+        raise UsageError(f"record the CPUs {text!r}", answer, f"online: {shown}")
+    return cpus

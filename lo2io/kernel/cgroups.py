@@ -1,0 +1,112 @@
+"""Where cgroups lie: a path as the user writes it in, the folder that perf events take out.
+
+Perf events know the cgroups of one hierarchy: a v1 one that has the controller ``perf_event``, else cgroup v2
+(kernel/events/core.c: ``perf_event_cgrp_subsys`` is there implicitly on v2). Formats: cgroups(7), proc(5).
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from lo2io.errors import UsageError
+from lo2io.kernel.procfs import unescape_mount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path("/")
+_MAX_LOOKED_AT = 5000
+"""Folders that are looked through for names near to one that does not exist."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """One that exists."""
+
+    path: str
+    """In its hierarchy, as ``/proc/PID/cgroup`` has it."""
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    point: Path
+    root: str
+    """The cgroup that is mounted there; ``/`` but in containers."""
+
+
+def find_cgroup(text: str, root: Path = ROOT) -> Cgroup:
+    """The cgroup of a path: below a mount of the hierarchy, or in the hierarchy, with or without the slash before it.
+
+    Raises:
+        UsageError: There is none, or no hierarchy is mounted; names near ones.
+    """
+    mount = _find_mount(root)
+    tried = f"find the cgroup {text!r}"
+    if mount is None:
+        raise UsageError(tried, "no cgroup file system that perf knows is mounted", "mount cgroup2")
+    for folder in _candidates(text, mount):
+        if folder.is_dir() and (folder / "cgroup.procs").exists():
+            inside = folder.relative_to(mount.point)
+            return Cgroup(str(PurePosixPath(mount.root) / inside.as_posix()) if inside.parts else mount.root, folder)
+    near = _near_names(text, mount)
+    remedy = f"did you mean {' or '.join(near)}?" if near else "`cat /proc/PID/cgroup` tells a process' own"
+    raise UsageError(tried, f"there is none below {mount.point}", remedy)
+
+
+def has_processes(cgroup: Cgroup) -> bool:
+    """Whether a process is in the cgroup or in one below it; true where the kernel does not say."""
+    try:
+        for folder, _, _ in os.walk(cgroup.folder):
+            if Path(folder, "cgroup.procs").read_bytes().strip():
+                return True
+    except OSError:
+        return True  # threaded cgroups do not list processes
+    return False
+
+
+def _candidates(text: str, mount: _Mount) -> Iterator[Path]:
+    """Folders the text may mean; none that lies elsewhere."""
+    for named in (Path(text), mount.point / text.lstrip("/")):
+        folder = Path(os.path.normpath(named))
+        if folder.is_relative_to(mount.point):
+            yield folder
+
+
+def _find_mount(root: Path) -> _Mount | None:
+    """The hierarchy's mount that shows most of it."""
+    found: list[tuple[bool, int, _Mount]] = []
+    try:
+        lines = (root / "proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        before, _, after = line.partition(b" - ")
+        fields, rest = before.split(), after.split()
+        if not fields or len(rest) < 3:  # noqa: PLR2004 - type, source, options of the file system
+            continue
+        is_v1 = rest[0] == b"cgroup" and b"perf_event" in rest[2].split(b",")
+        if is_v1 or rest[0] == b"cgroup2":
+            inside = unescape_mount(fields[3])
+            point = root / unescape_mount(fields[4]).lstrip("/")
+            found.append((not is_v1, len(inside), _Mount(point, inside)))
+    return min(found, key=lambda each: each[:2])[2] if found else None
+
+
+def _near_names(text: str, mount: _Mount) -> list[str]:
+    """Cgroups whose path, or whose name, is like the one asked for."""
+    wanted = text.removeprefix(str(mount.point)).strip("/")
+    folders = (Path(folder) for folder, _, _ in os.walk(mount.point))
+    paths = [str(folder.relative_to(mount.point)) for folder in itertools.islice(folders, _MAX_LOOKED_AT)][1:]
+    names: dict[str, str] = {}
+    for path in paths:
+        names.setdefault(PurePosixPath(path).name, path)
+    near = difflib.get_close_matches(wanted, paths, n=_SHOWN, cutoff=0.7)
+    near += [names[name] for name in difflib.get_close_matches(PurePosixPath(wanted).name, names, n=_SHOWN, cutoff=0.7)]
+    return [f"/{path}" for path in dict.fromkeys(near)][:_SHOWN]
