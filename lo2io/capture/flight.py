@@ -128,8 +128,8 @@ class FlightRecorder:
         Args:
             session: Its drain thread calls this object.
             meta: The spool's description so far, written.
-            rescan: Has facts of all tasks and descriptors written soon; they shall have been looked at after the
-                given time, CLOCK_MONOTONIC.
+            rescan: Has facts of all tasks and descriptors written soon; threads that lived at the given time,
+                CLOCK_MONOTONIC, are stated for exactly that.
 
         Raises:
             UsageError: ``max_bytes`` is too small for the rings.
@@ -212,7 +212,7 @@ class FlightRecorder:
         request = self._request
         if request or self._is_due(now):
             self._request = ""
-            self._go_on(session, now, request)
+            self._go_on(session, request)
 
     def _fire(self, watcher: Watcher) -> None:
         """Dump, unless the last trigger is so near that its window would be told again."""
@@ -235,11 +235,11 @@ class FlightRecorder:
         far_older = old and self._segment_ns is not None and age >= _LATE_FACTOR * self._segment_ns
         return far_older or (limit is not None and current.size >= _LATE_FACTOR * limit)
 
-    def _go_on(self, session: Session, now: int, request: str) -> None:
+    def _go_on(self, session: Session, request: str) -> None:
         """Ring by ring, from one segment to the next."""
         sync = session.compare_clocks()
-        first_ns = session.to_spool_clock(now)
-        segment = self._spool.begin()
+        first = time.monotonic_ns()
+        segment = self._spool.begin(first)
         allowed = os.sched_getaffinity(0)
         counts = []
         try:
@@ -254,12 +254,12 @@ class FlightRecorder:
                         session.drain_ring(other)
         finally:
             os.sched_setaffinity(0, allowed)
-        end = time.monotonic_ns()
-        self._spool.end(end)
+        last = time.monotonic_ns()
+        self._spool.end(first, last)
         border = Border(
-            first_ns,
-            session.to_spool_clock(end),
-            now,
+            session.to_spool_clock(first),
+            session.to_spool_clock(last),
+            first,
             () if sync is None else (sync,),
             tuple(zip(*counts, strict=True)),
         )

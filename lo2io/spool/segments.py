@@ -13,7 +13,7 @@ import os
 import shutil
 import struct
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
@@ -77,11 +77,20 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class _FactsRoute:
-    """Where a fact goes: looks that began before the border were of the time of the former segment."""
+    """Which facts are written to which segment; times are CLOCK_MONOTONIC, as the facts'."""
 
-    border_ns: int
-    before: Segment | None
-    since: Segment
+    segment: Segment
+    first_ns: int = 0
+    """The rings began to go to this segment; what is stated for exactly this time is of its beginning."""
+    last_ns: int = 0
+    """They had all gone to it: what was looked at from here on is described by its records."""
+    end_ns: int | None = None
+    """They go on to the next segment from here on."""
+
+    def takes(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether a look from the one time to the other tells of this segment and no other."""
+        whole = begin_ns >= self.last_ns or begin_ns == end_ns == self.first_ns
+        return whole and (self.end_ns is None or end_ns <= self.end_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ class SegmentedSpool(SpoolWriter):
         first = self._make()
         self._kept.append(first)
         self._current = list(first.files[:-1])
-        self._route = _FactsRoute(0, None, first)
+        self._route = _FactsRoute(first)
         return tuple(_RingSink(self, index) for index in range(len(self.cpus))), _FactsSink(self)
 
     def _make(self) -> Segment:
@@ -216,36 +225,31 @@ class SegmentedSpool(SpoolWriter):
                 raise
 
     def append_facts(self, views: Sequence[memoryview | bytes]) -> int:
-        """Write facts, each to the segment of the time its look began; what has no room there is left out.
-
-        Raises:
-            DiskFullError: The disk is full.
-        """
+        """Write facts to the segment of their time; what tells of two is left out, and what has no room."""
         content = b"".join(views)
         route = self._route
-        early, late = _split_facts(content, route.border_ns)
-        if route.before is not None:
-            self._append_facts(route.before, early)
-        self._append_facts(route.since, late)
+        records = _choose_facts(content, route)
+        room = self.room
+        with route.segment.facts_lock:
+            if room is not None and route.segment.facts.size + len(records) > room // PARTS:
+                self.skipped_facts += len(records)
+                records = b""
+        if records and not self._write_facts(route.segment, records):
+            self.skipped_facts += len(records)
         return len(content)
 
-    def _append_facts(self, segment: Segment, records: bytes) -> None:
-        if not records:
-            return
-        with segment.facts_lock:
-            if segment.removed:
-                return
-            size = segment.facts.size + len(records)
-            if self.room is not None and size > self.room // PARTS:
-                self.skipped_facts += len(records)
-                return
-        self._reserve(len(records))
-        with segment.facts_lock:
-            if segment.removed:
-                with self._lock:
-                    self._used -= len(records)
-                return
-            segment.facts.append([records])
+    def _write_facts(self, segment: Segment, records: bytes) -> bool:
+        """Whether there was room; a disk that is full now may have room again, so this is the end of nothing."""
+        with contextlib.suppress(DiskFullError):
+            self._reserve(len(records))
+            with contextlib.suppress(DiskFullError), segment.facts_lock:
+                if segment.removed:
+                    raise DiskFullError(segment.path, "removed")
+                segment.facts.append([records])
+                return True
+            with self._lock:
+                self._used -= len(records)
+        return False
 
     def _reserve(self, size: int) -> None:
         """Count bytes to be written; the oldest segments make way for them."""
@@ -274,12 +278,16 @@ class SegmentedSpool(SpoolWriter):
         """Whether :meth:`begin` need not create anything."""
         return self._next is not None
 
-    def begin(self) -> Segment:
+    def begin(self, first_ns: int) -> Segment:
         """Open the next segment; ring by ring, :meth:`switch_ring` goes on to it, and :meth:`end` ends the going.
+
+        Args:
+            first_ns: CLOCK_MONOTONIC now.
 
         Raises:
             OSError: It cannot be created.
         """
+        self._route = replace(self._route, end_ns=first_ns)
         self.prepare()
         segment = self._next
         assert segment is not None  # noqa: S101 - prepared just above
@@ -294,17 +302,17 @@ class SegmentedSpool(SpoolWriter):
         before, self._current[index] = self._current[index], self._kept[-1].files[index]
         before.close()
 
-    def end(self, border_ns: int) -> None:
+    def end(self, first_ns: int, last_ns: int) -> None:
         """All rings are at the newest segment.
 
         Args:
-            border_ns: CLOCK_MONOTONIC; facts whose look began earlier belong to the one before.
+            first_ns: As given to :meth:`begin`.
+            last_ns: CLOCK_MONOTONIC now.
         """
-        route = self._route
         with self._lock:
             newest = self._kept[-1]
             self._nr_written = 1
-        self._route = _FactsRoute(border_ns, route.since, newest)
+        self._route = _FactsRoute(newest, first_ns, last_ns)
 
     def drop_oldest(self) -> bool:
         """Remove the oldest segment unless it is being written; whether one was removed."""
@@ -364,13 +372,13 @@ class SegmentedSpool(SpoolWriter):
         super().discard()
 
 
-def _split_facts(content: bytes, border_ns: int) -> tuple[bytes, bytes]:
-    """The records whose look began before the border, and the others."""
-    early: list[bytes] = []
-    late: list[bytes] = []
+def _choose_facts(content: bytes, route: _FactsRoute) -> bytes:
+    """The records that a segment takes."""
+    chosen = []
     position = 0
     while position < len(content):
-        _, _, size, _, begin_ns = _FACT_TIMES.unpack_from(content, position)
-        (early if begin_ns < border_ns else late).append(content[position : position + size])
+        _, _, size, end_ns, begin_ns = _FACT_TIMES.unpack_from(content, position)
+        if route.takes(begin_ns, end_ns):
+            chosen.append(content[position : position + size])
         position += size
-    return b"".join(early), b"".join(late)
+    return b"".join(chosen)
