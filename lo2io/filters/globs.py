@@ -23,10 +23,7 @@ def compile_glob(glob: str, *, slashes: bool) -> re.Pattern[str]:
     while at < len(glob):
         part, at = _part(glob, at, slashes=slashes)
         parts.append(part)
-    try:
-        return re.compile("".join(parts), re.DOTALL)
-    except re.error as error:
-        raise ValueError(error.msg) from error
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _part(glob: str, at: int, *, slashes: bool) -> tuple[str, int]:
@@ -54,8 +51,18 @@ def _part(glob: str, at: int, *, slashes: bool) -> tuple[str, int]:
 
 def _letters(members: str) -> str:
     none_of = members[0] == "!"
-    escaped = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", members[1:] if none_of else members)
-    return f"[{'^' if none_of else ''}{escaped}]"
+    members = members[1:] if none_of else members
+    parts, at = [], 0
+    while at < len(members):
+        first = last = members[at]
+        if members[at + 1 : at + 2] == "-" and at + 2 < len(members):
+            last = members[at + 2]
+            at += 2
+        if last < first:
+            raise ValueError(f"the range {first}-{last} runs backwards")
+        parts.append(rf"\U{ord(first):08x}-\U{ord(last):08x}")
+        at += 1
+    return f"[{'^' if none_of else ''}{''.join(parts)}]"
 
 
 def escape_glob(text: str) -> str:

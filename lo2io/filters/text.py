@@ -108,7 +108,7 @@ class _Parser:
 
     def _comparison(self) -> Comparison:
         field = self._take()
-        if field.kind in {"other", "string"} or field.text.lower() in KEYWORDS:
+        if field.kind in {"other", "string", "comma"} or field.text.lower() in KEYWORDS:
             self._unjoined(field)
         if field.text not in FIELDS:
             near = _near(field.text, FIELDS)
