@@ -325,15 +325,16 @@ class Trace:
 
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
         path = self.path / DIRECTORY / f"{name}.arrow"
-        wanted = None
-        if columns is not None:
-            position = {column.name: index for index, column in enumerate(TABLES[name])}
-            wanted = sorted(position[column] for column in columns)
         try:
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
             source = pa.OSFile(str(path), "rb")
+            reader = pa.ipc.open_file(source)
+            if columns is None:
+                return reader
+            # By the file's own names: a trace of an earlier version may have fewer columns, at other places.
+            wanted = sorted(reader.schema.names.index(column) for column in columns)
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
             raise TraceError(f"cannot read the table {path}", str(error), "convert the spool again") from error
 
 

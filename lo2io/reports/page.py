@@ -1,6 +1,6 @@
 """The summary as text: a page for a terminal, and the same words, plain, for a pipe.
 
-In: a :class:`~lo2io.reports.summary.Summary`. Out: lines on a rich console. It knows no table of the trace.
+In: a :class:`~lo2io.reports.rows.Summary`. Out: lines on a rich console. It knows no table of the trace.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,16 +18,19 @@ from rich.text import Text
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lo2io.reports.histogram import Latency
-    from lo2io.reports.summary import Activity, FileRow, Summary
+    from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
 
 PIPE_WIDTH: Final = 100
 ROWS: Final = 12
 """Rows of each table on the page; JSON has more."""
 _CALLS_OF_AN_ERROR: Final = 2
 _GAP: Final = "  "
+_SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
+_SHORT_ID: Final = 12
+_PLACE_WIDTH: Final = 22
 _NAME_WIDTH: Final = 20
 """Of a first column at least, however narrow the terminal."""
 
@@ -48,12 +51,17 @@ def report_console(file: IO[str] | None = None) -> Console:
 def render_page(summary: Summary, console: Console) -> None:
     """Print the page; empty sections are left out."""
     _head(summary, console)
-    if summary.activity.calls:
+    if summary.processes:
         _processes(summary, console)
+    if summary.activity.calls:
         _files(summary, console)
         _calls(summary, console)
     _errors(summary, console)
     _devices(summary, console)
+    _losses(summary, console)
+    _accounts(summary, console)
+    for hint in summary.hints:
+        _line(console, f"nothing was recorded: {printable(hint)}", "bold yellow")
     for notice in summary.notices:
         _line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
@@ -81,8 +89,12 @@ def shorten(text: str, width: int) -> str:
 
 
 def _head(summary: Summary, console: Console) -> None:
-    attached = f"process {', '.join(map(str, summary.roots))}" if summary.mode == "process" else "the whole system"
-    command = printable(shlex.join(summary.command)) or attached
+    attached = f"process {', '.join(map(str, summary.roots))}"
+    command = printable(shlex.join(summary.command))
+    if summary.mode == "process":
+        command = command or attached
+    else:
+        command = f"the whole system while it ran: {command}" if command else "the whole system"
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
     _line(console, command, "bold")
     _line(console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}")
@@ -102,6 +114,28 @@ def _head(summary: Summary, console: Console) -> None:
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
         f" · {format_duration(total.time_ns)} in calls · {_count(total.errors, 'error')}",
     )
+    for line in _confines(summary.chosen):
+        _line(console, printable(line))
+
+
+def _confines(chosen: Chosen) -> list[str]:
+    """What the trace is confined to, a line each; none for a trace of everything."""
+    window = "" if chosen.recorded_ns is None else format_duration(chosen.recorded_ns)
+    left_out = [(chosen.filtered_calls, "call"), (chosen.filtered_requests, "request")]
+    own = [(chosen.own_calls, "call"), (chosen.own_requests, "request")]
+    lines = [
+        f"the last part of {window} of recording" if window else "",
+        f"only the cgroup {chosen.cgroup}" if chosen.cgroup else "",
+        f"only CPU {', '.join(map(str, chosen.cpus))}" if chosen.cpus else "",
+        f"only what passes {chosen.filter!r}{_left_out(left_out)}" if chosen.filter else "",
+        f"without lo2io's own I/O{_left_out(own)}" if any(number for number, _ in own) else "",
+    ]
+    return [line for line in lines if line]
+
+
+def _left_out(counts: Sequence[tuple[int, str]]) -> str:
+    said = " and ".join(_count(number, noun) for number, noun in counts if number)
+    return f": {said} left out" if said else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -164,12 +198,35 @@ def _who(pid: int | None, comm: str | None) -> str:
 
 
 def _processes(summary: Summary, console: Console) -> None:
+    if summary.mode == "system":
+        _all_processes(summary, console)
+        return
     rows = [
         [_who(row.pid, row.comm), f"{row.threads:,}", f"{row.activity.calls:,}", *_numbers(row.activity)]
         for row in summary.processes[:ROWS]
     ]
     _print(console, ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"], "lrrrrrr", rows)
     _more(console, len(summary.processes) - ROWS)
+
+
+def _all_processes(summary: Summary, console: Console) -> None:
+    """A whole machine's, with where they belong and what they asked of disks."""
+    rows = []
+    for row in summary.processes[:ROWS]:
+        moved = [format_bytes(row.activity.bytes_read), format_bytes(row.activity.bytes_written)]
+        disks = [f"{row.requests:,}", format_bytes(row.request_bytes)]
+        counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}"]
+        rows.append([_who(row.pid, row.comm), _place(row), *counts, *moved, *disks])
+    headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
+    _print(console, headings, "llrrrrrr", rows)
+    _more(console, len(summary.processes) - ROWS)
+
+
+def _place(row: ProcessRow) -> str:
+    """The container's id as its tools abbreviate it, or the end of the cgroup's path."""
+    if row.container:
+        return row.container[:_SHORT_ID]
+    return shorten(printable(row.cgroup or "-"), _PLACE_WIDTH)
 
 
 def _files(summary: Summary, console: Console) -> None:
@@ -236,6 +293,48 @@ def _devices(summary: Summary, console: Console) -> None:
     for note in notes:
         _line(console, note)
     _more(console, len(summary.devices) - 2 * ROWS)
+
+
+def _losses(summary: Summary, console: Console) -> None:
+    """By CPU: what a ring had no room for, and what vanished, are ailments with different cures."""
+    if not summary.losses:
+        return
+    rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
+    _print(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
+    if len(summary.losses) > ROWS:
+        _more(console, len(summary.losses) - ROWS)
+    if any(row.lost for row in summary.losses):
+        _line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
+    if any(row.vanished for row in summary.losses):
+        _line(console, "vanished: counted, never delivered, by no full ring; virtual machines do so with idle CPUs")
+
+
+def _gaps(row: CpuLosses) -> list[str]:
+    return [f"{row.gaps:,}", format_duration(row.gap_ns)] if row.gaps else ["-", "-"]
+
+
+def _accounts(summary: Summary, console: Console) -> None:
+    """Of a whole machine: where the kernel's own accounts say something else, and why some were not compared."""
+    if summary.mode != "system":
+        return
+    compared = [row for row in summary.reconciliation if row["captured"] is not None]
+    rows = [
+        [f"{_SOURCES[row['source']]} {printable(row['subject'])}", row["name"], *_both(row)]
+        for row in compared
+        if row["captured"] != row["counted"]
+    ]
+    if rows:
+        _print(console, ["Account", "of", "the kernel's", "captured"], "llrr", rows[:ROWS])
+        _more(console, len(rows) - ROWS)
+    sources = {row["source"] for row in compared}
+    reasons = {row["source"]: row["reason"] for row in summary.reconciliation if row["source"] not in sources}
+    for source, reason in reasons.items():
+        _line(console, f"not compared with the account of {_SOURCES[source]}: {reason}")
+
+
+def _both(row: Mapping[str, Any]) -> list[str]:
+    show = format_bytes if row["name"].endswith(("bytes", "char")) else "{:,}".format
+    return [show(row["counted"]), show(row["captured"])]
 
 
 def _percentiles(latency: Latency) -> list[str]:

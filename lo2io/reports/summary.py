@@ -10,12 +10,25 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.hints import why_nothing
 from lo2io.reports.losses import completeness_line
+from lo2io.reports.rows import (
+    Activity,
+    CallRow,
+    Chosen,
+    CpuLosses,
+    DeviceRow,
+    ErrorRow,
+    FileRow,
+    ProcessRow,
+    Summary,
+)
 from lo2io.reports.tally import NR_REQUEST_OPS, OperationTally, Owners, RequestTally, Sums
 from lo2io.tables import REQUEST_OPERATION
 from lo2io.units import NS_PER_S, split_kernel_dev
@@ -26,123 +39,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from lo2io.reports.histogram import Latency
+    from lo2io.model import Completeness
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
 SCHEMA_VERSION: Final = 1
 MAX_ROWS: Final = 100
 """Processes and files listed, by time spent in calls; the rest is summed in one row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """Sums over some operations.
-
-    ``reads`` and ``writes`` are calls that move data; a copy is both. ``time_ns`` adds up the durations of calls, over
-    all threads: it may exceed the span. Calls in flight add none.
-    """
-
-    calls: int
-    errors: int
-    reads: int
-    writes: int
-    bytes_read: int
-    bytes_written: int
-    time_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
-    """One process; ``pid`` None: calls of threads nobody announced, or the sum of the processes not listed."""
-
-    pid: int | None
-    comm: str | None
-    threads: int
-    activity: Activity
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """One file; ``kind``: ``named``, ``unnamed`` (all unnamed fds of a process), ``none`` (no fd) or ``others``."""
-
-    kind: str
-    path: str | None
-    pid: int | None
-    comm: str | None
-    activity: Activity
-
-
-@dataclass(frozen=True, slots=True)
-class CallRow:
-    """One system call."""
-
-    name: str
-    in_flight: int
-    activity: Activity
-    latency: Latency
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """One errno: how often, and in which calls (most frequent first)."""
-
-    name: str
-    number: int
-    text: str
-    nr: int
-    calls: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
-    """Requests of one operation on one device; ``requests`` leaves out those merged into others.
-
-    ``queue``: insert to (last) issue. ``device``: issue to completion.
-    """
-
-    name: str
-    operation: str
-    requests: int
-    bytes: int
-    errors: int
-    in_flight: int
-    merged: int
-    requeues: int
-    queue: Latency
-    device: Latency
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The page. Times in ns on the trace's clock, ``start_realtime_ns`` since the epoch."""
-
-    schema: str
-    schema_version: int
-    trace: str
-    command: tuple[str, ...]
-    """Empty: processes that ran already (``roots``), or the whole system."""
-    roots: tuple[int, ...]
-    mode: str
-    exit_code: int | None
-    hostname: str
-    kernel: str
-    start_ns: int
-    span_ns: int
-    start_realtime_ns: int | None
-    activity: Activity
-    bytes_read_per_s: float | None
-    bytes_written_per_s: float | None
-    nr_processes: int
-    nr_files: int
-    processes: tuple[ProcessRow, ...]
-    files: tuple[FileRow, ...]
-    calls: tuple[CallRow, ...]
-    errors: tuple[ErrorRow, ...]
-    devices: tuple[DeviceRow, ...]
-    completeness: Mapping[str, Any]
-    completeness_line: str
-    notices: tuple[str, ...]
 
 
 def summarize(trace: Trace) -> Summary:
@@ -158,6 +61,9 @@ def summarize(trace: Trace) -> Summary:
     span_ns = max(0, meta["stop_ns"] - meta["start_ns"])
     people = _People(trace, owners)
     proof = trace.completeness
+    requests = RequestTally(trace, owners)
+    chosen = _chosen(meta)
+    empty = not (tally.by_call.calls.any() or requests.requests.any())
     return Summary(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -176,14 +82,18 @@ def summarize(trace: Trace) -> Summary:
         bytes_written_per_s=_rate(total.bytes_written, span_ns),
         nr_processes=int(np.count_nonzero(tally.by_process.calls[: owners.nr_processes])),
         nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
-        processes=_processes(tally.by_process, people),
+        processes=_processes(tally.by_process, requests, people, by_bytes=meta["mode"] == "system"),
         files=_files(trace, tally.by_group, owners, people),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
-        devices=_devices(trace),
+        devices=_devices(trace, requests),
         completeness={key: value for key, value in asdict(proof).items() if key != "events"},
-        completeness_line=completeness_line(proof),
+        completeness_line=completeness_line(proof, meta.get("reconciliation_line", "")),
         notices=tuple(meta["notices"]),
+        chosen=chosen,
+        losses=_losses(trace, proof),
+        reconciliation=tuple(meta.get("reconciliation", ())),
+        hints=why_nothing(meta, proof, chosen) if empty else (),
     )
 
 
@@ -223,9 +133,13 @@ class _People:
 
     def comms(self, rows: list[int]) -> dict[int, str | None]:
         """The name of each of these processes: its leader's."""
+        return self.texts("comm", rows)
+
+    def texts(self, column: str, rows: list[int]) -> dict[int, str | None]:
+        """A text of the leaders of these processes."""
         tasks = {int(self._leaders[row]): row for row in rows if self._leaders[row] >= 0}
-        names = self._trace.texts("threads", "task", "comm", tasks.keys())
-        return {tasks[task]: comm for task, comm in names.items()}
+        found = self._trace.texts("threads", "task", column, tasks.keys())
+        return {tasks[task]: text for task, text in found.items()}
 
 
 def _activity(sums: Sums, key: Any) -> Activity:
@@ -236,21 +150,38 @@ def _total(sums: Sums) -> Activity:
     return _activity(sums, slice(None))
 
 
-def _busiest(sums: Sums, keys: NDArray[np.intp], limit: int) -> tuple[list[int], NDArray[np.intp]]:
-    """The keys with most time (then calls, then the first), and the rest."""
-    used = keys[(sums.calls[keys] > 0) | (sums.writes[keys] > 0)]
-    order = used[np.lexsort((used, -sums.calls[used], -sums.time_ns[used]))]
+def _busiest(
+    sums: Sums, keys: NDArray[np.intp], limit: int, weight: NDArray[np.int64] | None = None
+) -> tuple[list[int], NDArray[np.intp]]:
+    """The keys with most weight, or else with most time (then calls, then the first), and the rest."""
+    active = (sums.calls[keys] > 0) | (sums.writes[keys] > 0)
+    if weight is not None:
+        active |= weight[keys] > 0
+    used = keys[active]
+    heavy = (sums.time_ns if weight is None else weight)[used]
+    order = used[np.lexsort((used, -sums.calls[used], -heavy))]
     return order[:limit].tolist(), order[limit:]
 
 
-def _processes(sums: Sums, people: _People) -> tuple[ProcessRow, ...]:
-    shown, rest = _busiest(sums, np.arange(len(sums.calls)), MAX_ROWS)
-    comms = people.comms(shown)
-    rows = [
-        ProcessRow(people.pid(row), comms.get(row), int(people.threads[row]), _activity(sums, row)) for row in shown
-    ]
+def _processes(sums: Sums, requests: RequestTally, people: _People, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
+    """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
+    weight = sums.bytes_read + sums.bytes_written + requests.process_bytes if by_bytes else None
+    shown, rest = _busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight)
+    comms, cgroups, containers = (people.texts(column, shown) for column in ("comm", "cgroup", "container"))
+
+    def row(who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any) -> ProcessRow:
+        return ProcessRow(
+            *who,
+            int(people.threads[key].sum()),
+            _activity(sums, key),
+            *where,
+            int(requests.process_requests[key].sum()),
+            int(requests.process_bytes[key].sum()),
+        )
+
+    rows = [row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key) for key in shown]
     if len(rest):
-        rows.append(ProcessRow(None, f"{len(rest)} others", int(people.threads[rest].sum()), _activity(sums, rest)))
+        rows.append(row((None, f"{len(rest)} others"), (None, None), rest))
     return tuple(rows)
 
 
@@ -296,8 +227,7 @@ def _errors(meta: Mapping[str, Any], tally: OperationTally) -> tuple[ErrorRow, .
     return tuple(sorted(rows, key=lambda row: (-row.nr, row.number)))
 
 
-def _devices(trace: Trace) -> tuple[DeviceRow, ...]:
-    tally = RequestTally(trace)
+def _devices(trace: Trace, tally: RequestTally) -> tuple[DeviceRow, ...]:
     names = {device["device"]: device["name"] for device in trace.metadata["devices"]}
     rows = []
     for key in np.flatnonzero(tally.requests + tally.merged).tolist():
@@ -317,6 +247,36 @@ def _devices(trace: Trace) -> tuple[DeviceRow, ...]:
                 **numbers,
             )
         )
+    return tuple(rows)
+
+
+def _chosen(meta: Mapping[str, Any]) -> Chosen:
+    filtered, totals = meta.get("filtered", {}), meta["totals"]
+    began = meta.get("recording_start_ns")
+    return Chosen(
+        filter=meta.get("filter", ""),
+        cgroup=meta.get("cgroup", ""),
+        cpus=tuple(meta.get("chosen_cpus", ())),
+        recorded_ns=None if began is None else meta["stop_ns"] - began,
+        filtered_calls=filtered.get("calls", 0),
+        filtered_requests=filtered.get("requests", 0),
+        own_calls=totals.get("nr_own_calls", 0),
+        own_requests=totals.get("nr_own_requests", 0),
+    )
+
+
+def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
+    gaps: dict[int, list[int]] = {}
+    for batch in trace.batches("losses", ["cpu", "begin_time_ns", "end_time_ns"]):
+        for cpu, begin, end in zip(*(batch[name].tolist() for name in batch), strict=True):
+            known = UNKNOWN_I64 not in (begin, end)
+            gaps.setdefault(cpu, []).append(end - begin if known else 0)
+    rows = []
+    for cpu in sorted({event.cpu for event in proof.events} | gaps.keys()):
+        lost = sum(event.lost for event in proof.events if event.cpu == cpu)
+        vanished = sum(event.vanished for event in proof.events if event.cpu == cpu)
+        if lost or vanished or cpu in gaps:
+            rows.append(CpuLosses(cpu, lost, vanished, len(gaps.get(cpu, ())), sum(gaps.get(cpu, ()))))
     return tuple(rows)
 
 

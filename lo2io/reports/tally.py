@@ -34,8 +34,8 @@ _OPERATION_COLUMNS: Final = (
     "begin_time_ns", "end_time_ns", "task", "call", "status", "handle", "bytes_result", "error",
 )  # fmt: skip
 _REQUEST_COLUMNS: Final = (
-    "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "bytes_result", "error",
-    "nr_requeues",
+    "task", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "bytes_result",
+    "error", "nr_requeues",
 )  # fmt: skip
 
 
@@ -177,7 +177,11 @@ class OperationTally:
 class RequestTally:
     """Block requests by device and operation: row ``index of device * 8 + operation``."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        self._owners = owners
+        self.process_requests = np.zeros(owners.nr_processes + 1, np.int64)
+        """By process, as sums of operations are; the last: of nobody who was recorded."""
+        self.process_bytes = np.zeros(owners.nr_processes + 1, np.int64)
         self.devices = np.zeros(0, np.uint32)
         for batch in trace.batches("requests", ["device"]):
             self.devices = np.union1d(self.devices, batch["device"])
@@ -205,8 +209,11 @@ class RequestTally:
         ):
             np.add.at(counts, key[which], 1)
         np.add.at(self.requeues, key, rows["nr_requeues"].astype(np.int64))
-        moved = rows["bytes_result"]
-        np.add.at(self.bytes, key, moved * ((moved != UNKNOWN_I64) & alive))
+        moved = rows["bytes_result"] * ((rows["bytes_result"] != UNKNOWN_I64) & alive)
+        np.add.at(self.bytes, key, moved)
+        process = self._owners.processes(rows["task"])
+        np.add.at(self.process_requests, process[alive], 1)
+        np.add.at(self.process_bytes, process, moved)
         insert, issue, complete = (rows[f"{name}_time_ns"] for name in ("insert", "issue", "complete"))
         queued = (insert != UNKNOWN_I64) & (issue != UNKNOWN_I64) & alive
         self.queue.add(key[queued], issue[queued] - insert[queued])

@@ -1,0 +1,165 @@
+"""What a summary consists of: plain values, which are the keys of ``lo2io report --json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lo2io.reports.histogram import Latency
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Sums over some operations.
+
+    ``reads`` and ``writes`` are calls that move data; a copy is both. ``time_ns`` adds up the durations of calls, over
+    all threads: it may exceed the span. Calls in flight add none.
+    """
+
+    calls: int
+    errors: int
+    reads: int
+    writes: int
+    bytes_read: int
+    bytes_written: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process; ``pid`` None: calls of threads nobody announced, or the sum of the processes not listed."""
+
+    pid: int | None
+    comm: str | None
+    threads: int
+    activity: Activity
+    cgroup: str | None = None
+    container: str | None = None
+    requests: int = 0
+    """Block requests it sent, and what they moved; writing back what is dirty is the kernel's threads' business."""
+    request_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One file; ``kind``: ``named``, ``unnamed`` (all unnamed fds of a process), ``none`` (no fd) or ``others``."""
+
+    kind: str
+    path: str | None
+    pid: int | None
+    comm: str | None
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One system call."""
+
+    name: str
+    in_flight: int
+    activity: Activity
+    latency: Latency
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """One errno: how often, and in which calls (most frequent first)."""
+
+    name: str
+    number: int
+    text: str
+    nr: int
+    calls: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """Requests of one operation on one device; ``requests`` leaves out those merged into others.
+
+    ``queue``: insert to (last) issue. ``device``: issue to completion.
+    """
+
+    name: str
+    operation: str
+    requests: int
+    bytes: int
+    errors: int
+    in_flight: int
+    merged: int
+    requeues: int
+    queue: Latency
+    device: Latency
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLosses:
+    """What is missing of one CPU's samples; CPUs of which nothing is missing have no row.
+
+    ``lost``: its ring had no room, as the kernel says. ``vanished``: counted, and never delivered. ``gaps``: how often
+    the ring was full, and ``gap_ns`` for how long in all.
+    """
+
+    cpu: int
+    lost: int
+    vanished: int
+    gaps: int
+    gap_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the recording was confined to, and what it left out."""
+
+    filter: str
+    """Empty: everything; so are the others."""
+    cgroup: str
+    cpus: tuple[int, ...]
+    recorded_ns: int | None
+    """A flight recorder's: how long it had been recording at the trace's end, of which the trace is the last part."""
+    filtered_calls: int
+    """Recorded, and then left out by the filter."""
+    filtered_requests: int
+    own_calls: int
+    """lo2io's own."""
+    own_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The page. Times in ns on the trace's clock, ``start_realtime_ns`` since the epoch."""
+
+    schema: str
+    schema_version: int
+    trace: str
+    command: tuple[str, ...]
+    """Empty: processes that ran already (``roots``), or the whole system."""
+    roots: tuple[int, ...]
+    mode: str
+    exit_code: int | None
+    hostname: str
+    kernel: str
+    start_ns: int
+    span_ns: int
+    start_realtime_ns: int | None
+    activity: Activity
+    bytes_read_per_s: float | None
+    bytes_written_per_s: float | None
+    nr_processes: int
+    nr_files: int
+    processes: tuple[ProcessRow, ...]
+    files: tuple[FileRow, ...]
+    calls: tuple[CallRow, ...]
+    errors: tuple[ErrorRow, ...]
+    devices: tuple[DeviceRow, ...]
+    completeness: Mapping[str, Any]
+    completeness_line: str
+    notices: tuple[str, ...]
+    chosen: Chosen
+    losses: tuple[CpuLosses, ...]
+    reconciliation: tuple[Mapping[str, Any], ...]
+    """The kernel's accounts and what was captured of them: rows of :class:`lo2io.model.Reconciliation`."""
+    hints: tuple[str, ...]
+    """Where nothing was recorded: why that may be."""
