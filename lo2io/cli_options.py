@@ -14,6 +14,8 @@ from lo2io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.reports.live import StatusLine
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")]
 Events = Annotated[
@@ -90,11 +92,20 @@ def parse_seconds(text: str | None) -> float | None:
     return time_ns / NS_PER_S
 
 
-def say(*, quiet: bool) -> Callable[[str], None]:
-    """What takes messages for the user."""
+def status_line(*, quiet: bool) -> StatusLine | None:
+    """The line on a terminal that says how a recording gets on; None where nobody wants or sees it."""
+    from lo2io.reports.live import StatusLine
+
+    return StatusLine() if sys.stderr.isatty() and not quiet else None
+
+
+def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]:
+    """What takes messages for the user; ``line`` makes way for them."""
 
     def tell(message: str) -> None:
         if not quiet:
+            if line:
+                line.clear()
             print(f"lo2io: {message}", file=sys.stderr)
 
     return tell

@@ -28,6 +28,7 @@ from lo2io.cli_options import (
     print_summary,
     progress_bar,
     say,
+    status_line,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +157,10 @@ def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
     """Record, then say what came of it."""
     from lo2io import pipeline
 
-    recorded = pipeline.record(request, say(quiet=quiet), progress_bar, say(quiet=False))
+    line = status_line(quiet=quiet)
+    recorded = pipeline.record(
+        request, say(quiet=quiet, line=line), progress_bar, say(quiet=False, line=line), line.show if line else None
+    )
     if recorded.converted and (as_json or not quiet):
         print_summary(recorded.converted.trace, as_json=as_json, to_stdout=as_json)
     if recorded.converted and quiet:

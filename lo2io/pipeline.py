@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lo2io.catalog import Selection
     from lo2io.filtering import Stream
     from lo2io.model import Batch, SpoolMeta, Totals
+    from lo2io.status import Status
     from lo2io.streams import Batches
 
 INTERRUPTED = 130
@@ -106,14 +107,16 @@ def record(
     say: Callable[[str], None],
     progress: Callable[[Path], Any] = lambda _: contextlib.nullcontext(),
     warn: Callable[[str], None] | None = None,
+    show: Callable[[Status | None], None] | None = None,
 ) -> Recorded:
-    """Record a command or running processes into a trace.
+    """Record a command, running processes or the whole machine into a trace.
 
     Args:
         request: What was asked for.
         say: Takes messages for the user.
         warn: Takes those that the user must see, however quiet it shall be; None: ``say`` does.
         progress: From the spool, a context that gives :func:`convert` its progress callback.
+        show: As ``capture.recording.record`` has it.
 
     Raises:
         Lo2ioError: As ``capture.recording.record``. A failure of converting is said, not raised: the spool stays,
@@ -124,13 +127,13 @@ def record(
     def tell(notice: str) -> None:
         (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
 
-    _check_known(request.block_records, (request.last_s, request.max_bytes, request.trigger))
+    _check_known(request.block_records)
     chosen, catalog = parse_all(request.filter), load_catalog()
     selection = kernel_filters(chosen, catalog.select(_event_names(request)), read_devices(), catalog).selection
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
-            recording = record_spool(_options(request, spool, selection), tell)
+            recording = record_spool(_options(request, spool, selection), tell, show)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():
             urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
@@ -193,15 +196,11 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _check_known(block_records: str | None, window: tuple[object, ...] = ()) -> None:
+def _check_known(block_records: str | None) -> None:
     """What a stage does not do yet is refused, not ignored."""
     if block_records not in {None, *BLOCK_RECORDS}:
         raise UsageError(
             f"write block requests as {block_records!r}", "no such kind", f"one of {', '.join(BLOCK_RECORDS)}"
-        )
-    if any(each is not None for each in window):
-        raise UsageError(
-            "keep the newest part only", "this lo2io keeps all", "leave --last, --max-size and --trigger out"
         )
 
 
@@ -229,6 +228,11 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         cpus=request.cpus,
         cgroup=request.cgroup,
         filter=str(parse_all(request.filter)),
+        last_s=request.last_s,
+        max_bytes=request.max_bytes,
+        trigger=request.trigger,
+        keep_spool=request.keep_spool,
+        convert=() if request.block_records is None else ("--block-records", request.block_records),
     )
 
 
@@ -252,8 +256,12 @@ def dump(trace: Path) -> Path:
 
     Raises:
         UsageError: Nothing records into ``trace``, or it keeps everything.
+        AccessError: The recorder is another user's.
+        CaptureError: The trace could not be written.
     """
-    raise UsageError(f"dump {trace}", "no recording keeps its newest part there", "start one with --last")
+    from lo2io.capture.asking import ask_for_dump  # noqa: PLC0415 - recording has no need of it
+
+    return ask_for_dump(trace)
 
 
 def convert(

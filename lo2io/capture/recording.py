@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import signal
 import socket
 import sys
 from dataclasses import dataclass, replace
@@ -20,7 +21,9 @@ from lo2io import _version
 from lo2io.capture import wait
 from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
+from lo2io.capture.flight import FIRST_SEGMENTS, make_flight
 from lo2io.capture.launch import StoppedCommand, resolve_user
+from lo2io.capture.meter import Meter
 from lo2io.capture.opening import load_events, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.scan import FactScanner, Scanner
@@ -30,6 +33,7 @@ from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.cgroups import find_cgroup
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
+from lo2io.spool.segments import SegmentedSpool
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
@@ -38,9 +42,11 @@ if TYPE_CHECKING:
 
     from lo2io.capture.opening import Event
     from lo2io.kernel.cgroups import Cgroup
+    from lo2io.status import Status
 
 __all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
 
+_SHOW_S = 0.5
 _SWITCH_INTERVAL_S = 0.0005
 """So long at most the thread that reads /proc keeps the one that drains from running."""
 
@@ -69,12 +75,18 @@ class _Notices:
         self._tell(text)
 
 
-def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None) -> RecordingResult:
+def record(
+    options: RecordOptions,
+    tell: Callable[[str], None] = lambda _: None,
+    show: Callable[[Status | None], None] | None = None,
+) -> RecordingResult:
     """Record a command, running processes or the whole machine. Call it from the main thread.
 
     Args:
         options: What to record.
         tell: Called with each notice as it arises, from whatever thread.
+        show: Called now and then with how the recording gets on, and with None when it is over. Of a command's it is
+            not called: that may write to the same terminal.
 
     Returns:
         When recording has ended and the spool is complete; events are closed in the background.
@@ -99,7 +111,7 @@ def record(options: RecordOptions, tell: Callable[[str], None] = lambda _: None)
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored)
         try:
-            meta = _run(options, events, command, signals, note, cgroup=cgroup)
+            meta = _run(options, events, command, signals, note, cgroup=cgroup, show=show)
         finally:
             if command:
                 command.abandon()
@@ -114,12 +126,13 @@ def _run(
     note: _Notices,
     *,
     cgroup: Cgroup | None,
+    show: Callable[[Status | None], None] | None,
 ) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
     roots = options.pids if command is None else (command.pid,)
     with (
         room_for_fds(),
-        SpoolWriter(options.spool, sysfs.read_online_cpus()) as writer,
+        _make_spool(options) as writer,
         contextlib.ExitStack() as undo,
     ):
         # Unwound last: a spool nothing was recorded into does not stay.
@@ -132,22 +145,29 @@ def _run(
             for name, text in options.filters.items()
             if name in opened.names and opened.set_filter(name, text)
         )
-        session = Session(opened, writer, note)
+        flight = make_flight(options, writer, opened, events, note)
+        session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
         scanner = _start(session, writer, roots, options, note)
         meta = replace(
             _describe(options, events, session, roots, note.texts),
             filters=filters,
             cgroup=cgroup.path if cgroup else "",
+            segments=FIRST_SEGMENTS if flight else (),
         )
         writer.write_meta(meta)
+        if flight:
+            undo.callback(flight.abandon)
+            flight.start(session, meta, scanner.rescan)
+            signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
         accounting = Accounting(command.pid if command else None, cgroup.folder if cgroup else None)
         if command:
             command.release()
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
-        exit_code = _wait(options, command, signals, accounting)
+        with contextlib.nullcontext() if command else _showing(show, Meter(opened, lambda: writer.size), signals):
+            exit_code = _wait(options, command, signals, accounting)
         if command and exit_code is None:
             note("the time is over; the command goes on")
         scanner.stop()
@@ -161,11 +181,22 @@ def _run(
             counts=stopped.counts,
             mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
             exit_code=exit_code,
-            notices=tuple(note.texts),
             accounts=accounting.accounts(session.to_spool_clock),
         )
+        if flight:
+            meta = flight.finish(meta, stopped, signals.is_ending)
+        meta = replace(meta, notices=tuple(note.texts))
         writer.write_meta(meta)
     return meta
+
+
+def _make_spool(options: RecordOptions) -> SpoolWriter:
+    cpus = sysfs.read_online_cpus()
+    return (
+        SegmentedSpool(options.spool, cpus, options.max_bytes)
+        if options.is_flight
+        else SpoolWriter(options.spool, cpus)
+    )
 
 
 def _start(
@@ -239,6 +270,22 @@ def _wait(
     else:
         wait.wait_for_processes(options.pids, signals, options.duration_s)
     return None
+
+
+@contextlib.contextmanager
+def _showing(
+    show: Callable[[Status | None], None] | None, meter: Meter, signals: wait.BlockedSignals
+) -> Iterator[None]:
+    """While signals are waited for, somebody may look on."""
+    if show is None:
+        yield
+        return
+    signals.tick, signals.tick_s = (lambda: show(meter.read())), _SHOW_S
+    try:
+        yield
+    finally:
+        signals.tick = None
+        show(None)
 
 
 @contextlib.contextmanager

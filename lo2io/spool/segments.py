@@ -164,6 +164,11 @@ class SegmentedSpool(SpoolWriter):
             return tuple(self._kept)
 
     @property
+    def size(self) -> int:
+        """Bytes of the segments that are there."""
+        return sum(segment.size for segment in self.kept)
+
+    @property
     def current(self) -> Segment:
         """The one being written."""
         return self._kept[-1]

@@ -118,6 +118,11 @@ class SpoolWriter:
                 tried, error.strerror or str(error), "name a directory you may write, on a disk with space"
             ) from error
 
+    @property
+    def size(self) -> int:
+        """Bytes of rings and facts in it."""
+        return sum(file.size for file in self._files)
+
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
         """What takes each CPU's bytes, and the facts."""
         self._files = make_files(self.path, self.cpus)

@@ -1,0 +1,81 @@
+"""How much is being recorded, measured while it goes on: rings and counts in, a status out.
+
+Reading an event's count interrupts the CPU it is on, and is itself a system call that is recorded. So at a time the
+events of a few CPUs only are counted; what the others have done since their turn is told by their rings' heads, which
+cost nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from lo2io.capture import abi
+from lo2io.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.capture.source import OpenEvents
+
+_AT_ONCE = 4
+"""CPUs whose events are counted at a time."""
+_FIRST_GUESS_BYTES = 44.0
+"""Of a sample: a system call's exit."""
+
+
+class Meter:
+    """Measures; :meth:`read` from one thread only.
+
+    Args:
+        opened: Events that are being recorded.
+        spool_bytes: Tells the spool's size.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        opened: OpenEvents,
+        spool_bytes: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._opened = opened
+        self._spool_bytes = spool_bytes
+        self._clock = clock
+        self._begin = clock()
+        self._turn = 0
+        self._counted = [(0, 0, ring.head) for ring in opened.rings]
+        self._last = (self._begin, 0, sum(ring.head for ring in opened.rings))
+
+    def read(self) -> Status:
+        """The status now; counts the events of the CPUs whose turn it is."""
+        nr_cpus = len(self._counted)
+        for index in range(self._turn, self._turn + min(_AT_ONCE, nr_cpus)):
+            self._count(index % nr_cpus)
+        self._turn = (self._turn + _AT_ONCE) % nr_cpus
+        now = self._clock()
+        heads = [ring.head for ring in self._opened.rings]
+        nr_counted = sum(count for count, _, _ in self._counted)
+        counted_bytes = sum(head for count, _, head in self._counted if count)
+        mean = counted_bytes / nr_counted if nr_counted else _FIRST_GUESS_BYTES
+        grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=True))
+        nr_events = nr_counted + round(grown / mean)
+        before, events_before, bytes_before = self._last
+        seconds = max(now - before, 1e-9)
+        self._last = (now, nr_events, sum(heads))
+        return Status(
+            elapsed_s=now - self._begin,
+            nr_events=nr_events,
+            events_per_s=max(0.0, nr_events - events_before) / seconds,
+            bytes_per_s=(sum(heads) - bytes_before) / seconds,
+            nr_lost=sum(lost for _, lost, _ in self._counted),
+            ring_fill=max(ring.fill_bytes / ring.size for ring in self._opened.rings),
+            spool_bytes=self._spool_bytes(),
+        )
+
+    def _count(self, index: int) -> None:
+        head = self._opened.rings[index].head
+        has_lost = self._opened.has_lost
+        fds = [fd for per_cpu in self._opened.tracepoints for fd in per_cpu[index]]
+        pairs = [abi.read_count(fd, has_lost=has_lost) for fd in fds]
+        self._counted[index] = (sum(count for count, _ in pairs), sum(lost for _, lost in pairs), head)
