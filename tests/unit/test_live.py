@@ -47,6 +47,7 @@ class Machine:
     now: float = 100.0
 
     def meter(self) -> meter.Meter:
+        """What measures it."""
         opened: Any = SimpleNamespace(
             rings=self.rings, has_lost=True, tracepoints=[[[cpu] for cpu in range(len(self.rings))]]
         )
