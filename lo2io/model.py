@@ -324,6 +324,8 @@ class SpoolMeta:
     recording_start_ns: int | None = None
     """The recording began here, and what lies before ``start_ns`` was not kept. None: ``start_ns`` is the beginning."""
     accounts: tuple[Account, ...] = ()
+    own_pids: tuple[int, ...] = ()
+    """Further processes that were lo2io's own, beside the recorder: they wrote traces meanwhile."""
 
 
 Columns: TypeAlias = "dict[str, NDArray[Any]]"

@@ -130,6 +130,8 @@ class Engine:
         self._set_partitions(config)
         config.all_tasks = meta.mode == "system"
         config.recorder_pid = meta.recorder_pid
+        config.own_pids = self._keep(ffi.new("uint32_t[]", meta.own_pids))
+        config.nr_own_pids = len(meta.own_pids)
         config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
         config.start_ns = meta.start_ns
         self._set_clock(config)

@@ -130,6 +130,8 @@ typedef struct {
     double facts_slope;
     int64_t clock_error_ns; /* margin by which a fact must lie inside a handle's life */
     int64_t start_ns;       /* tracepoints were enabled from here on */
+    const uint32_t *own_pids; /* further ones of lo2io's own */
+    uint32_t nr_own_pids;
     uint32_t recorder_pid;  /* never recorded in all_tasks mode unless 0 */
     uint32_t buffer_bytes;  /* read buffer of one stream */
 } lo2_config;

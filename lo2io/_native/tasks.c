@@ -118,6 +118,9 @@ static void forget_old(engine *e, uint32_t tid)
  */
 static bool by_default(const engine *e, uint32_t pid)
 {
+    for (uint32_t i = 0; i < e->config.nr_own_pids; i++)
+        if (pid == e->config.own_pids[i])
+            return false;
     return e->config.all_tasks && pid != e->config.recorder_pid;
 }
 

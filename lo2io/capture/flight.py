@@ -21,21 +21,29 @@ from typing import TYPE_CHECKING
 
 from lo2io.capture.border import BorderReader, Reading, subtract
 from lo2io.capture.dumping import Dumper
+from lo2io.capture.watch import Watcher, parse_trigger
+from lo2io.catalog import load_catalog
+from lo2io.decode import compile_layout
+from lo2io.kernel.sysfs import read_devices
 from lo2io.model import EventCounts
-from lo2io.spool.format import SegmentStart
-from lo2io.spool.segments import PARTS
+from lo2io.spool.format import SegmentStart, segment_name
+from lo2io.spool.segments import PARTS, SegmentedSpool
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lo2io.capture.opening import Event
+    from lo2io.capture.options import RecordOptions
     from lo2io.capture.session import Session, Stopped
     from lo2io.capture.source import OpenEvents
-    from lo2io.capture.watch import Watcher
     from lo2io.decode import Layout
     from lo2io.model import ClockSync, SpoolMeta
-    from lo2io.spool.segments import Segment, SegmentedSpool
+    from lo2io.spool.segments import Segment
+    from lo2io.spool.writer import SpoolWriter
 
+FIRST_SEGMENTS = (segment_name(0),)
+"""In ``spool.json`` from the start on: this spool is a flight recorder's."""
 MIN_SEGMENT_S = 0.5
 """Shorter ones would cost more than they make the window exact."""
 _LEAST_WAIT_S = 0.01
@@ -333,6 +341,8 @@ class FlightRecorder:
             stop_ns=end.last_ns,
             syncs=(*(begin.syncs or meta.syncs[:1]), *end.syncs),
             counts=counts,
+            own_pids=tuple(self.dumper.own_pids),
+            accounts=meta.accounts if is_whole else (),  # they are the whole recording's
         )
 
     def _window_ns(self) -> int:
@@ -341,6 +351,30 @@ class FlightRecorder:
             return self._last_ns
         begins = [border.monotonic_ns for border in list(self._borders.values())]
         return max(time.monotonic_ns() - min(begins), NS_PER_S)
+
+
+def make_flight(
+    options: RecordOptions,
+    spool: SpoolWriter,
+    opened: OpenEvents,
+    events: Sequence[Event],
+    note: Callable[[str], None],
+) -> FlightRecorder | None:
+    """The flight recorder that a recording's options ask for, or None.
+
+    Raises:
+        UsageError: The trigger is none, or the events it needs are not recorded.
+    """
+    if not isinstance(spool, SegmentedSpool):
+        return None
+    texts = {event.name: event.text for event in events}
+    layout = compile_layout(opened.names, [texts[name] for name in opened.names], load_catalog())
+    watcher = None
+    if options.trigger is not None:
+        devices = read_devices()
+        watcher = Watcher(parse_trigger(options.trigger, devices), layout, len(opened.rings), devices)
+    kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool, convert=options.convert)
+    return FlightRecorder(kept, spool, opened, layout, note, watcher=watcher)
 
 
 def _run_on(cpu: int) -> bool:

@@ -42,6 +42,11 @@ class RecordOptions:
         cpus: With ``system``: only these CPUs, as the kernel writes lists of them.
         cgroup: With ``system``: only this cgroup and those below it.
         filter: What the user chose by a filter, for the spool.
+        last_s: With ``system``: keep only the newest so many seconds …
+        max_bytes: … or so much that the spool never takes more than so many bytes …
+        trigger: … and write them as a trace of their own whenever a block request is slow: ``latency > 100ms``.
+        keep_spool: Leave the spool beside each trace that is written meanwhile.
+        convert: Options of `lo2io convert` for these traces.
         tracefs: Where tracefs is mounted; None: find it.
     """
 
@@ -61,7 +66,17 @@ class RecordOptions:
     cpus: str | None = None
     cgroup: str | None = None
     filter: str = ""
+    last_s: float | None = None
+    max_bytes: int | None = None
+    trigger: str | None = None
+    keep_spool: bool = False
+    convert: tuple[str, ...] = ()
     tracefs: Path | None = None
+
+    @property
+    def is_flight(self) -> bool:
+        """Only the newest part is kept."""
+        return self.last_s is not None or self.max_bytes is not None
 
 
 def check_options(options: RecordOptions) -> None:
@@ -79,6 +94,7 @@ def check_options(options: RecordOptions) -> None:
         raise UsageError("record some CPUs or a cgroup", "only of the whole machine", "`lo2io system-wide`")
     elif options.command and options.duration_s is not None:
         raise UsageError("record a command for a time", "a command is recorded to its end", "leave the duration out")
+    _check_flight(options)
     if options.scope not in {None, SYSTEM, INHERIT}:
         raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")
     page = resource.getpagesize()
@@ -101,6 +117,17 @@ def _check_system(options: RecordOptions) -> None:
     if options.cgroup is not None and options.opener == OPENERS[0]:
         raise UsageError("open a cgroup's events with python-perf", "it knows no cgroups", "leave --opener out")
     choose_cpus(options.cpus, sysfs.read_online_cpus())
+
+
+def _check_flight(options: RecordOptions) -> None:
+    if options.is_flight and not options.system:
+        raise UsageError(
+            "keep the newest part only", "which processes are recorded is known from the beginning on", "system-wide"
+        )
+    if options.last_s is not None and options.last_s <= 0:
+        raise UsageError(f"keep the last {options.last_s:g} s", "that is nothing", "--last 60s")
+    if options.trigger is not None and not options.is_flight:
+        raise UsageError("write a window at a trigger", "everything is kept", "add --last 60s or --max-size 2GiB")
 
 
 def choose_cpus(text: str | None, online: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ no more; whether it proves a name is decided when converting, where it is known 
 from __future__ import annotations
 
 import abc
+import os
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from lo2io.kernel import procfs
 from lo2io.spool import facts
 from lo2io.spool.writer import DiskFullError
+from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 EARLY_S = (0.005, 0.02, 0.05)
 """Scans this long after the start: many programs live no longer."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REST_FACTOR = 50
 """A scan is followed by a rest of so many times its length: at most 2 % of one CPU."""
 _MAX_PASSES = 20
@@ -41,6 +44,8 @@ class FactWriter:
     def __init__(self, sink: Sink, tell: Callable[[str], None], root: Path = Path("/")) -> None:
         self.is_over = False
         """The disk is full, or nobody wants any more: nothing is written."""
+        self.lived_at_ns: int | None = None
+        """CLOCK_MONOTONIC: of threads that were born before, it is stated that they lived then."""
         self._sink = sink
         self._tell = tell
         self._root = root
@@ -61,10 +66,13 @@ class FactWriter:
             cgroup = None if records else procfs.read_cgroup(pid, self._root)
             seen.add(tid)
             is_kernel = is_kernel or stat.is_kernel
+            end = time.monotonic_ns()
+            if self.lived_at_ns is not None and _was_born(stat, self.lived_at_ns):
+                begin = end = self.lived_at_ns
             records.append(
                 facts.pack_task(
                     begin_ns=begin,
-                    end_ns=time.monotonic_ns(),
+                    end_ns=end,
                     pid=pid,
                     tid=tid,
                     ppid=stat.ppid,
@@ -109,6 +117,12 @@ class FactWriter:
             self._tell(f"no names are looked up any more: {error}")
 
 
+def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:
+    """Whether a thread had surely been born at a time; the kernel tells births in ticks of CLOCK_BOOTTIME."""
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return stat.start_ticks < (monotonic_ns + asleep_ns) * _TICKS_PER_S // NS_PER_S
+
+
 class Scanner(abc.ABC):
     """A thread that looks at processes again and again; what it looks at when is the subclass' matter.
 
@@ -143,7 +157,11 @@ class Scanner(abc.ABC):
             self._thread.start()
 
     def rescan(self, after_ns: int) -> None:
-        """Have everything looked at again soon, later than the given time (CLOCK_MONOTONIC); from any thread."""
+        """Have everything looked at again soon; from any thread.
+
+        Args:
+            after_ns: CLOCK_MONOTONIC. Threads that were born before are stated for this time: they have lived since.
+        """
         self._rescan_after_ns = after_ns
         self._wake.set()
 
@@ -180,8 +198,9 @@ class Scanner(abc.ABC):
             self._wake.wait(left)
             self._wake.clear()
             if self._rescan_after_ns is not None and not self._over:
-                self._rescan_after_ns = None
+                self._writer.lived_at_ns, self._rescan_after_ns = self._rescan_after_ns, None
                 self.scan_tasks(self._rescan_flags())
+                self._writer.lived_at_ns = None
                 self.scan_fds()
         return self._over
 

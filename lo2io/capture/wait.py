@@ -70,7 +70,8 @@ class BlockedSignals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            # What was lo2io's own while it recorded shall not kill it while it converts.
+            signal.signal(number, signal.SIG_IGN if number in self.own else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
         while self._caught:
             signal.raise_signal(self._caught.popleft())
@@ -97,6 +98,11 @@ class BlockedSignals:
             rest = max(0.0, min(rest, deadline - time.monotonic()))
         info = signal.sigtimedwait(_WAITED, rest)
         return None if info is None else (info.si_signo, info.si_code == SI_KERNEL)
+
+    def is_ending(self) -> bool:
+        """Whether a signal that ends a recording has come; it is taken."""
+        fetched = self.fetch(time.monotonic())
+        return fetched is not None and fetched[0] in ENDING
 
     def forget(self) -> None:
         """Drop what is waiting to be fetched."""

@@ -115,6 +115,8 @@ def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
         problem = "counts for other than the spool's CPUs"
     elif any(len(row) != len(meta.cpus) for row in (c.slack for c in meta.counts) if row is not None):
         problem = "slack for other than the spool's CPUs"
+    elif any(not 0 <= pid < 1 << 32 for pid in meta.own_pids):
+        problem = "a process id is none"
     elif any(name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments):
         problem = "a segment is no folder of the spool"
     if problem:

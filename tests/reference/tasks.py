@@ -93,7 +93,8 @@ class Tasks:
         return task
 
     def _recorded_by_default(self, pid: int | None) -> bool:
-        return self.engine.all_tasks and pid != self.engine.meta.recorder_pid
+        meta = self.engine.meta
+        return self.engine.all_tasks and pid != meta.recorder_pid and pid not in meta.own_pids
 
     def _is_own(self, process: Process | None, pid: int) -> bool:
         """lo2io's: the recorder, and what it forks while it records."""
