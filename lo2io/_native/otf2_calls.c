@@ -173,10 +173,8 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     time = otf2_advance(w, location, end);
     if (__builtin_expect(o->status[row] != 0, 0))
         return otf2_leave_open_region(w, location, time);
-    if (__builtin_expect(location->off_cpu != NONE, 0)) {
-        TRY(otf2_leave(w, location, NULL, time, location->off_cpu));
-        location->off_cpu = NONE;
-    }
+    if (__builtin_expect(location->off_cpu != NONE, 0))
+        TRY(otf2_leave_off_cpu(w, location, time));
     TRY(complete_transfers(w, location, o, row, t, count, time));
     TRY(effects(w, location, o, row, time));
     location->open_region = NONE;

@@ -115,12 +115,23 @@ uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint
     return *context;
 }
 
+static int leave_marked(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
+{
+    OTF2(w, add_uint8, w->list, w->config.attributes.in_flight, 1);
+    return otf2_leave(w, location, w->list, time, ref);
+}
+
+int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)
+{
+    uint32_t ref = location->off_cpu;
+    location->off_cpu = NONE;
+    return ref == NONE ? 0 : leave_marked(w, location, time, ref);
+}
+
 int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time)
 {
-    uint32_t inner = location->off_cpu, outer = location->open_region;
-    location->off_cpu = location->open_region = NONE;
-    if (inner != NONE)
-        TRY(otf2_leave(w, location, NULL, time, inner));
-    OTF2(w, add_uint8, w->list, w->config.attributes.in_flight, 1);
-    return otf2_leave(w, location, w->list, time, outer);
+    TRY(otf2_leave_off_cpu(w, location, time));
+    uint32_t ref = location->open_region;
+    location->open_region = NONE;
+    return leave_marked(w, location, time, ref);
 }

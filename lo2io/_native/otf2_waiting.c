@@ -56,7 +56,7 @@ int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_
     if (begin < 0)
         return 0;
     TRY(wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
-    if (end == UNKNOWN) /* as its call's: both are left together */
+    if (end == UNKNOWN) /* left by the next stretch, or with the call */
         return 0;
     return wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)(end < begin ? begin : end), .kind = WAIT_ON_CPU});
 }
@@ -84,7 +84,7 @@ static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time
 
 static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
 {
-    TRY(on_cpu(w, location, time));
+    TRY(otf2_leave_off_cpu(w, location, time)); /* it came back unseen, at a time nobody knows */
     if (location->open_region == NONE) /* outside of any call nothing would enclose it */
         return 0;
     uint32_t ref = otf2_ref_inside(w, location->open_region, LO2_OTF2_OFF_CPU, state, 0);

@@ -138,7 +138,8 @@ void number_map_free(number_map *map);
 /* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
 uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call);
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
-/* Leaves what is open there, for lack of the true end, and marks it. */
+/* Leave what is open there, for lack of the true end, and mark it: the stretch off the CPU, or all. */
+int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 
 /* otf2_waiting.c */

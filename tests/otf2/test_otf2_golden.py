@@ -28,9 +28,12 @@ _VOLATILE = re.compile(
 """What differs from trace to trace and from release to release."""
 
 
-def spool_of_a_small_machine(path: Path, mode: str) -> Path:
+def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False) -> Path:
     """Two processes on two CPUs that read, write, copy and flush; a request is merged, one fails; some were lost."""
     spool = SpoolBuilder(path, calls=CALLS, mode=mode, roots=(100,), stop_ns=400 * MS)
+    if not sched:
+        for events in (spool.layouts, spool.samples):
+            events.pop("sched:sched_switch", None)
     select = int(mode == "process")
     spool.fact_task(10, 100, 100, comm=b"writer", flags=select, cgroup=(0, CONTAINER))
     spool.fact_task(11, 100, 101, comm=b"helper", flags=select, cgroup=(0, CONTAINER))

@@ -194,6 +194,30 @@ def test_stretch_of_a_call_in_flight(maker: BatchMaker, write: Write) -> None:
         ("-fstat", T + 51),
     ]
     assert written.shape("thread fio 101")[-2:] == [("-fstat/sleeping", STOP), ("-fstat", STOP)]
+    assert [attributes(event) for event in written.of("thread fio 101")[-2:]] == [{"InFlight": 1}] * 2
+
+
+def test_stretch_whose_end_was_not_seen(maker: BatchMaker, write: Write) -> None:
+    """The thread came back at a time nobody knows: left when it goes again, or with the call, and marked."""
+    maker.task(0)
+    maker.row("off_cpu", before=0, task=0, begin_time_ns=T + 2, state=3)
+    maker.row("off_cpu", before=0, task=0, begin_time_ns=T + 5, end_time_ns=T + 6, state=0)
+    maker.row("off_cpu", before=0, task=0, begin_time_ns=T + 7, state=2)
+    maker.call("newfstat", T, T + 9)
+    written = write(maker.make(), meta=SCHED)
+    assert written.shape() == [
+        ("+fstat", T),
+        ("+fstat/sleeping", T + 2),
+        ("-fstat/sleeping", T + 5),
+        ("+fstat/preempted", T + 5),
+        ("-fstat/preempted", T + 6),
+        ("+fstat/blocked", T + 7),
+        ("-fstat/blocked", T + 9),
+        ("-fstat", T + 9),
+    ]
+    marked = [event.time for event in written.of("thread fio 100") if attributes(event).get("InFlight")]
+    assert marked == [T + 5, T + 9]
+    assert not attributes(written.of("thread fio 100")[-1])
 
 
 def test_stretch_outside_of_any_call_is_left_out(maker: BatchMaker, write: Write) -> None:
