@@ -4,7 +4,7 @@ In: any OTF2 trace, whoever wrote it. Out: a :class:`Verification`. Nothing here
 through the lowest level of the OTF2 library, since higher ones stumble over what is to be found.
 """
 
-from lo2io.verify.completeness import read_completeness
+from lo2io.verify.completeness import read_completeness, read_reconciliation
 from lo2io.verify.render import exit_code, render
 from lo2io.verify.rules import RULES, Counts, Finding, Rule, Severity, Verification
 from lo2io.verify.trace import verify
@@ -18,6 +18,7 @@ __all__ = [
     "Verification",
     "exit_code",
     "read_completeness",
+    "read_reconciliation",
     "render",
     "verify",
 ]

@@ -40,6 +40,17 @@ def read_completeness(trace: Path) -> Completeness | None:
     return _from_properties(anchor)
 
 
+def read_reconciliation(trace: Path) -> str:
+    """What was captured of the kernel's own accounts, in the words of the trace's property; empty: it says nothing.
+
+    Raises:
+        TraceError: not a trace.
+    """
+    library = Library()
+    with library.reader(find_anchor(trace)) as reader:
+        return library.property(reader, "LO2IO::RECONCILIATION") or ""
+
+
 def _from_properties(anchor: Path) -> Completeness | None:
     library = Library()
     with library.reader(anchor) as reader:

@@ -21,13 +21,20 @@ def exit_code(verification: Verification) -> int:
     return 0 if verification.ok else TraceError.exit_code
 
 
-def render(verification: Verification, completeness: Completeness | None = None, *, json: bool = False) -> str:
+def render(
+    verification: Verification,
+    completeness: Completeness | None = None,
+    reconciliation: str = "",
+    *,
+    json: bool = False,
+) -> str:
     """The verdict, and what the recording says of its completeness if that is given; ends without a newline."""
     if json:
         document = verification.as_dict()
         document["completeness"] = None
         if completeness is not None:
             document["completeness"] = {k: v for k, v in asdict(completeness).items() if k != "events"}
+        document["reconciliation"] = reconciliation
         return json_module.dumps(document, indent=2, ensure_ascii=False)
     lines = []
     ids = list(RULES)
@@ -37,7 +44,8 @@ def render(verification: Verification, completeness: Completeness | None = None,
         lines.append("")
     lines.append(_summary(verification))
     if completeness is not None:
-        lines.append(_completeness(completeness))
+        said = f"; {reconciliation}" if reconciliation else ""
+        lines.append(f"{_completeness(completeness)}{said}")
     return "\n".join(lines)
 
 
@@ -82,9 +90,11 @@ def _summary(verification: Verification) -> str:
         for severity, word in ((Severity.WARNING, "warning"), (Severity.INFO, "note"))
         if broken[severity]
     ]
+    kinds = ((counts.samples, "sample"), (counts.metrics, "metric"))
+    samples = "".join(f"{_number(number, noun)}, " for number, noun in kinds if number)
     return (
         f"{verification.trace} {holds}{''.join(f', {aside}' for aside in asides)}: "
-        f"{_number(counts.events, 'event')}, {_number(counts.operations, 'operation')} "
+        f"{_number(counts.events, 'event')}, {samples}{_number(counts.operations, 'operation')} "
         f"({counts.in_flight:,} in flight), {_number(counts.handles, 'handle')}, "
         f"{_number(counts.locations, 'location')}, {_number(counts.markers, 'marker')}"
     )
