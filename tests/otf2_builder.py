@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import _otf2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 START, LENGTH, NONE32, NONE64 = 1_000_000, 1_000_000, 2**32 - 1, 2**64 - 1
@@ -122,6 +123,34 @@ class Trace:
             _otf2.MarkerWriter_WriteMarker(writer, *marker)
         _otf2.Reader_CloseMarkerWriter(reader, writer)
         _otf2.Reader_Close(reader)
+
+
+class Breakage:
+    """Changes of a right trace, each of which breaks one rule; a decorator for them."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, Callable[[Trace], object]]] = []
+
+    def __call__(self, rule: str) -> Callable[[Callable[[Trace], object]], Callable[[Trace], object]]:
+        """Mark a change as one that breaks ``rule``."""
+
+        def mark(change: Callable[[Trace], object]) -> Callable[[Trace], object]:
+            self.changes.append((rule, change))
+            return change
+
+        return mark
+
+    @property
+    def ids(self) -> list[str]:
+        """A name for each."""
+        return [f"{rule}:{change.__name__[1:]}" for rule, change in self.changes]
+
+    @staticmethod
+    def redefine(trace: Trace, key: tuple[str, int], place: int, value: object) -> None:
+        """Exchange one value of a definition."""
+        values = list(trace.definitions[key])
+        values[place] = value
+        trace.definitions[key] = tuple(values)
 
 
 def correct() -> Trace:

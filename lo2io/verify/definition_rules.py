@@ -19,6 +19,7 @@ from lo2io.verify.definitions import (
     narrowed,
     undefined,
 )
+from lo2io.verify.metrics import check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,15 @@ _CLASSES = {0: "SERIAL", 1: "PARALLEL"}
 _FLAG_OS = 1
 _KNOWN_PARADIGMS = {"POSIX": (0, _FLAG_OS), "ISOC": (0, None), "MPI-IO": (1, 0), "PnetCDF": (1, 0), "ADIOS": (1, 0)}
 """Identification → class and flags that the OTF2 manual demands ("Known OTF2 I/O paradigms"); None: any."""
+
+_TREES = {"node": "parent", "location-group": "creator", "calling-context": "parent", "handle": "parent"}
+"""Kinds of definitions that form trees → the field that leads to the parent."""
+_DOMAINS = {0: "machine", 1: "shared memory", 2: "NUMA", 3: "socket", 4: "cache", 5: "core", 6: "processing unit"}
+_DEVICES = (7, 8)
+"""Accelerator and network devices lie anywhere."""
+_SIZES = {0: 0, 1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 4}
+"""Domain → how small it is; of sockets, NUMA domains and caches any may hold another."""
+_GENERATOR_MODES, _BASES = 2, 2
 
 
 def check_definitions(found: Definitions, verdict: Verification) -> None:
@@ -43,6 +53,10 @@ def check_definitions(found: Definitions, verdict: Verification) -> None:
     _check_names(found, verdict)
     _check_paradigms(found, verdict)
     _check_handles(found, verdict)
+    _check_trees(found, verdict)
+    _check_properties(found, verdict)
+    _check_generators(found, verdict)
+    check_metrics(found, verdict)
 
 
 def _article(kind: str) -> str:
@@ -169,3 +183,70 @@ def _check_handles(found: Definitions, verdict: Verification) -> None:
             verdict.report("handle.state", f"handle {ref} is flagged PRE_CREATED and has no state")
         elif ref in stated and not flagged:
             verdict.report("handle.state", f"handle {ref} has a pre-created state but not the flag PRE_CREATED")
+
+
+def _check_trees(found: Definitions, verdict: Verification) -> None:
+    for kind, field in _TREES.items():
+        record = next(record for record in RECORDS.values() if record.kind == kind)
+        place = record.index(field)
+        parents = {ref: values[place] for ref, values in found.table(kind).items()}
+        for ref in _cycles(parents):
+            verdict.report("definition.cycle", f"{_article(kind)} with id {ref} is its own {field}, near or far")
+    _check_domains(found, verdict)
+
+
+def _cycles(parents: dict[int, int]) -> Iterator[int]:
+    """One member of each cycle."""
+    done: set[int] = set()
+    for start in parents:
+        path: set[int] = set()
+        ref = start
+        while ref in parents and ref not in done and ref not in path:
+            path.add(ref)
+            ref = parents[ref]
+        if ref in path:
+            yield ref
+        done |= path
+
+
+def _check_domains(found: Definitions, verdict: Verification) -> None:
+    nodes = found.table("node")
+    domains: dict[int, list[int]] = defaultdict(list)
+    for node, domain in found.unnamed.get("SystemTreeNodeDomain", ()):
+        if domain in _SIZES:
+            domains[node].append(domain)
+        elif domain not in _DEVICES:
+            verdict.report("node.domain", f"node {node} ({found.name('node', node)!r}) has domain {domain}")
+    for node, inner in domains.items():
+        largest = min(inner, key=_SIZES.__getitem__)
+        seen = {node}
+        around = nodes[node][2] if node in nodes else node
+        while around in nodes and around not in seen:
+            seen.add(around)
+            smallest = max(domains.get(around, (0,)), key=_SIZES.__getitem__)
+            if _SIZES[smallest] > _SIZES[largest]:
+                text = f"node {node} ({found.name('node', node)!r}), a {_DOMAINS[largest]}, lies inside"
+                verdict.report("node.domain", f"{text} node {around}, a {_DOMAINS[smallest]}")
+                break
+            around = nodes[around][2]
+
+
+def _check_properties(found: Definitions, verdict: Verification) -> None:
+    for record, rows in found.unnamed.items():
+        if record.endswith("Property"):
+            times = Counter(values[:2] for values in rows)
+            for (owner, name), number in times.items():
+                if number > 1:
+                    text = f"{record} of {owner}: {found.text(name)!r} is given {number} times"
+                    verdict.report("property.twice", text)
+
+
+def _check_generators(found: Definitions, verdict: Verification) -> None:
+    for ref, (name, mode, base, _, period) in found.table("interrupt-generator").items():
+        for what, wrong in (
+            (f"mode {mode}", mode >= _GENERATOR_MODES),
+            (f"base {base}", base >= _BASES),
+            ("period 0", not period),
+        ):
+            if wrong:
+                verdict.report("generator.definition", f"interrupt generator {ref} ({found.text(name)!r}) has {what}")

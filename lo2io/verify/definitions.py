@@ -34,10 +34,12 @@ REFERENCE_TYPES = {
 """``OTF2_Type`` of an attribute's value → kind of definition it refers to."""
 LOCATION_GROUP_PROCESS = 1
 LOCATION_CPU_THREAD = 1
+LOCATION_ACCELERATOR_STREAM = 2
+LOCATION_METRIC = 3
 HANDLE_PRE_CREATED = 1
 HANDLE_ALL_PROXY = 2
 GROUP_REGIONS = 2
-_GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region"}
+_GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region", 3: "metric"}
 
 
 def undefined(kind: str) -> int:
@@ -142,7 +144,11 @@ RECORDS = {
             ),
         ),
         Record("CallingContextProperty", None, (_ref("calling-context", needed=True), *_VALUE)),
-        Record("InterruptGenerator", "interrupt-generator", (_NAME, Field("mode", U8))),
+        Record(
+            "InterruptGenerator",
+            "interrupt-generator",
+            (_NAME, Field("mode", U8), Field("base", U8), Field("exponent", U64), Field("period", U64)),
+        ),
         Record(
             "MetricMember",
             "metric-member",
@@ -151,11 +157,23 @@ RECORDS = {
                 *(Field("base", U8), Field("exponent", U64), _ref("string", "unit")),
             ),
         ),
-        Record("MetricClass", "metric", (Field("number", U8), Field("members", POINTER))),
+        Record(
+            "MetricClass",
+            "metric",
+            (Field("number", U8), Field("members", POINTER), Field("occurrence", U8), Field("recorder kind", U8)),
+        ),
         Record(
             "MetricInstance",
             "metric",
-            (_ref("metric", "class", needed=True), _ref("location", "recorder"), Field("scope type", U8)),
+            (
+                *(_ref("metric", "class", needed=True), _ref("location", "recorder", needed=True)),
+                *(Field("scope type", U8), Field("scope", U64)),
+            ),
+        ),
+        Record(
+            "MetricClassRecorder",
+            None,
+            (_ref("metric", needed=True), _ref("location", "recorder", needed=True)),
         ),
         Record(
             "IoParadigm",

@@ -5,9 +5,20 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from lo2io.verify.definitions import REFERENCE_TYPES, Definitions, narrowed, undefined
-from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
+from lo2io.verify.contexts import UNSEEN, ContextRules
+from lo2io.verify.definitions import (
+    LOCATION_ACCELERATOR_STREAM,
+    LOCATION_CPU_THREAD,
+    LOCATION_METRIC,
+    REFERENCE_TYPES,
+    Definitions,
+    narrowed,
+    undefined,
+)
+from lo2io.verify.library import CONTINUE, POINTER, U8, U32, U64, Library, event_type
+from lo2io.verify.metrics import MetricRules
 from lo2io.verify.operations import IoRules, LocationState
+from lo2io.verify.synchronous import SynchronousRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,6 +27,8 @@ if TYPE_CHECKING:
 
 _I64 = ctypes.c_int64
 _KIND = "GlobalEvtReader"
+_SAMPLED = (LOCATION_CPU_THREAD, LOCATION_ACCELERATOR_STREAM, LOCATION_METRIC)
+"""Types of locations that may be interrupted, and metric locations: these have a rule of their own."""
 
 
 class EventRules:
@@ -24,10 +37,15 @@ class EventRules:
     def __init__(self, library: Library, definitions: Definitions, verdict: Verification) -> None:
         self.verdict = verdict
         self.io = IoRules(definitions, verdict)
+        self.contexts = ContextRules(definitions, verdict)
+        self.metrics = MetricRules(definitions, verdict)
+        self.synchronous = SynchronousRules(definitions, verdict)
         self.locations = {ref: LocationState(ref, values[3]) for ref, values in definitions.table("location").items()}
         self._definitions = definitions
         self._regions = definitions.table("region")
-        self._contexts = definitions.table("calling-context")
+        self._generators = definitions.table("interrupt-generator")
+        types = {ref: values[1] for ref, values in definitions.table("location").items()}
+        self._not_sampled = {ref for ref, kind in types.items() if kind not in _SAMPLED}
         self._attribute_types = {ref: values[2] for ref, values in definitions.table("attribute").items()}
         self._start = verdict.start or 0
         self._end = self._start + (verdict.length or 0)
@@ -100,7 +118,7 @@ class EventRules:
         state = self._arrive(location, time, attributes)
         if region not in self._regions:
             self._report("reference.region", state, time, f"region {region} is not defined")
-        state.stack.append((region, time))
+        state.stack.append((region, time, UNSEEN))
         if "Enter" not in self._styles:
             self._styles["Enter"] = location, time
         return CONTINUE
@@ -120,7 +138,7 @@ class EventRules:
         if region not in self._regions:
             self._report("reference.region", state, time, f"region {region} is not defined")
         name = self._definitions.name("region", region)
-        if not any(entered == region for entered, _ in state.stack):
+        if not any(entered == region for entered, _, _ in state.stack):
             self._report("region.not-entered", state, time, f"region {region} ({name!r}) is left without being entered")
             return
         inner = state.stack[-1][0]
@@ -129,50 +147,65 @@ class EventRules:
         while state.stack.pop()[0] != region:
             pass
 
-    def _region_of(self, state: LocationState, time: int, context: int) -> int:
+    def _region_of(self, state: LocationState, time: int, context: int) -> int | None:
         """Region of a calling context; nesting is by region, as the line within it changes."""
-        values = self._contexts.get(context)
-        if values is None:
+        region = self.contexts.region(context)
+        if region is None:
             self._report("reference.calling-context", state, time, f"calling context {context} is not defined")
-            return -1
-        region: int = values[0]
+            state.context = UNSEEN
         return region
 
     def _context_enter(
-        self, location: int, time: int, _user: int, attributes: int | None, context: int, _unwind: int
+        self, location: int, time: int, _user: int, attributes: int | None, context: int, distance: int
     ) -> int:
         state = self._arrive(location, time, attributes)
-        state.stack.append((self._region_of(state, time, context), time))
-        self._styles.setdefault("CallingContextEnter", (location, time))
+        region = self._region_of(state, time, context)
+        if region is not None:
+            self.contexts.enter(state, time, context, distance)
+            state.stack.append((region, time, context))
+        else:
+            state.stack.append((UNSEEN, time, UNSEEN))
+        if "CallingContextEnter" not in self._styles:
+            self._styles["CallingContextEnter"] = location, time
         return CONTINUE
 
     def _context_leave(self, location: int, time: int, _user: int, attributes: int | None, context: int) -> int:
         state = self._arrive(location, time, attributes)
         region = self._region_of(state, time, context)
-        if state.stack and state.stack[-1][0] == region:
-            state.stack.pop()
+        if region is None:
+            if state.stack:
+                state.stack.pop()
+        elif state.stack and state.stack[-1][0] == region:
+            self.contexts.leave(state, time, context, state.stack.pop()[2])
         else:
             self._misnested(state, time, region)
-        self._styles.setdefault("CallingContextLeave", (location, time))
+            state.context = UNSEEN
+        if "CallingContextLeave" not in self._styles:
+            self._styles["CallingContextLeave"] = location, time
         return CONTINUE
 
-    def _sample(
-        self, location: int, time: int, _user: int, attributes: int | None, context: int, _unwind: int, generator: int
+    def _sample(  # noqa: PLR0917 -- as the event has them
+        self, location: int, time: int, _user: int, attributes: int | None, context: int, distance: int, generator: int
     ) -> int:
         state = self._arrive(location, time, attributes)
-        self._region_of(state, time, context)
-        if generator not in self._definitions.table("interrupt-generator"):
+        if self._region_of(state, time, context) is not None:
+            self.contexts.sample(state, time, context, distance)
+        if generator not in self._generators:
             text = f"interrupt generator {generator} is not defined"
             self._report("reference.interrupt-generator", state, time, text)
-        self._styles.setdefault("CallingContextSample", (location, time))
+        if location in self._not_sampled:
+            self._report("sample.location", state, time, "what runs nothing cannot be sampled")
+        self.verdict.counts.samples += 1
+        if "CallingContextSample" not in self._styles:
+            self._styles["CallingContextSample"] = location, time
         return CONTINUE
 
     # ---- the others ----
 
-    def _metric(self, location: int, time: int, _user: int, attributes: int | None, metric: int) -> int:
-        state = self._arrive(location, time, attributes)
-        if metric not in self._definitions.table("metric"):
-            self._report("reference.metric", state, time, f"metric {metric} is not defined")
+    def _metric(  # noqa: PLR0917 -- as the event has them
+        self, location: int, time: int, _user: int, attributes: int | None, metric: int, number: int, types: int
+    ) -> int:
+        self.metrics.check(self._arrive(location, time, attributes), time, metric, number, types)
         return CONTINUE
 
     def _parameter(self, location: int, time: int, _user: int, attributes: int | None, parameter: int) -> int:
@@ -211,7 +244,7 @@ class EventRules:
         yield "CallingContextEnter", event_type(U32, U32), self._context_enter
         yield "CallingContextLeave", event_type(U32), self._context_leave
         yield "CallingContextSample", event_type(U32, U32, U32), self._sample
-        yield "Metric", event_type(U32), self._metric
+        yield "Metric", event_type(U32, U8, POINTER), self._metric
         for parameter in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
             yield parameter, event_type(U32), self._parameter
         for event, apply, arguments in (
@@ -238,27 +271,34 @@ class EventRules:
         Events without rules of their own are taken with their header only: the C ABIs allow a callee that takes fewer
         arguments than the caller passes.
         """
-        own = {event: ctype(function) for event, ctype, function in self._callbacks()}
-        other = event_type()(self._other)
+        watch = self.synchronous.watch if self.synchronous else lambda _event, function: function
+        own = {event: ctype(watch(event, function)) for event, ctype, function in self._callbacks()}
+        other = event_type()(watch("", self._other))
         for event in library.setters(_KIND):
             library.set_callback(_KIND, callbacks, event, own.get(event, other))
         return [*own.values(), other]
 
     def finish(self) -> None:
         """The last event was read."""
-        self.io.finish()
-        locations = self._definitions.table("location")
-        for ref, state in self.locations.items():
-            defined = locations[ref][2]
-            if state.events != defined:
-                text = f"the location's definition counts {defined} events, {state.events} are there"
-                self.verdict.report("count.events", text, location=ref)
-            for region, time in state.stack:
-                text = f"region {region} ({self._definitions.name('region', region)!r}) is never left"
-                self.verdict.report("region.left-open", text, location=ref, time=time)
+        self.io.finish(sampled=self.contexts.samples_io())
+        self.synchronous.finish()
+        for ref, values in self._definitions.table("location").items():
+            self._finish_location(self.locations[ref], values[1], values[2])
         plain = self._styles.pop("Enter", None)
         if plain and self._styles:
             event, (location, time) = min(self._styles.items(), key=lambda item: item[1][1])
             text = f"{event} here, Enter or Leave on location {plain[0]} at tick {plain[1]}"
             self.verdict.report("region.mixed-styles", text, location=location, time=time)
         self.verdict.counts.events = sum(state.events for state in self.locations.values())
+        self.verdict.counts.metrics = self.metrics.events
+
+    def _finish_location(self, state: LocationState, kind: int, defined: int) -> None:
+        if state.events != defined:
+            text = f"the location's definition counts {defined} events, {state.events} are there"
+            self.verdict.report("count.events", text, location=state.id)
+        if kind == LOCATION_METRIC and state.metrics != state.events:
+            text = f"{state.events - state.metrics} of {state.events} events on this METRIC location are no metrics"
+            self.verdict.report("location.metrics-only", text, location=state.id)
+        for region, time, _ in state.stack:
+            text = f"region {region} ({self._definitions.name('region', region)!r}) is never left"
+            self.verdict.report("region.left-open", text, location=state.id, time=time)

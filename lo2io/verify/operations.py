@@ -29,7 +29,7 @@ _MOST_HELD = 1_000
 class LocationState:
     """What is known of a location while its events go by."""
 
-    __slots__ = ("events", "group", "id", "last", "ordinal", "stack")
+    __slots__ = ("context", "events", "group", "id", "last", "metrics", "ordinal", "stack")
 
     def __init__(self, ref: int, group: int) -> None:
         self.id = ref
@@ -37,7 +37,11 @@ class LocationState:
         self.events = 0
         self.ordinal = 0
         self.last = 0
-        self.stack: list[tuple[int, int]] = []
+        self.stack: list[tuple[int, int, int]] = []
+        """Region, time and calling context of what was entered and not left; context -1: unknown, or plain Enter."""
+        self.context = -1
+        """Calling context of the event before; -1: none is known."""
+        self.metrics = 0
 
 
 class Handle:
@@ -359,10 +363,10 @@ class IoRules:
             self._ended[key] = state
         return operation
 
-    def finish(self) -> None:
-        """The trace is over."""
+    def finish(self, *, sampled: bool = False) -> None:
+        """The trace is over; ``sampled``: it holds samples of I/O, which is I/O as well."""
         self.settle()
-        if not (self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
+        if not (sampled or self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
             self.verdict.report("trace.no-io", "no event of the trace concerns a handle, an operation or a file")
         self.verdict.counts.in_flight = len(self._open)
         for (handle, ident), operation in self._open.items():

@@ -85,19 +85,37 @@ _RULES = (
     Rule("count.locations", _E, "The anchor file counts the locations that are defined."),
     Rule("count.definitions", _E, "The anchor file counts the global definitions that exist."),
     Rule("definition.duplicate", _E, "No id is defined twice."),
+    Rule("definition.cycle", _E, "Nothing is its own parent, near or far."),
     *(
         Rule(f"reference.{kind}", _E, f"Every {name} that is referred to is defined.")
         for kind, name in _REFERENCED.items()
     ),
     Rule("attribute.type", _E, "An attribute's value has the type of the attribute's definition."),
+    Rule("property.twice", _W, "No property of a definition is given twice."),
     Rule("event.unknown", _W, "Every event is of a kind this OTF2 library knows."),
     Rule("group.no-thread", _E, "A location group of type PROCESS holds at least one CPU_THREAD location."),
+    Rule("node.domain", _W, "System tree domains are known, and none lies inside a smaller one (a socket in a core)."),
     Rule("name.shared", _W, "Names of system tree nodes, location groups and locations all differ (ViTE aborts)."),
     Rule("region.group", _I, "A group of regions exists, by which viewers colour them."),
     Rule("region.order", _E, "A leave is of the region that was entered last on its location."),
     Rule("region.not-entered", _E, "Nothing is left that was not entered."),
     Rule("region.left-open", _E, "Every region that is entered is left before the trace ends."),
     Rule("region.mixed-styles", _E, "Enter and Leave are not mixed with calling context events."),
+    Rule("context.outside", _E, "A calling context lies inside what was entered last on its location and not left."),
+    Rule(
+        "context.unwind", _E, "An unwind distance leads to a node that the contexts before and after share, or to none."
+    ),
+    Rule("context.progress", _W, "What an unwind distance says to be new, or to have gone on, did so."),
+    Rule("sample.location", _E, "Samples lie on locations of type CPU_THREAD or ACCELERATOR_STREAM."),
+    Rule("generator.definition", _E, "An interrupt generator has a mode and a base that OTF2 knows, and a period."),
+    Rule("location.metrics-only", _E, "A location of type METRIC holds metric events only."),
+    Rule("metric.member", _E, "A metric member is an INT64, UINT64 or DOUBLE, of a mode and a base that OTF2 knows."),
+    Rule("metric.class", _E, "A metric class has members, and an occurrence and a recorder kind that OTF2 knows."),
+    Rule("metric.instance", _E, "A metric instance is one of an abstract class, and has a scope that OTF2 knows."),
+    Rule("metric.values", _E, "A metric event has the number and types of its class's members."),
+    Rule("metric.recorder", _E, "A metric is recorded only where its definitions allow."),
+    Rule("metric.synchronous", _E, "A synchronous metric lies at an enter or leave (or sample) of its location."),
+    Rule("metric.strict", _E, "A strictly synchronous metric is recorded at every enter and leave of its recorders."),
     Rule("paradigm.definition", _E, "A paradigm has a name, an identification of its own and the class OTF2 demands."),
     Rule("handle.state", _E, "A handle has a pre-created state if, and only if, it is flagged PRE_CREATED."),
     Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
@@ -115,7 +133,7 @@ _RULES = (
     Rule("operation.in-flight", _I, "Every operation that begins also ends."),
     Rule("marker.scope", _E, "What a marker marks is defined."),
     Rule("marker.time", _W, "A marker lies within the span of the trace."),
-    Rule("trace.no-io", _W, "The trace holds I/O events."),
+    Rule("trace.no-io", _W, "The trace holds I/O events, or samples of regions of file I/O."),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _RULES}
@@ -137,6 +155,9 @@ class Counts:
     locations: int = 0
     location_groups: int = 0
     markers: int = 0
+    samples: int = 0
+    metrics: int = 0
+    calling_contexts: int = 0
 
 
 @dataclass(slots=True)

@@ -81,6 +81,7 @@ def _count(definitions: Definitions, verdict: Verification) -> None:
     counts.handles = len(definitions.table("handle"))
     counts.files = len(definitions.table("file"))
     counts.regions = len(definitions.table("region"))
+    counts.calling_contexts = len(definitions.table("calling-context"))
     counts.locations = len(definitions.table("location"))
     counts.location_groups = len(definitions.table("location-group"))
     named = {finding.location for finding in verdict.findings if finding.location is not None}

@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import _otf2
 import otf2
+import otf2_builder as build
 import pytest
-from otf2_builder import (
-    DISK,
-    LENGTH,
-    NO_FLAGS,
-    NON_BLOCKING,
-    NONE32,
-    READ_FD,
-    START,
-    WRITE_FD,
-    S,
-    Trace,
-    begin,
-    complete,
-    correct,
-    created,
-)
 
 from lo2io.errors import TraceError
 from lo2io.verify import verify
@@ -33,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TIE = START + 400
+TIE = build.START + 400
 
 
 def test_correct_trace(tmp_path: Path) -> None:
     """Nothing is reported, and everything is counted."""
-    verdict = verify(correct().write(tmp_path / "T"))
+    verdict = verify(build.correct().write(tmp_path / "T"))
     assert verdict.ok
     assert not verdict.findings
     counts = verdict.counts
@@ -89,7 +74,7 @@ def test_trace_of_lo2ios_own_writer(maker: Any, write: Any, tmp_path: Path) -> N
 
 def test_both_names_of_a_trace(tmp_path: Path) -> None:
     """The directory and the anchor file mean the same trace, whatever its name."""
-    directory = correct().write(tmp_path / "T")
+    directory = build.correct().write(tmp_path / "T")
     assert verify(directory).counts == verify(directory / "traces.otf2").counts
     renamed = tmp_path / "scorep-run"
     renamed.mkdir()
@@ -101,7 +86,7 @@ def test_both_names_of_a_trace(tmp_path: Path) -> None:
 
 def test_traces_otf2_is_the_anchor_among_others(tmp_path: Path) -> None:
     """The usual name wins over another .otf2 file in the directory."""
-    directory = correct().write(tmp_path / "T")
+    directory = build.correct().write(tmp_path / "T")
     (directory / "a.otf2").touch()
     assert verify(directory).ok
 
@@ -109,48 +94,48 @@ def test_traces_otf2_is_the_anchor_among_others(tmp_path: Path) -> None:
 # ---- ties: events of different locations at one tick have no order ----
 
 
-def _destroy_and_use(trace: Trace, destroys: int) -> None:
+def _destroy_and_use(trace: build.Trace, destroys: int) -> None:
     del trace.events[1][-2]
-    trace.events[destroys].append(("IoDestroyHandle", TIE, WRITE_FD))
-    trace.events[1 - destroys].append(begin(TIE, WRITE_FD, 9))
-    trace.events[1 - destroys].append(complete(TIE, WRITE_FD, 9))
+    trace.events[destroys].append(("IoDestroyHandle", TIE, build.WRITE_FD))
+    trace.events[1 - destroys].append(build.begin(TIE, build.WRITE_FD, 9))
+    trace.events[1 - destroys].append(build.complete(TIE, build.WRITE_FD, 9))
 
 
-def _create_and_use(trace: Trace, creates: int) -> None:
-    trace.events[creates].append(created(TIE))
-    trace.events[1 - creates].append(begin(TIE, READ_FD, 9))
-    trace.events[1 - creates].append(complete(TIE, READ_FD, 9))
+def _create_and_use(trace: build.Trace, creates: int) -> None:
+    trace.events[creates].append(build.created(TIE))
+    trace.events[1 - creates].append(build.begin(TIE, build.READ_FD, 9))
+    trace.events[1 - creates].append(build.complete(TIE, build.READ_FD, 9))
 
 
-def _destroy_and_create(trace: Trace, creates: int) -> None:
+def _destroy_and_create(trace: build.Trace, creates: int) -> None:
     del trace.events[1][-2]
-    trace.events[creates].append(created(TIE, WRITE_FD))
-    trace.events[1 - creates].append(("IoDestroyHandle", TIE, WRITE_FD))
+    trace.events[creates].append(build.created(TIE, build.WRITE_FD))
+    trace.events[1 - creates].append(("IoDestroyHandle", TIE, build.WRITE_FD))
 
 
-def _complete_and_begin_again(trace: Trace, begins: int) -> None:
+def _complete_and_begin_again(trace: build.Trace, begins: int) -> None:
     _one_open_operation(trace, 1 - begins)
-    trace.events[1 - begins].append(complete(TIE, READ_FD, 9))
-    trace.events[begins].append(begin(TIE, READ_FD, 9))
-    trace.events[begins].append(complete(TIE + 1, READ_FD, 9))
+    trace.events[1 - begins].append(build.complete(TIE, build.READ_FD, 9))
+    trace.events[begins].append(build.begin(TIE, build.READ_FD, 9))
+    trace.events[begins].append(build.complete(TIE + 1, build.READ_FD, 9))
 
 
-def _begin_and_complete(trace: Trace, begins: int) -> None:
-    trace.events[0].append(created(START + 300))
-    trace.events[begins].append(begin(TIE, READ_FD, 9))
-    trace.events[1 - begins].append(complete(TIE, READ_FD, 9))
+def _begin_and_complete(trace: build.Trace, begins: int) -> None:
+    trace.events[0].append(build.created(build.START + 300))
+    trace.events[begins].append(build.begin(TIE, build.READ_FD, 9))
+    trace.events[1 - begins].append(build.complete(TIE, build.READ_FD, 9))
 
 
-def _issue_and_test_and_complete(trace: Trace, issues: int) -> None:
-    _one_open_operation(trace, issues, flags=NON_BLOCKING)
-    trace.events[issues].append(("IoOperationIssued", TIE, READ_FD, 9))
-    trace.events[1 - issues].append(complete(TIE, READ_FD, 9))
-    trace.events[issues].append(("IoOperationTest", TIE, READ_FD, 9))
+def _issue_and_test_and_complete(trace: build.Trace, issues: int) -> None:
+    _one_open_operation(trace, issues, flags=build.NON_BLOCKING)
+    trace.events[issues].append(("IoOperationIssued", TIE, build.READ_FD, 9))
+    trace.events[1 - issues].append(build.complete(TIE, build.READ_FD, 9))
+    trace.events[issues].append(("IoOperationTest", TIE, build.READ_FD, 9))
 
 
-def _one_open_operation(trace: Trace, location: int, flags: object = _otf2.IO_OPERATION_FLAG_NONE) -> None:
-    trace.events[location].append(created(START + 300))
-    trace.events[location].append(begin(START + 310, READ_FD, 9, flags=flags))
+def _one_open_operation(trace: build.Trace, location: int, flags: object = _otf2.IO_OPERATION_FLAG_NONE) -> None:
+    trace.events[location].append(build.created(build.START + 300))
+    trace.events[location].append(build.begin(build.START + 310, build.READ_FD, 9, flags=flags))
 
 
 TIES = [
@@ -165,9 +150,11 @@ TIES = [
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("tie", TIES, ids=[tie.__name__[1:] for tie in TIES])
-def test_ties_are_read_in_favour_of_the_trace(tie: Callable[[Trace, int], None], first: int, tmp_path: Path) -> None:
+def test_ties_are_read_in_favour_of_the_trace(
+    tie: Callable[[build.Trace, int], None], first: int, tmp_path: Path
+) -> None:
     """If any order of the locations' events is right, nothing is wrong, whichever way the merge goes."""
-    trace = correct()
+    trace = build.correct()
     tie(trace, first)
     for location in (0, 1):
         trace.events[location].append(("Enter", TIE + 10, 0))
@@ -177,8 +164,8 @@ def test_ties_are_read_in_favour_of_the_trace(tie: Callable[[Trace, int], None],
 
 def test_one_location_has_an_order_within_a_tick(tmp_path: Path) -> None:
     """A use after the destruction at the same tick on the same location is wrong."""
-    trace = correct()
-    trace.events[1].insert(-1, ("IoSeek", START + 100, WRITE_FD, 0, _otf2.IO_SEEK_FROM_START, 0))
+    trace = build.correct()
+    trace.events[1].insert(-1, ("IoSeek", build.START + 100, build.WRITE_FD, 0, _otf2.IO_SEEK_FROM_START, 0))
     verdict = verify(trace.write(tmp_path / "T"))
     assert set(verdict.broken) == {"handle.inactive"}
     assert verdict.findings[0].event == 6
@@ -187,8 +174,8 @@ def test_one_location_has_an_order_within_a_tick(tmp_path: Path) -> None:
 def test_a_clock_that_stands_still(tmp_path: Path) -> None:
     """Wrong events at one and the same tick are all reported, without waiting for the end."""
     number = 2_000
-    trace = correct()
-    trace.events[2] += [complete(START + LENGTH, DISK, 9) for _ in range(number)]
+    trace = build.correct()
+    trace.events[2] += [build.complete(build.START + build.LENGTH, build.DISK, 9) for _ in range(number)]
     verdict = verify(trace.write(tmp_path / "T"))
     assert dict(verdict.broken) == {"operation.not-begun": number}
     assert len(verdict.findings) == 20
@@ -196,8 +183,8 @@ def test_a_clock_that_stands_still(tmp_path: Path) -> None:
 
 def test_a_tie_at_the_very_end(tmp_path: Path) -> None:
     """What is held when the trace ends is reported."""
-    trace = correct()
-    trace.events[2].append(complete(START + LENGTH, DISK, 9))
+    trace = build.correct()
+    trace.events[2].append(build.complete(build.START + build.LENGTH, build.DISK, 9))
     assert set(verify(trace.write(tmp_path / "T")).broken) == {"operation.not-begun"}
 
 
@@ -206,27 +193,27 @@ def test_a_tie_at_the_very_end(tmp_path: Path) -> None:
 
 def test_handles_of_a_communicator_are_one_a_group(tmp_path: Path) -> None:
     """Every process creates and destroys a collective handle (MPI-IO) for itself."""
-    trace = correct()
+    trace = build.correct()
     trace.definitions["Group", 1] = (
-        *(S[""], _otf2.GROUP_TYPE_COMM_GROUP, _otf2.PARADIGM_MPI, _otf2.GROUP_FLAG_NONE, [0, 1]),
+        *(build.S[""], _otf2.GROUP_TYPE_COMM_GROUP, _otf2.PARADIGM_MPI, _otf2.GROUP_FLAG_NONE, [0, 1]),
     )
-    trace.definitions["Comm", 0] = (S[""], 1, NONE32, _otf2.COMM_FLAG_NONE)
-    trace.definitions["IoHandle", 3] = (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, 0, NONE32)
+    trace.definitions["Comm", 0] = (build.S[""], 1, build.NONE32, _otf2.COMM_FLAG_NONE)
+    trace.definitions["IoHandle", 3] = (build.S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, 0, build.NONE32)
     for location in (1, 2):
         end = trace.events[location][-1][1]
-        trace.events[location] += [created(end, 3), ("IoDestroyHandle", end, 3)]
+        trace.events[location] += [build.created(end, 3), ("IoDestroyHandle", end, 3)]
     assert not verify(trace.write(tmp_path / "T")).broken
 
 
 def test_proxies_serve_all_groups(tmp_path: Path) -> None:
     """sync(2) is written on a handle that stands for everything."""
-    trace = correct()
+    trace = build.correct()
     flags = _otf2.IO_HANDLE_FLAG_PRE_CREATED | _otf2.IO_HANDLE_FLAG_ALL_PROXY
-    trace.definitions["IoHandle", 3] = (S[""], NONE32, 0, flags, NONE32, NONE32)
-    trace.more.append(("IoPreCreatedHandleState", (3, _otf2.IO_ACCESS_MODE_READ_WRITE, NO_FLAGS)))
+    trace.definitions["IoHandle", 3] = (build.S[""], build.NONE32, 0, flags, build.NONE32, build.NONE32)
+    trace.more.append(("IoPreCreatedHandleState", (3, _otf2.IO_ACCESS_MODE_READ_WRITE, build.NO_FLAGS)))
     for location in (1, 2):
         end = trace.events[location][-1][1]
-        trace.events[location] += [begin(end, 3, 20 + location), complete(end, 3, 20 + location)]
+        trace.events[location] += [build.begin(end, 3, 20 + location), build.complete(end, 3, 20 + location)]
     assert not verify(trace.write(tmp_path / "T")).broken
 
 
@@ -235,15 +222,15 @@ def test_proxies_serve_all_groups(tmp_path: Path) -> None:
 
 def test_calling_contexts_nest_by_region(tmp_path: Path) -> None:
     """A leave names the line it happened on, so its context may be another one of the same region."""
-    trace = correct()
-    trace.definitions["CallingContext", 0] = (0, NONE32, NONE32)
-    trace.definitions["CallingContext", 1] = (0, NONE32, NONE32)
+    trace = build.correct()
+    trace.definitions["CallingContext", 0] = (0, build.NONE32, build.NONE32)
+    trace.definitions["CallingContext", 1] = (0, build.NONE32, build.NONE32)
     trace.definitions["InterruptGenerator", 0] = (
-        *(S["vda"], _otf2.INTERRUPT_GENERATOR_MODE_COUNT, _otf2.BASE_DECIMAL, 0, 1),
+        *(build.S["vda"], _otf2.INTERRUPT_GENERATOR_MODE_COUNT, _otf2.BASE_DECIMAL, 0, 1),
     )
     trace.events[0] = [e for e in trace.events[0] if e[0] not in ("Enter", "Leave")]
     trace.events[1] += [
-        ("CallingContextEnter", TIE, 0, 1),
+        ("CallingContextEnter", TIE, 0, 2),
         ("CallingContextSample", TIE, 0, 1, 0),
         ("CallingContextLeave", TIE, 1),
     ]
@@ -252,8 +239,8 @@ def test_calling_contexts_nest_by_region(tmp_path: Path) -> None:
 
 def test_local_definitions_are_applied(tmp_path: Path) -> None:
     """Times are those a reader sees, with each location's clock put right."""
-    trace = correct()
-    trace.events[0][0] = ("Enter", START - 3, 1)
+    trace = build.correct()
+    trace.events[0][0] = ("Enter", build.START - 3, 1)
     trace.clock_offsets = {0: 3}
     assert not verify(trace.write(tmp_path / "right")).broken
     trace.clock_offsets = {0: 2}
@@ -305,7 +292,7 @@ def test_truncated(file: str, left: int, tmp_path: Path, capfd: pytest.CaptureFi
 
     All but the end mark itself, the last byte or two, which the library does not miss either.
     """
-    trace = correct().write(tmp_path / "T")
+    trace = build.correct().write(tmp_path / "T")
     data = (trace / file).read_bytes()
     (trace / file).write_bytes(data[:left])
     _fails(trace)
@@ -315,14 +302,14 @@ def test_truncated(file: str, left: int, tmp_path: Path, capfd: pytest.CaptureFi
 @pytest.mark.parametrize("file", ["traces.otf2", "traces.def", "traces/1.evt"])
 def test_missing_file(file: str, tmp_path: Path) -> None:
     """A file of the trace was not copied."""
-    trace = correct().write(tmp_path / "T")
+    trace = build.correct().write(tmp_path / "T")
     (trace / file).unlink()
     _fails(trace)
 
 
 def test_location_without_events_needs_no_file(tmp_path: Path) -> None:
     """A thread that did nothing."""
-    trace = correct()
+    trace = build.correct()
     del trace.events[2]
     assert not verify(trace.write(tmp_path / "T")).broken
 
@@ -332,7 +319,7 @@ def test_location_without_events_needs_no_file(tmp_path: Path) -> None:
 
 def test_progress_and_errors_in_it(tmp_path: Path) -> None:
     """Progress is told with the events read so far; its exceptions end the reading."""
-    trace = correct()
+    trace = build.correct()
     trace.events[1] += [("Enter", TIE, 0), ("Leave", TIE, 0)] * 60_000
     path = trace.write(tmp_path / "T")
     told: list[int] = []
@@ -352,7 +339,7 @@ def test_exceptions_in_callbacks_are_not_swallowed(tmp_path: Path, monkeypatch: 
     def fault(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    path = correct().write(tmp_path / "T")
+    path = build.correct().write(tmp_path / "T")
     monkeypatch.setattr("lo2io.verify.operations.IoRules.begin", fault)
     with pytest.raises(KeyboardInterrupt):
         verify(path)
@@ -362,12 +349,12 @@ def test_many_locations_at_a_low_limit(tmp_path: Path) -> None:
     """Each location keeps a file open: the limit is raised for the time of reading, and restored."""
     import resource  # noqa: PLC0415
 
-    trace = correct()
+    trace = build.correct()
     number = 200
     for ref in range(10, 10 + number):
         trace.definitions["String", 100 + ref] = (f"thread {ref}",)
         trace.definitions["Location", ref] = (100 + ref, _otf2.LOCATION_TYPE_CPU_THREAD, 0)
-        trace.events[ref] = [("Enter", START, 0), ("Leave", START + 1, 0)]
+        trace.events[ref] = [("Enter", build.START, 0), ("Leave", build.START + 1, 0)]
     path = trace.write(tmp_path / "T")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))

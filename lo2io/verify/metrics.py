@@ -1,0 +1,185 @@
+"""Rules of metrics: what is measured, and what may record it where.
+
+A metric event names a class, or an instance of a class: values recorded on one location about something else. Both
+share one space of ids (OTF2_GlobalDefWriter.h and OTF2_Definitions.h, version 3.2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.verify.definitions import (
+    LOCATION_ACCELERATOR_STREAM,
+    LOCATION_CPU_THREAD,
+    UNDEFINED_U64,
+    Definitions,
+    narrowed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lo2io.verify.operations import LocationState
+    from lo2io.verify.rules import Verification
+
+_VALUE_TYPES = {8: "INT64", 4: "UINT64", 10: "DOUBLE"}
+_BASES = 2
+_OCCURRENCES = 3
+_ACCUMULATED_START = 0
+_PROPERTIES = 3
+_TIMINGS = (16, 32, 48)
+"""Point, last, next; the start alone goes with accumulated values only."""
+_ABSTRACT = 1
+_KINDS = {0: None, _ABSTRACT: None, 2: LOCATION_CPU_THREAD, 3: LOCATION_ACCELERATOR_STREAM}
+"""``OTF2_RecorderKind`` → the type of location that records such classes."""
+_SCOPES = {0: "location", 1: "location-group", 2: "node", 3: "group"}
+"""``OTF2_MetricScope`` → kind of definition."""
+_CLASS = "MetricClass"
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What an event of a metric must be like."""
+
+    types: bytes | None
+    """``OTF2_Type`` of each member; None: members are not defined, which is reported elsewhere."""
+    recorders: frozenset[int] | None
+    """Locations that may record it; None: any."""
+
+
+def check_metrics(found: Definitions, verdict: Verification) -> None:
+    """Report what the definitions of metrics break."""
+    for ref, values in found.table("metric-member").items():
+        for problem in _member_problems(*values[3:6]):
+            verdict.report("metric.member", f"metric member {ref} ({found.text(values[0])!r}): {problem}")
+    for ref, name in found.record_of["metric"].items():
+        problems = _class_problems if name == _CLASS else _instance_problems
+        for rule, problem in problems(found, ref):
+            verdict.report(rule, f"metric {ref}: {problem}")
+    _check_recorders(found, verdict)
+
+
+def _member_problems(mode: int, value_type: int, base: int) -> Iterator[str]:
+    if value_type not in _VALUE_TYPES:
+        yield f"values of type {value_type}; OTF2 allows {', '.join(_VALUE_TYPES.values())}"
+    if mode != _ACCUMULATED_START and (mode & 15 >= _PROPERTIES or mode & 240 not in _TIMINGS):
+        yield f"its mode is {mode}"
+    if base >= _BASES:
+        yield f"its base is {base}"
+
+
+def _class_problems(found: Definitions, ref: int) -> Iterator[tuple[str, str]]:
+    _, _, occurrence, kind = found.table("metric")[ref]
+    if not found.members["metric", ref]:
+        yield "metric.class", "it has no members"
+    if occurrence >= _OCCURRENCES:
+        yield "metric.class", f"its occurrence is {occurrence}"
+    if kind not in _KINDS:
+        yield "metric.class", f"its recorder kind is {kind}"
+
+
+def _instance_problems(found: Definitions, ref: int) -> Iterator[tuple[str, str]]:
+    owner, _, scope_type, scope = found.table("metric")[ref]
+    name = found.record_of["metric"].get(owner)
+    if name == _CLASS and found.table("metric")[owner][3] != _ABSTRACT:
+        yield "metric.instance", f"its class {owner} is not of kind ABSTRACT"
+    elif name is not None and name != _CLASS:
+        yield "metric.instance", f"it is an instance of {owner}, which is no class"
+    kind = _SCOPES.get(scope_type)
+    if kind is None:
+        yield "metric.instance", f"the type of its scope is {scope_type}"
+    elif (target := narrowed(kind, scope)) not in found.table(kind):
+        yield f"reference.{kind}", f"its scope is {kind.replace('-', ' ')} {target}, which is not defined"
+
+
+def _check_recorders(found: Definitions, verdict: Verification) -> None:
+    locations = found.table("location")
+    for metric, recorder in found.unnamed.get("MetricClassRecorder", ()):
+        name = found.record_of["metric"].get(metric)
+        if name is None or recorder not in locations:
+            continue
+        values = found.table("metric")[metric]
+        if name != _CLASS:
+            wrong = recorder != values[1]
+            text = f"location {recorder} is given as recorder of metric {metric}, whose recorder is {values[1]}"
+        else:
+            kind = _KINDS.get(values[3])
+            wrong = kind is not None and locations[recorder][1] != kind
+            text = f"location {recorder} is no location of the kind that records metric {metric}"
+        if wrong:
+            verdict.report("metric.recorder", text, location=recorder)
+
+
+def declared_recorders(found: Definitions) -> dict[int, set[int]]:
+    """Metric class → locations that the definitions name as its recorders; classes without any are absent."""
+    declared: dict[int, set[int]] = {}
+    for metric, recorder in found.unnamed.get("MetricClassRecorder", ()):
+        declared.setdefault(metric, set()).add(recorder)
+    return declared
+
+
+class MetricRules:
+    """Holds metric events to the definitions they name."""
+
+    def __init__(self, definitions: Definitions, verdict: Verification) -> None:
+        self.events = 0
+        self._verdict = verdict
+        declared = declared_recorders(definitions)
+        self._expected = {
+            ref: _Expected(_types(definitions, ref), _recorders(definitions, ref, declared))
+            for ref in definitions.table("metric")
+        }
+
+    def check(self, state: LocationState, time: int, metric: int, number: int, types: int) -> None:
+        """One event: ``number`` values, whose types lie at the address ``types``."""
+        self.events += 1
+        state.metrics += 1
+        expected = self._expected.get(metric)
+        if expected is None:
+            self._report("reference.metric", state, time, f"metric {metric} is not defined")
+            return
+        if expected.types is not None:
+            got = ctypes.string_at(types, number) if number else b""
+            if got != expected.types:
+                text = f"metric {metric} has values of {_names(got)}, its definition says {_names(expected.types)}"
+                self._report("metric.values", state, time, text)
+        if expected.recorders is not None and state.id not in expected.recorders:
+            self._report("metric.recorder", state, time, f"metric {metric} is not to be recorded on this location")
+
+    def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
+        self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
+
+
+def _names(types: bytes) -> str:
+    return ", ".join(_VALUE_TYPES.get(kind, f"type {kind}") for kind in types) or "no type"
+
+
+def _class_of(found: Definitions, ref: int) -> int | None:
+    """The class of a class or instance; None if there is none."""
+    names = found.record_of["metric"]
+    owner = ref if names[ref] == _CLASS else found.table("metric")[ref][0]
+    return owner if names.get(owner) == _CLASS else None
+
+
+def _types(found: Definitions, ref: int) -> bytes | None:
+    owner = _class_of(found, ref)
+    members = found.table("metric-member")
+    if owner is None or any(member not in members for member in found.members["metric", owner]):
+        return None
+    return bytes(members[member][4] for member in found.members["metric", owner])
+
+
+def _recorders(found: Definitions, ref: int, declared: dict[int, set[int]]) -> frozenset[int] | None:
+    values = found.table("metric")[ref]
+    if found.record_of["metric"][ref] != _CLASS:
+        return None if values[1] == UNDEFINED_U64 else frozenset((values[1],))
+    if values[3] == _ABSTRACT:
+        return frozenset()
+    kind = _KINDS.get(values[3])
+    if ref not in declared and kind is None:
+        return None
+    locations = found.table("location")
+    allowed = declared.get(ref, locations.keys())
+    return frozenset(at for at in allowed if at in locations and kind in (None, locations[at][1]))

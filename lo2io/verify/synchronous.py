@@ -1,0 +1,113 @@
+"""Rules of synchronous metrics, which belong to the enters and leaves of the location that records them.
+
+OTF2 has such values "immediately" at their enter or leave and does not say on which side: both are accepted. So what
+counts is a *run* of a location's events: synchronous metrics, enters, leaves and samples at one tick with nothing else
+between them. Instances are never synchronous (OTF2_GlobalDefWriter.h, MetricInstance, version 3.2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from lo2io.verify.metrics import declared_recorders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.verify.definitions import Definitions
+    from lo2io.verify.rules import Verification
+
+_STRICT, _SYNCHRONOUS = 0, 1
+_ABSTRACT = 1
+_BORDERS = ("Enter", "Leave", "CallingContextEnter", "CallingContextLeave")
+_METRIC, _SAMPLE = "Metric", "CallingContextSample"
+
+
+class _Run:
+    """One run of a location, as far as it has come."""
+
+    __slots__ = ("borders", "metrics", "samples", "time")
+
+    def __init__(self, time: int) -> None:
+        self.time = time
+        self.borders = 0
+        self.samples = 0
+        self.metrics: Counter[int] = Counter()
+
+
+class SynchronousRules:
+    """Looks at events on their way to other rules; only traces with synchronous metrics pay for it."""
+
+    def __init__(self, definitions: Definitions, verdict: Verification) -> None:
+        self._verdict = verdict
+        classes = {
+            ref: values[2]
+            for ref, values in definitions.table("metric").items()
+            if definitions.record_of["metric"][ref] == "MetricClass" and values[3] != _ABSTRACT
+        }
+        self._classes = {ref for ref, occurrence in classes.items() if occurrence in (_STRICT, _SYNCHRONOUS)}
+        self._runs: dict[int, _Run] = {}
+        self._borders: Counter[int] = Counter()
+        self._at_borders: dict[int, Counter[int]] = defaultdict(Counter)
+        """Strict class → location → values at an enter or leave of its own."""
+        declared = declared_recorders(definitions)
+        for ref, occurrence in classes.items():
+            if occurrence == _STRICT:
+                self._at_borders[ref].update(dict.fromkeys(declared.get(ref, ()), 0))
+
+    def __bool__(self) -> bool:
+        return bool(self._classes)
+
+    def watch(self, event: str, function: Callable[..., int]) -> Callable[..., int]:
+        """A callback that takes note of an event, then calls ``function``."""
+        note = self._metric if event == _METRIC else self._region if event in (*_BORDERS, _SAMPLE) else self._other
+        sampled = event == _SAMPLE
+
+        def callback(location: int, time: int, user: int, attributes: int | None, *arguments: int) -> int:
+            note(location, time, arguments[0] if arguments else 0, sampled=sampled)
+            return function(location, time, user, attributes, *arguments)
+
+        return callback
+
+    def _run(self, location: int, time: int) -> _Run:
+        run = self._runs.get(location)
+        if run is None or run.time != time:
+            if run is not None:
+                self._close(location, run)
+            run = self._runs[location] = _Run(time)
+        return run
+
+    def _metric(self, location: int, time: int, metric: int, *, sampled: bool) -> None:  # noqa: ARG002
+        if metric in self._classes:
+            self._run(location, time).metrics[metric] += 1
+
+    def _region(self, location: int, time: int, _ref: int, *, sampled: bool) -> None:
+        run = self._run(location, time)
+        run.samples += sampled
+        run.borders += not sampled
+
+    def _other(self, location: int, _time: int, _ref: int, *, sampled: bool) -> None:  # noqa: ARG002
+        run = self._runs.pop(location, None)
+        if run is not None:
+            self._close(location, run)
+
+    def _close(self, location: int, run: _Run) -> None:
+        self._borders[location] += run.borders
+        for metric, number in run.metrics.items():
+            if metric in self._at_borders:
+                self._at_borders[metric][location] += min(number, run.borders)
+            if number > run.borders + run.samples:
+                text = f"synchronous metric {metric} is recorded {number} times at {run.borders} enters and leaves"
+                self._verdict.report("metric.synchronous", text, location=location, time=run.time)
+
+    def finish(self) -> None:
+        """The last event was read."""
+        for location, run in self._runs.items():
+            self._close(location, run)
+        for metric, locations in self._at_borders.items():
+            for location, number in locations.items():
+                borders = self._borders[location]
+                if number < borders:
+                    text = f"strictly synchronous metric {metric} is there at {number} of {borders} enters and leaves"
+                    self._verdict.report("metric.strict", text, location=location)
