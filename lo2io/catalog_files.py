@@ -32,9 +32,11 @@ EVENT_ROLES = {
     "merge": Role.RQ_MERGE,
     "frontmerge": Role.BIO_FRONTMERGE,
     "flush_bio": Role.BIO_FLUSH,
+    "switch": Role.SCHED_SWITCH,
     "cgroup_attach": Role.CGROUP_ATTACH,
 }
 LONE_ROLES = {
+    "switch": ("prev_tid", "prev_state", "next_tid"),
     "cgroup_attach": ("tid", "path", "hierarchy"),
 }
 """Roles of tracepoints that take part in no operation → the field roles each needs."""

@@ -6,6 +6,7 @@ Comes in: event names with their format texts, and what the catalog says their f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,15 @@ CALL_FIELDS = {"fd": 0, "fd2": 1, "count": 2, "offset": 3, "flags": 4, "path": 5
 BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
 """Field roles of block tracepoints → ``enum lo2_field_id``."""
 LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
+    Role.SCHED_SWITCH: {"prev_tid": 0, "prev_state": 1, "next_tid": 2},
     Role.CGROUP_ATTACH: {"tid": 0, "path": 1, "hierarchy": 2},
 }
 """Roles of tracepoints that take part in no operation → their field roles → ``enum lo2_field_id``; all are required."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
 """What ``lo2_field`` of ``lo2io/_native/lo2io.h`` can hold."""
+SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
+"""Bits of ``prev_state`` in Linux 4.14 to 6.18, where a format does not name them: all it may wait with, and ``D``."""
+_STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")
 REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
 
 
@@ -54,6 +59,10 @@ class Layout:
     """Bytes from the start of the raw data to ``common_type`` …"""
     pid_offset: int
     """… and to ``common_pid``, which is the kernel's name for a tid."""
+    sched_waiting: int = SCHED_WAITING
+    """Bits of a switch's ``prev_state`` that say what the thread waits for; none is set if it was preempted."""
+    sched_blocked: int = SCHED_BLOCKED
+    """Of them, those of an uninterruptible wait."""
 
 
 def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catalog) -> Layout:
@@ -71,7 +80,7 @@ def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catal
     exits = {call.exit_event: index for index, call in enumerate(catalog.calls)}
     tracepoints = {spec.event: spec for spec in catalog.tracepoints}
     layouts = []
-    type_offset, pid_offset = 0, 4
+    type_offset, pid_offset, states = 0, 4, (SCHED_WAITING, SCHED_BLOCKED)
     for index, (name, text) in enumerate(zip(events, formats, strict=True)):
         event_format = _parse(name, text)
         type_offset = _required(event_format, "common_type").offset
@@ -85,8 +94,9 @@ def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catal
             fields = _fields(event_format, {"ret": "ret"}, CALL_FIELDS, required=("ret",))
         elif name in tracepoints:
             role, fields = _tracepoint_fields(event_format, tracepoints[name])
+            states = _states(text) if role is Role.SCHED_SWITCH else states
         layouts.append(EventLayout(index, event_format.id, role, call, fields))
-    return Layout(tuple(layouts), type_offset, pid_offset)
+    return Layout(tuple(layouts), type_offset, pid_offset, *states)
 
 
 def _parse(name: str, text: str) -> EventFormat:
@@ -94,6 +104,21 @@ def _parse(name: str, text: str) -> EventFormat:
         return parse_format(text)
     except ValueError as error:
         raise SpoolError(f"read the format of {name}", str(error), "the spool is damaged: record again") from error
+
+
+def _states(text: str) -> tuple[int, int]:
+    """What ``prev_state`` may say, as the ``print fmt`` of ``sched_switch`` lists it: all bits, and those of ``D``."""
+    bits = [
+        (int(value, 16 if value[1:2] == "x" else 10), letter)
+        for value, letter in _STATE.findall(text.partition("print fmt:")[2])
+    ]
+    if not any(letter == "D" for _, letter in bits):
+        return SCHED_WAITING, SCHED_BLOCKED
+    waiting = blocked = 0
+    for value, letter in bits:
+        waiting |= value
+        blocked |= value if letter == "D" else 0
+    return waiting & 0xFFFFFFFF, blocked & 0xFFFFFFFF
 
 
 def _required(event_format: EventFormat, name: str) -> FieldLayout:

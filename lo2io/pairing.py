@@ -162,6 +162,7 @@ class Engine:
                     row.fields[place].is_signed = field.signed
         config.events_by_type, config.nr_types = events, nr_types
         config.nr_events = len(layout.events)
+        config.sched_waiting, config.sched_blocked = layout.sched_waiting, layout.sched_blocked
         config.type_offset, config.pid_offset = layout.type_offset, layout.pid_offset
 
     def _set_calls(self, config: Any) -> None:

@@ -69,6 +69,7 @@ class Layout:
 
     name: str
     fields: tuple[tuple[str, int, int, int], ...]
+    print_fmt: str = '"%d", REC->common_pid'
 
     @property
     def names(self) -> list[str]:
@@ -82,7 +83,7 @@ class Layout:
             for decl, offset, size, signed in (*COMMON, *self.fields)
         ]
         body = "".join(rows[:4]) + "\n" + "".join(rows[4:])
-        return f'name: {self.name.split(":")[1]}\nID: {event_id}\nformat:\n{body}\nprint fmt: "%d", REC->common_pid\n'
+        return f"name: {self.name.split(':')[1]}\nID: {event_id}\nformat:\n{body}\nprint fmt: {self.print_fmt}\n"
 
     def pack(self, event_id: int, tid: int, values: Mapping[str, int | bytes]) -> bytes:
         """The raw data of one sample; strings of dynamic length go behind the fields."""
@@ -155,3 +156,18 @@ def cgroup_layout() -> Layout:
     numbers = (("int dst_root", 4, 1), ("int dst_level", 4, 1), ("u64 dst_id", 8, 0), ("int pid", 4, 1))
     texts = (("__data_loc char[] dst_path", 4, 0), ("__data_loc char[] comm", 4, 0))
     return _layout("cgroup:cgroup_attach_task", (*numbers, *texts))
+
+
+SWITCH_PRINT_FMT = (
+    '"prev_state=%s%s", (REC->prev_state & 0xff) ? __print_flags(REC->prev_state & 0xff, "|", { 0x00000001, "S" }, '
+    '{ 0x00000002, "D" }, { 0x00000004, "T" }, { 0x00000008, "t" }, { 0x00000010, "X" }, { 0x00000020, "Z" }, '
+    '{ 0x00000040, "P" }, { 0x00000080, "I" }) : "R", REC->prev_state & 0x100 ? "+" : ""'
+)
+"""How ``sched_switch`` of 5.10 to 6.18 names states, shortened."""
+
+
+def switch_layout(print_fmt: str = SWITCH_PRINT_FMT) -> Layout:
+    """``sched_switch`` (``include/trace/events/sched.h``, 5.10 to 6.18)."""
+    prev = (("char prev_comm[16]", 16, 0), ("pid_t prev_pid", 4, 1), ("int prev_prio", 4, 1), ("long prev_state", 8, 1))
+    later = (("char next_comm[16]", 16, 0), ("pid_t next_pid", 4, 1), ("int next_prio", 4, 1))
+    return Layout("sched:sched_switch", _layout("", (*prev, *later)).fields, print_fmt)

@@ -11,7 +11,7 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
-from perfformats import HEADER_PAGE, Layout, block_layouts, cgroup_layout, enter_layout, exit_layout
+from perfformats import HEADER_PAGE, Layout, block_layouts, cgroup_layout, enter_layout, exit_layout, switch_layout
 
 from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
 from lo2io.spool.facts import pack_fd, pack_task
@@ -93,7 +93,7 @@ class SpoolBuilder:
         for call in calls:
             for layout in (enter_layout(call, era), exit_layout(call)):
                 self.layouts[layout.name] = layout
-        self.layouts.update({layout.name: layout for layout in (*block_layouts(era), cgroup_layout())})
+        self.layouts.update({layout.name: layout for layout in (*block_layouts(era), cgroup_layout(), switch_layout())})
         self.ids = {name: FIRST_ID + 3 * index for index, name in enumerate(self.layouts)}
         self.samples = {name: [0] * cpus for name in self.layouts}
         self.lost_counts: dict[str, list[int]] = {}
@@ -135,6 +135,10 @@ class SpoolBuilder:
     def attach(self, t: int, cpu: int, tid: int, path: bytes, hierarchy: int = 0) -> SpoolBuilder:
         """``cgroup_attach_task``: somebody has moved the process (or thread) ``tid``."""
         return self.event(t, cpu, 2, "cgroup:cgroup_attach_task", dst_root=hierarchy, pid=tid, dst_path=path)
+
+    def switch(self, t: int, cpu: int, prev: int, following: int, state: int = 0) -> SpoolBuilder:
+        """``sched_switch``: the CPU leaves ``prev`` for another; 0 is the idle thread. The state is the kernel's."""
+        return self.event(t, cpu, prev, "sched:sched_switch", prev_pid=prev, prev_state=state, next_pid=following)
 
     # -- what went wrong
 

@@ -151,7 +151,7 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     if (p->active)
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
     *p = (pending_call){.active = true, .call = event->call, .cpu = cpu, .begin = time, .offset = UNKNOWN,
-                        .position = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
+                        .position = UNKNOWN, .off_begin = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
@@ -225,6 +225,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     pending_call *p = &t->pending;
     if (!p->active)
         return;
+    if (p->off_begin != UNKNOWN)
+        off_cpu_end(e, t, UNKNOWN);
     if (is_recorded(e, t)) {
         fill_row(e, t, emit_operation(e));
         e->totals.nr_in_flight_calls++;
@@ -296,6 +298,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     bool failed = result < 0 && result >= -4095;
     if (result != -EBADF && names_handle(call))
         discover_all(e, t, call, time);
+    if (p->off_begin != UNKNOWN)
+        off_cpu_end(e, t, time); /* where it came back was lost */
     /* A task not recorded yet fills the place that the next row will take. */
     uint32_t row = e->batch->nr_operations;
     if (is_recorded(e, t))

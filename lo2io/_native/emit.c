@@ -6,7 +6,8 @@ bool emit_has_room(const engine *e)
     const lo2_batch *b = e->batch;
     return b->nr_operations + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
            b->nr_request_events + 4 < b->capacity && b->nr_losses + 1 < b->capacity &&
-           b->nr_completions + 1 < b->capacity;
+           b->nr_completions + 1 < b->capacity && b->nr_switches + 1 < b->capacity &&
+           b->nr_off_cpu + 2 < b->capacity;
 }
 
 static void queue_event(engine *e, handle_event_row row)

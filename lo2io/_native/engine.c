@@ -109,6 +109,8 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
             on_exit_call(e, t, event, raw, time);
+    } else if (event->role == LO2_ROLE_SCHED_SWITCH) {
+        on_switch(e, event, raw, s->cpu, time);
     } else if (event->role == LO2_ROLE_CGROUP_ATTACH) {
         on_cgroup_attach(e, event, raw, raw_size, time);
     } else {

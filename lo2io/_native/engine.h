@@ -101,6 +101,8 @@ typedef struct {
     uint32_t handle, handle2;     /* handle indices with a reference held, or NONE */
     bool has_fd, counts_bytes;
     bool positioned;              /* the offset is an argument */
+    int64_t off_begin;            /* without a CPU since then; UNKNOWN: it has one, as far as is known */
+    uint8_t off_state;            /* enum lo2_off_state */
     uint8_t moves;                /* bit 0: counted in `moving` of handle's description, bit 1: of handle2's */
     uint8_t first_use;
 } pending_call;
@@ -112,6 +114,7 @@ typedef struct {
     char comm[16];
     char path[64];                /* of the pending open, where the kernel gives the string */
     uint32_t path_length;
+    uint32_t nr_requests;         /* block requests of its own under way */
     bool alive;
     pending_call pending;
 } task;
@@ -133,6 +136,7 @@ typedef struct request {
     uint64_t id, sector, rest;    /* key sector and sectors still to complete */
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
+    uint32_t task_index;          /* where the task was: its slot may hold another by now */
     int64_t insert, issue, bytes_request, bytes_issued, bytes_result;
     int32_t error;
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
@@ -283,6 +287,10 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 
 /* effects.c */
 void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
+
+/* sched.c */
+void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t cpu, int64_t time);
+void off_cpu_end(engine *e, task *t, int64_t end_time); /* of a stretch that has begun */
 
 /* blocksample.c */
 void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);

@@ -133,6 +133,8 @@ typedef struct {
     const uint32_t *own_pids; /* further ones of lo2io's own */
     uint32_t nr_own_pids;
     uint32_t recorder_pid;  /* never recorded in all_tasks mode unless 0 */
+    uint32_t sched_waiting; /* bits of prev_state with which a thread waits: of one that was preempted none is set */
+    uint32_t sched_blocked; /* of them, that of an uninterruptible wait */
     uint32_t buffer_bytes;  /* read buffer of one stream */
 } lo2_config;
 
@@ -293,7 +295,8 @@ typedef struct {
     uint64_t *before;           /* written before the operation row with this ordinal, which is the call's or an earlier one */
     uint32_t *task;
     int64_t *begin_time_ns;
-    int64_t *end_time_ns;       /* the call's end if the thread was not seen on a CPU again; unknown if that is */
+    int64_t *end_time_ns;       /* the call's end if the thread was not seen on a CPU again; unknown if that is, or
+                                   if it was seen leaving one again */
     uint8_t *state;             /* enum lo2_off_state; DEVICE: blocked while a block request of its own was under way */
 } lo2_off_cpu_columns;
 

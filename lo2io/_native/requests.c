@@ -43,8 +43,12 @@ static bool make_room(request_set *set)
     return true;
 }
 
-static void request_drop(request_set *set, request *r)
+static void request_drop(engine *e, request *r)
 {
+    request_set *set = &e->requests;
+    task *t = r->task == NONE ? NULL : &e->tasks.at[r->task_index];
+    if (t && t->number == r->task) /* else it has ended, and another is in its place */
+        t->nr_requests--;
     unlink_key(set, r);
     *(r->older ? &r->older->newer : &set->oldest) = r->newer;
     *(r->newer ? &r->newer->older : &set->newest) = r->older;
@@ -151,7 +155,7 @@ static void give_up_oldest(engine *e)
     request *r = e->requests.oldest;
     e->totals.nr_in_flight_requests += r->written;
     write_row(e, r, STATUS_IN_FLIGHT, UNKNOWN);
-    request_drop(&e->requests, r);
+    request_drop(e, r);
 }
 
 static request *request_new(engine *e)
@@ -242,6 +246,10 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     r->task = ours ? t->number : NONE;
     r->pid = ours ? e->processes.at[t->process].pid : NONE;
     r->tid = tid;
+    if (ours) {
+        r->task_index = (uint32_t)(t - e->tasks.at);
+        t->nr_requests++;
+    }
     bool own = t && !ours && e->config.all_tasks;
     r->written = ours || (e->config.all_tasks && !own);
     e->totals.nr_own_requests += own;
@@ -320,7 +328,7 @@ static void merged(engine *e, const block_sample *s, int64_t time)
         write_event(e, r, EVENT_ISSUED, time, s->cpu, r->bytes_request);
     write_event(e, r, EVENT_CANCELLED, time, s->cpu, UNKNOWN);
     write_row(e, r, STATUS_MERGED, UNKNOWN);
-    request_drop(&e->requests, r);
+    request_drop(e, r);
 }
 
 /* Returns whether the request ends with it; one that is not known is taken to be whole. */
@@ -345,7 +353,7 @@ static bool completed(engine *e, block_sample *s, int64_t time)
     }
     write_event(e, r, EVENT_COMPLETE, time, s->cpu, r->bytes_result);
     write_row(e, r, STATUS_COMPLETED, time);
-    request_drop(&e->requests, r);
+    request_drop(e, r);
     return true;
 }
 

@@ -65,6 +65,8 @@ class Pending:
     overlapped: bool = False
     first_use: int = 0
     new_flags: int | None = None
+    off: tuple[int, int] | None = None
+    """Without a CPU since then, and why."""
 
 
 class Calls:
@@ -163,6 +165,7 @@ class Calls:
             if op is not None:
                 self.in_flight(op)
             return
+        self.engine.sched.back(task, time)
         task.pending = None
         error = -ret if -4095 <= ret < 0 else 0
         self._see_unseen(op, error)
@@ -214,6 +217,7 @@ class Calls:
 
     def in_flight(self, op: Pending, ended: int | None = None) -> None:
         """A call whose exit nobody saw, perhaps because its thread ended."""
+        self.engine.sched.back(op.task, None)
         op.task.pending = None
         offset = self._offset(op)
         self._end_moving(op, self.engine.now, None)

@@ -29,9 +29,11 @@ TABLES = (
     "requests",
     "request_events",
     "completions",
+    "switches",
+    "off_cpu",
     "losses",
 )
-EXACT_U32 = ("flags", "fd", "tid", "cpu", "device", "call")
+EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")
 """Columns in which the value of UNKNOWN_U32 is no reference."""
 
 
@@ -61,8 +63,9 @@ def reference_rows(reference: Reference) -> Tables:
                 row[name] = None if row[name] is None else number[id(row[name])]
         if "request" in row:
             row["id"] = requests[id(row.pop("request"))]
-        if "task" in row:
-            row["task"] = None if row["task"] is None else row["task"].index
+        for name in _TASKS:
+            if row.get(name) is not None:
+                row[name] = row[name].index
         return row
 
     tables: Tables = {name: [plain(row) for row in getattr(reference, name)] for name in _SHARED}
@@ -105,7 +108,10 @@ def reference_rows(reference: Reference) -> Tables:
     return tables | {"totals": reference.totals, "seen": reference.seen}
 
 
-_SHARED = ("operations", "handle_events", "requests", "request_events", "completions", "losses")
+_SHARED = ("operations", "handle_events", "requests", "request_events", "completions", "switches", "off_cpu", "losses")
+
+
+_TASKS = ("task", "prev_task", "next_task")
 
 
 def _parent(process: Any) -> int | None:
@@ -160,6 +166,7 @@ def canonical(tables: Tables) -> Tables:
     """The tables in the shape both engines share; also checks what holds within one run."""
     operations = _settle(tables["operations"])
     _check_ids(operations, tables["requests"])
+    _check_stretches(tables["off_cpu"], tables["operations"])
     tasks = _name_tasks(tables["tasks"])
     processes = _name_processes(tables["tasks"], tasks)
     handles = _name_handles(operations, tables["handle_events"])
@@ -174,8 +181,9 @@ def canonical(tables: Tables) -> Tables:
         for key in ("handle", "handle2", "parent"):
             if row.get(key) is not None:
                 row[key] = handles.get(row[key], "unused")
-        if row.get("task") is not None:
-            row["task"] = tasks.get(row["task"], "unrecorded")
+        for key in _TASKS:
+            if row.get(key) is not None:
+                row[key] = tasks.get(row[key], "unrecorded")
         for key in ("process", "parent_process"):
             if row.get(key) is not None:
                 row[key] = processes.get(row[key], "unrecorded")
@@ -193,17 +201,40 @@ def canonical(tables: Tables) -> Tables:
         "requests": [refer(row) for row in requests],
         "request_events": events,
         "completions": tables["completions"],
+        "switches": [refer(row) for row in tables["switches"]],
+        "off_cpu": _settle_stretches([refer(row) for row in tables["off_cpu"]], operations),
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
         "totals": tables["totals"],
         "seen": tables["seen"],
     }
 
 
-def _settle(operations: list[Row]) -> list[Row]:
-    """Calls in flight at the end come in any order."""
+def _settled(operations: list[Row]) -> int:
     end = len(operations)
     while end and operations[end - 1]["status"] == 1:
         end -= 1
+    return end
+
+
+def _settle_stretches(stretches: list[Row], operations: list[Row]) -> list[Row]:
+    """Those of calls in flight at the end, too."""
+    end = _settled(operations)
+    rows = [row | {"before": min(row["before"], end)} for row in stretches]
+    return sorted(rows, key=lambda row: (row["before"], row["task"], row["begin_time_ns"]))
+
+
+def _check_stretches(stretches: list[Row], operations: list[Row]) -> None:
+    """Each lies within a call of its thread whose row comes at or after its place."""
+    for row in stretches:
+        calls = (op for op in operations[row["before"] :] if op["task"] == row["task"])
+        call = next(calls)
+        assert call["begin_time_ns"] <= row["begin_time_ns"] <= (row["end_time_ns"] or row["begin_time_ns"]), row
+        assert call["end_time_ns"] is None or (row["end_time_ns"] or 0) <= call["end_time_ns"], row
+
+
+def _settle(operations: list[Row]) -> list[Row]:
+    """Calls in flight at the end come in any order."""
+    end = _settled(operations)
     tail = sorted(operations[end:], key=lambda row: (row["begin_time_ns"], row["tid"]))
     return operations[:end] + tail
 

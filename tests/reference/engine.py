@@ -9,6 +9,7 @@ from lo2io.model import Role
 from reference.calls import Calls
 from reference.records import Decoder, Record
 from reference.requests import Requests
+from reference.sched import Sched
 from reference.specs import SPECS, Specs
 from reference.tasks import Tasks
 
@@ -51,11 +52,14 @@ class Reference:
         self.requests: list[dict[str, Any]] = []
         self.request_events: list[dict[str, Any]] = []
         self.completions: list[dict[str, Any]] = []
+        self.switches: list[dict[str, Any]] = []
+        self.off_cpu: list[dict[str, Any]] = []
         self.losses: list[dict[str, Any]] = []
         self.now = 0
         self.tasks = Tasks(self)
         self.calls = Calls(self)
         self.block = Requests(self)
+        self.sched = Sched(self)
         streams = self.decoder.streams()
         self.seen = [[0] * len(self.meta.events) for _ in streams[:-1]]
         for cpu, stream in enumerate(streams):
@@ -121,6 +125,8 @@ class Reference:
                 self.calls.enter(task, record.time, record.stream, meaning.call, values)
             else:
                 self.calls.exit(task, record.time, meaning.call, values["ret"])
+        elif meaning.role is Role.SCHED_SWITCH:
+            self.sched.switch(record.time, record.stream, values)
         elif meaning.role is Role.CGROUP_ATTACH:
             self.tasks.attached(record.time, values)
         elif meaning.role is not Role.IGNORED:

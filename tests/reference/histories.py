@@ -81,6 +81,8 @@ class Thread:
     table: dict[int, File]
     cloexec: set[int]
     call: Call | None = None
+    runs: bool = True
+    """Has a CPU."""
 
 
 @dataclass
@@ -98,6 +100,8 @@ class Machine:
     inodes: int = 1
     free_tids: list[int] = field(default_factory=list)
     past: list[tuple[int, int]] = field(default_factory=list)
+    sectors: int = 0
+    asked: list[int] = field(default_factory=list)
 
     def record(self, method: str, *args: Any, **options: Any) -> None:
         """One call of the builder."""
@@ -135,8 +139,42 @@ class Machine:
         thread = self.threads[who % len(self.threads)]
         moves = (self.call, self.call, self.call, self.call, self.call, self.work, self.whole, self.whole)
         moves += (self.fork, self.exec, self.end, self.look, self.migrate, self.whole, self.call, self.name)
-        moves += (self.attach,)
-        moves[kind % len(moves)](thread, what, salt)
+        moves += (self.attach, self.switch, self.switch, self.request)
+        chosen = moves[kind % len(moves)]
+        if chosen not in (self.attach, self.look, self.switch):
+            self._run(thread, 0)
+        chosen(thread, what, salt)
+
+    def _run(self, thread: Thread, previous: int, state: int = 0) -> None:
+        """Only who has a CPU can do something."""
+        if not thread.runs:
+            self.record("switch", self.now, thread.cpu, previous, thread.tid, state)
+            thread.runs = True
+
+    def switch(self, thread: Thread, what: int, salt: int) -> None:
+        """Leave the CPU to another thread or to nobody, or come back, perhaps somewhere else."""
+        if not thread.runs:
+            thread.cpu = what % self.cpus
+            self._run(thread, 0)
+            return
+        state = (0, 0x100, 1, 2, 2, 0x80)[salt % 6]
+        waiting = [other for other in self.threads if not other.runs]
+        thread.runs = False
+        if waiting and what % 2:
+            waiting[0].cpu = thread.cpu
+            self._run(waiting[0], thread.tid, state)
+        else:
+            self.record("switch", self.now, thread.cpu, thread.tid, 0, state)
+
+    def request(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
+        """Ask a disk for something, or the disk answers the oldest that was asked."""
+        fields = {"dev": 8 << 20, "nr_sector": 8, "rwbs": b"R"}
+        if what % 2 and self.asked:
+            self.record("block", self.now, thread.cpu, 0, "rq_complete", sector=self.asked.pop(0), **fields)
+        else:
+            self.sectors += 8
+            self.asked.append(self.sectors)
+            self.record("block", self.now, thread.cpu, thread.tid, "rq_issue", sector=self.sectors, **fields)
 
     def call(self, thread: Thread, what: int, salt: int) -> None:
         """Enter a call, or leave the one under way."""
@@ -392,7 +430,7 @@ def spoil(history: History, at: int, what: int) -> History:
         return history
     at %= len(history)
     method, args, _ = history[at]
-    if what == 0 and method in ("enter", "exit", "block", "task_exit"):
+    if what == 0 and method in ("enter", "exit", "block", "switch", "task_exit"):
         return history[:at] + history[at + 1 :]
     if what == 1 and not method.startswith("fact"):
         return [*history[:at], ("lost", (args[0], args[1], 3), {}), *history[at:]]

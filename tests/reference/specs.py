@@ -77,6 +77,13 @@ SPECS = Specs(
         _tracepoint("bio_frontmerge", Role.BIO_FRONTMERGE, ""),
         _tracepoint("bio_queue", Role.BIO_FLUSH, ""),
         TracepointSpec(
+            "sched:sched_switch",
+            Role.SCHED_SWITCH,
+            {"prev_tid": "prev_pid", "prev_state": "prev_state", "next_tid": "next_pid"},
+            "sched",
+            core=False,
+        ),
+        TracepointSpec(
             "cgroup:cgroup_attach_task",
             Role.CGROUP_ATTACH,
             {"tid": "pid", "path": "dst_path", "hierarchy": "dst_root"},

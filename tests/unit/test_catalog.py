@@ -349,7 +349,7 @@ def test_an_unknown_name_is_refused_with_what_comes_close(catalog: Catalog, toke
     assert token.lstrip("+") in caught.value.tried
 
 
-@pytest.mark.parametrize("token", ["sched:sched_switch", "x", "-", "+", "--read"])
+@pytest.mark.parametrize("token", ["irq:irq_handler_entry", "x", "-", "+", "--read"])
 def test_what_resembles_nothing_is_refused_with_the_list(catalog: Catalog, token: str) -> None:
     """No suggestion is better than a wild one."""
     with pytest.raises(UsageError) as caught:
