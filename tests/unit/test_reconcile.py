@@ -99,6 +99,9 @@ def test_a_write_at_sector_0_may_complete_twice() -> None:
     for counted, captured in ((1, 1), (2, 2), (5, 2)):
         found = compare(spool(disk(writes=counted)), {"completions": rows})
         assert (found["writes"].captured, found["writes"].at_borders) == (captured, 1)
+    more = [*rows, *[completion(RequestOp.WRITE, 0)] * 3]
+    found = compare(spool(disk(writes=1)), {"completions": more})
+    assert (found["writes"].captured, found["writes"].at_borders) == (4, 1)  # one write completes twice, not four times
 
 
 def test_a_second_completion_may_come_in_a_later_batch() -> None:
