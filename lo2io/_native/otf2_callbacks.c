@@ -3,12 +3,15 @@
  *
  * One chunk per buffer: asked for a second one, the allocator refuses, and OTF2 writes the first to disk and starts
  * over. So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator collects up to
- * 128 MiB per location first.)
+ * 128 MiB per location first.) Of a chunk that stays nearly empty, as those of thousands of threads do, only the pages
+ * that are written take memory: so the chunks are mapped, for malloc may hand out what was used before, and no huge
+ * pages, of which one would back eight chunks at the first byte.
  */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 
 #include "all.h"
 
@@ -17,20 +20,34 @@ typedef struct { bool in_use; uint64_t size; max_align_t bytes[]; } chunk;
 static uint8_t flush_value;
 static char message[512];
 
+static chunk *chunk_new(uint64_t size)
+{
+    chunk *c = mmap(NULL, sizeof *c + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (c == MAP_FAILED)
+        return NULL;
+    madvise(c, sizeof *c + size, MADV_NOHUGEPAGE); /* kernels without them refuse, and need not be told */
+    c->size = size;
+    return c;
+}
+
+static void chunk_free(chunk *c)
+{
+    munmap(c, sizeof *c + c->size);
+}
+
 static void *allocate(void *user, uint8_t file_type, uint64_t location, void **per_buffer, uint64_t size)
 {
     chunk *c = *per_buffer;
     if (c && c->in_use)
         return NULL;
     if (c && c->size < size) {
-        free(c);
+        chunk_free(c);
         c = NULL;
     }
     if (!c) {
-        *per_buffer = c = malloc(sizeof *c + size);
+        *per_buffer = c = chunk_new(size);
         if (!c)
             return NULL;
-        c->size = size;
     }
     c->in_use = true;
     return c->bytes;
@@ -43,7 +60,7 @@ static void free_all(void *user, uint8_t file_type, uint64_t location, void **pe
         return;
     c->in_use = false;
     if (final) {
-        free(c);
+        chunk_free(c);
         *per_buffer = NULL;
     }
 }
