@@ -32,9 +32,9 @@ _CALL_GROUPS = {
 }
 _OFF_CPU = (
     ("preempted", "The thread could have run: another had its CPU"),
-    ("waiting for device", "Blocked while a block request of its own was under way"),
-    ("blocked", "Blocked, and no block request of its own was under way"),
-    ("sleeping", "Waiting for an event or a signal"),
+    ("waiting for device", "Waiting while a block request of its own was under way"),
+    ("blocked", "In an uninterruptible wait, no block request of its own under way"),
+    ("sleeping", "In an interruptible wait, no block request of its own under way"),
 )
 """By ``enum lo2_off_state``."""
 

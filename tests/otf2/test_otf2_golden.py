@@ -41,6 +41,8 @@ def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False) -> P
     spool.fact_fd(13, 100, 3, b"/data/out", open_flags=0o2002, inode=12)
     spool.fact_fd(14, 200, 4, b"/data/in", open_flags=0, inode=13, position=0)
 
+    if sched:
+        add_switches(spool)
     at = 10 * MS
     spool.enter(at, 0, 100, "pwrite64", fd=3, count=8192, pos=4096)
     request(spool, at + 1_000, (0, 0, 1), 64, b"WS")
@@ -69,6 +71,29 @@ def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False) -> P
     spool.call(at + 60_000, 0, 200, "close", fd=5)
     spool.enter(at + 70_000, 0, 200, "read", fd=4, count=1)
     return spool.write(devices=DEVICES)
+
+
+SLEEPING, BLOCKED = 1, 2
+"""Bits of ``prev_state``; 0: preempted."""
+
+
+def add_switches(spool: SpoolBuilder) -> None:
+    """The threads of the small machine on its CPUs; the reader waits for its request, the writer has to give way."""
+    at = 10 * MS
+    for time, cpu, prev, following, state in (
+        (at - 1_000, 0, 0, 100, 0),
+        (at + 10_000, 0, 100, 101, 0),
+        (at + 20_000, 0, 101, 100, SLEEPING),
+        (at + 75_000, 0, 100, 0, BLOCKED),
+        (at + 80_000, 0, 0, 100, 0),
+        (at + 95_000, 0, 100, 0, SLEEPING),
+        (15 * MS - 1_000, 1, 0, 200, 0),
+        (15 * MS + 10_000, 1, 200, 0, BLOCKED),
+        (15 * MS + 30_000, 1, 0, 200, 0),
+        (15 * MS + 65_000, 1, 200, 101, SLEEPING),
+        (250 * MS - 1_000, 0, 0, 200, 0),
+    ):
+        spool.switch(time, cpu, prev, following, state)
 
 
 def request(
@@ -106,19 +131,20 @@ def printed(trace: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "block_records"),
+    ("name", "block_records"),
     [
-        ("process-begin-end", "process", None),
-        ("system-samples", "system", None),
-        ("system-begin-end", "system", "begin-end"),
-        ("system-both", "system", "both"),
+        ("process-begin-end", None),
+        ("process-sched", None),
+        ("system-samples", None),
+        ("system-begin-end", "begin-end"),
+        ("system-both", "both"),
+        ("system-sched", None),
     ],
 )
-def test_layout(
-    tmp_path: Path, golden: Callable[[str, str], None], name: str, mode: str, block_records: str | None
-) -> None:
+def test_layout(tmp_path: Path, golden: Callable[[str, str], None], name: str, block_records: str | None) -> None:
     """Every record of the trace, as it is meant to be; and `lo2io verify` finds no fault in it."""
-    spool = spool_of_a_small_machine(tmp_path / "spool", mode)
+    mode = name.partition("-")[0]
+    spool = spool_of_a_small_machine(tmp_path / "spool", mode, sched=name.endswith("sched"))
     convert(spool, tmp_path / "T", block_records=block_records)
     verdict = verify(tmp_path / "T")
     assert exit_code(verdict) == 0, verdict.findings
