@@ -132,7 +132,7 @@ class Matcher:
         names = [self._devices.of_file(device, mode, mount, path) for device, mode, mount, path in rows]
         for comparison, hits in zip(self._of_files, self._file_hits, strict=True):
             if comparison.field == "path":
-                hits.put(files["file"], [comparison.accepts(path) for path in paths])
+                hits.put(files["file"], [path != "" and comparison.accepts(path) for path in paths])
             else:
                 hits.put(files["file"], [any(map(comparison.accepts, of_file)) for of_file in names])
         self._file_has["path"].put(files["file"], [bool(path) for path in paths])
