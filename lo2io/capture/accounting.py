@@ -5,15 +5,17 @@ So whatever an account counts happened while samples were taken. It does not kno
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lo2io.kernel import accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from lo2io.model import Account
+    from lo2io.model import Account, ClockSync
+
+Readings: TypeAlias = tuple[accounts.Reading, ...]
 
 
 class Accounting:
@@ -22,21 +24,28 @@ class Accounting:
     Args:
         command: The command's process, if there is one.
         cgroup: The folder of the cgroup that is recorded, if only one is.
+
+    Attributes:
+        last: What :meth:`end` read.
     """
 
     def __init__(self, command: int | None = None, cgroup: Path | None = None) -> None:
         self._cgroup = cgroup
         self._first = accounts.snapshot(command, cgroup)
-        self._process: tuple[accounts.Reading, ...] = ()
-        self._last: tuple[accounts.Reading, ...] = ()
+        self._process: Readings = ()
+        self.last: Readings = ()
 
     def command_ended(self, pid: int) -> None:
         """To be called while the command is a zombie: its account goes with it, and holds its children's till then."""
         self._process = accounts.read_process(pid)
 
+    def look(self) -> Readings:
+        """The accounts as they are now, but for the command's."""
+        return accounts.snapshot(cgroup=self._cgroup)
+
     def end(self) -> None:
         """The last look, while samples are still taken."""
-        self._last = accounts.snapshot(cgroup=self._cgroup)
+        self.last = self.look()
 
     def accounts(self, to_spool_clock: Callable[[int], int]) -> tuple[Account, ...]:
         """What was counted in between.
@@ -44,4 +53,20 @@ class Accounting:
         Args:
             to_spool_clock: Turns CLOCK_MONOTONIC into the samples' clock.
         """
-        return accounts.difference(self._first, (*self._process, *self._last), to_spool_clock)
+        return accounts.difference(self._first, (*self._process, *self.last), to_spool_clock)
+
+
+def window_accounts(begin: Readings, end: Readings, syncs: Sequence[ClockSync]) -> tuple[Account, ...]:
+    """What was counted in a flight recorder's window.
+
+    Args:
+        begin: Read after the last ring came to the window's first border …
+        end: … and before the first ring came to its last.
+        syncs: Of the window.
+    """
+
+    def to_spool_clock(monotonic_ns: int) -> int:
+        sync = min(syncs, key=lambda each: abs(each.monotonic_ns - monotonic_ns))
+        return sync.time_ns + monotonic_ns - sync.monotonic_ns
+
+    return accounts.difference(begin, end, to_spool_clock)

@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lo2io.capture.accounting import window_accounts
 from lo2io.capture.border import BorderReader, Reading, subtract
 from lo2io.capture.dumping import Dumper
 from lo2io.capture.watch import Watcher, parse_trigger
@@ -33,6 +34,7 @@ from lo2io.units import NS_PER_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lo2io.capture.accounting import Readings
     from lo2io.capture.opening import Event
     from lo2io.capture.options import RecordOptions
     from lo2io.capture.session import Session, Stopped
@@ -82,6 +84,10 @@ class Border:
     syncs: tuple[ClockSync, ...]
     counts: tuple[tuple[Reading, ...], ...]
     """Of each event on each CPU; empty: nothing was counted yet."""
+    accounts_before: Readings = ()
+    """The kernel's accounts, before ``first_ns``: a window that ends here …"""
+    accounts_after: Readings = ()
+    """… and after ``last_ns``: one that begins here."""
 
 
 class FlightRecorder:
@@ -125,12 +131,19 @@ class FlightRecorder:
         self._session: Session | None = None
         self._meta: SpoolMeta | None = None
         self._rescan: Callable[[int], None] = lambda _: None
+        self._look: Callable[[], Readings] = tuple
         self._work: queue.SimpleQueue[tuple[Segment, Border, str] | None] = queue.SimpleQueue()
         self._clerk = threading.Thread(target=self._serve, name="lo2io-clerk", daemon=True)
 
     # ---- life ----
 
-    def start(self, session: Session, meta: SpoolMeta, rescan: Callable[[int], None]) -> None:
+    def start(
+        self,
+        session: Session,
+        meta: SpoolMeta,
+        rescan: Callable[[int], None],
+        look: Callable[[], Readings] = tuple,
+    ) -> None:
         """Sampling has begun: from here on segments follow each other.
 
         Args:
@@ -138,14 +151,17 @@ class FlightRecorder:
             meta: The spool's description so far, written.
             rescan: Has facts of all tasks and descriptors written soon; threads that lived at the given time,
                 CLOCK_MONOTONIC, are stated for exactly that.
+            look: Reads the kernel's accounts.
 
         Raises:
             UsageError: ``max_bytes`` is too small for the rings.
         """
         self._spool.check_bound(meta.ring_bytes * len(meta.cpus))
         now = time.monotonic_ns()
-        self._borders[self._spool.current.name] = Border(meta.start_ns, meta.start_ns, now, meta.syncs, ())
-        self._rescan = rescan
+        self._borders[self._spool.current.name] = Border(
+            meta.start_ns, meta.start_ns, now, meta.syncs, (), accounts_after=look()
+        )
+        self._rescan, self._look = rescan, look
         self._session, self._meta = session, meta
         self._clerk.start()
 
@@ -158,13 +174,20 @@ class FlightRecorder:
             self._request = why
             os.eventfd_write(self.wake_fd, 1)
 
-    def finish(self, meta: SpoolMeta, stopped: Stopped, is_given_up: Callable[[], bool] = lambda: False) -> SpoolMeta:
+    def finish(
+        self,
+        meta: SpoolMeta,
+        stopped: Stopped,
+        is_given_up: Callable[[], bool] = lambda: False,
+        last: Readings = (),
+    ) -> SpoolMeta:
         """Sampling has ended: the last window's description.
 
         Args:
             meta: The whole recording's.
             stopped: What was read at the end.
             is_given_up: Asked now and then while a dump is being written; true ends that.
+            last: The kernel's accounts, read while samples were still taken.
         """
         if self._request:
             self.dumper.refuse(self._request, "the recording ended first", claimed=True)
@@ -174,7 +197,7 @@ class FlightRecorder:
             self._note("some names are not known: the facts of open files had no room in the spool")
         if self._watcher is not None:
             self._note(self._watcher.summary())
-        end = Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], _final_readings(stopped.counts))
+        end = Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], _final_readings(stopped.counts), last)
         names = tuple(segment.name for segment in self._spool.kept)
         return self._describe(meta, names, end)
 
@@ -212,7 +235,7 @@ class FlightRecorder:
             return
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
-        if self._watcher is not None and self._watcher.suspects:
+        if self._watcher is not None and self._watcher.is_due:
             for index in range(len(self._opened.rings)):
                 session.drain_ring(index)
             self._fire(self._watcher)
@@ -246,6 +269,7 @@ class FlightRecorder:
     def _go_on(self, session: Session, request: str) -> None:
         """Ring by ring, from one segment to the next."""
         sync = session.compare_clocks()
+        before = self._look()
         first = time.monotonic_ns()
         segment = self._spool.begin(first)
         allowed = os.sched_getaffinity(0)
@@ -270,6 +294,8 @@ class FlightRecorder:
             first,
             () if sync is None else (sync,),
             tuple(zip(*counts, strict=True)),
+            before,
+            self._look(),
         )
         self._borders[segment.name] = border
         self._work.put((segment, border, request))
@@ -327,6 +353,7 @@ class FlightRecorder:
         """Of a window that consists of these segments."""
         begin = (begins or self._borders)[names[0]]
         is_whole = not begin.counts
+        syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
         starts = begin.counts or ((Reading(0),) * len(meta.cpus),) * len(meta.events)
         counts = tuple(
             _window_counts(name, *borders, has_lost=self._opened.has_lost)
@@ -339,10 +366,12 @@ class FlightRecorder:
             start_ns=begin.first_ns,
             recording_start_ns=None if is_whole else meta.start_ns,
             stop_ns=end.last_ns,
-            syncs=(*(begin.syncs or meta.syncs[:1]), *end.syncs),
+            syncs=syncs,
             counts=counts,
             own_pids=tuple(self.dumper.own_pids),
-            accounts=meta.accounts if is_whole else (),  # they are the whole recording's
+            # The whole recording's know the command, too.
+            accounts=(meta.accounts if is_whole else ())
+            or window_accounts(begin.accounts_after, end.accounts_before, syncs),
         )
 
     def _window_ns(self) -> int:
