@@ -35,7 +35,12 @@ class ContextRules:
         self._definitions = definitions
         self._verdict = verdict
         self._contexts = definitions.table("calling-context")
-        self._right: set[tuple[int, int, int, int]] = set()
+        self.parents = {context: values[2] for context, values in self._contexts.items()}
+        self.right_enters: dict[tuple[int, int, int, int], int] = {}
+        """Steps that keep every rule → the region that is entered: context before, context, distance, context of what
+        was entered last (or undefined)."""
+        self.right_samples: set[tuple[int, int, int, int, int]] = set()
+        """The same of samples, with the interrupt generator."""
         self._sampled: set[int] = set()
 
     def region(self, context: int) -> int | None:
@@ -43,27 +48,28 @@ class ContextRules:
         values = self._contexts.get(context)
         return None if values is None else values[0]
 
-    def parent(self, context: int) -> int:
-        """The context around a calling context."""
-        values = self._contexts.get(context)
-        return UNSEEN if values is None else values[2]
-
     def enter(self, state: LocationState, time: int, context: int, distance: int) -> None:
         """CallingContextEnter, of a context that is defined."""
-        self._step(state, time, context, distance)
-        if distance < _ENTERED:
+        step = self._step(state, time, context, distance)
+        if step is not None and distance < _ENTERED:
             text = f"calling context {context} is entered, which unwind distance {distance} denies"
             self._report("context.progress", state, time, text)
+        elif step is not None and len(self.right_enters) < _MOST_KEPT:
+            self.right_enters[step] = self._contexts[context][0]
 
-    def sample(self, state: LocationState, time: int, context: int, distance: int) -> None:
-        """CallingContextSample, of a context that is defined."""
+    def sample(
+        self, state: LocationState, time: int, context: int, distance: int, generator: int | None = None
+    ) -> None:
+        """CallingContextSample, of a context that is defined; the generator only if it is defined, too."""
         self._sampled.add(context)
-        self._step(state, time, context, distance)
+        step = self._step(state, time, context, distance)
+        if step is not None and generator is not None and len(self.right_samples) < _MOST_KEPT:
+            self.right_samples.add((*step, generator))
 
     def leave(self, state: LocationState, time: int, context: int, entered: int) -> None:
         """CallingContextLeave of what was entered as ``entered``: both of the same region."""
-        state.context = self.parent(context)
-        if context != entered and state.context != self.parent(entered):
+        state.context = self.parents[context]
+        if context != entered and state.context != self.parents.get(entered, UNSEEN):
             text = f"calling context {context} is left, which lies elsewhere than {entered}, which was entered"
             self._report("context.outside", state, time, text)
             state.context = UNSEEN
@@ -77,19 +83,18 @@ class ContextRules:
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
 
-    def _step(self, state: LocationState, time: int, context: int, distance: int) -> None:
+    def _step(self, state: LocationState, time: int, context: int, distance: int) -> tuple[int, int, int, int] | None:
+        """Go on to a context; the step, if nothing is wrong with it."""
         entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
         step = state.context, context, distance, entered
         state.context = context
-        if step in self._right:
-            return
         problem = self._problem(*step)
-        if problem is not None:
-            self._report(problem[0], state, time, problem[1])
-            if problem[0] == "context.outside":
-                state.context = UNSEEN  # what follows is not to blame
-        elif len(self._right) < _MOST_KEPT:
-            self._right.add(step)
+        if problem is None:
+            return step
+        self._report(problem[0], state, time, problem[1])
+        if problem[0] == "context.outside":
+            state.context = UNSEEN  # what follows is not to blame
+        return None
 
     def _path(self, context: int) -> list[int]:
         """The context and all around it, up to the root; cycles, reported elsewhere, are cut."""
@@ -119,7 +124,7 @@ class ContextRules:
 
     def _places_inside(self, path: list[int], entered: int) -> int | None:
         """How many nodes of the path lie inside the region that was entered, itself included; None: it is not there."""
-        outer = self.parent(entered)
+        outer = self.parents[entered]
         number = path.index(outer) if outer in path else len(path)
         there = outer in path or outer == UNDEFINED_U32
         return number if there and number and self.region(path[number - 1]) == self.region(entered) else None

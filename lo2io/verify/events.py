@@ -11,6 +11,7 @@ from lo2io.verify.definitions import (
     LOCATION_CPU_THREAD,
     LOCATION_METRIC,
     REFERENCE_TYPES,
+    UNDEFINED_U32,
     Definitions,
     narrowed,
     undefined,
@@ -155,22 +156,49 @@ class EventRules:
             state.context = UNSEEN
         return region
 
-    def _context_enter(
-        self, location: int, time: int, _user: int, attributes: int | None, context: int, distance: int
-    ) -> int:
-        state = self._arrive(location, time, attributes)
+    def _context_enter(self) -> Callable[..., int]:
+        """A callback that knows steps that were right before, and looks closer at others."""
+        arrive, known, look = self._arrive, self.contexts.right_enters, self._new_enter
+
+        def callback(location: int, time: int, _user: int, attributes: int | None, context: int, distance: int) -> int:
+            state = arrive(location, time, attributes)
+            stack = state.stack
+            region = known.get((state.context, context, distance, stack[-1][2] if stack else UNDEFINED_U32))
+            if region is None:
+                look(state, time, context, distance)
+            else:
+                state.context = context
+                stack.append((region, time, context))
+            return CONTINUE
+
+        return callback
+
+    def _new_enter(self, state: LocationState, time: int, context: int, distance: int) -> None:
         region = self._region_of(state, time, context)
         if region is not None:
             self.contexts.enter(state, time, context, distance)
             state.stack.append((region, time, context))
         else:
             state.stack.append((UNSEEN, time, UNSEEN))
-        if "CallingContextEnter" not in self._styles:
-            self._styles["CallingContextEnter"] = location, time
-        return CONTINUE
+        self._styles.setdefault("CallingContextEnter", (state.id, time))
 
-    def _context_leave(self, location: int, time: int, _user: int, attributes: int | None, context: int) -> int:
-        state = self._arrive(location, time, attributes)
+    def _context_leave(self) -> Callable[..., int]:
+        """A callback that looks closer where another context is left than was entered."""
+        arrive, look, parents = self._arrive, self._other_leave, self.contexts.parents
+
+        def callback(location: int, time: int, _user: int, attributes: int | None, context: int) -> int:
+            state = arrive(location, time, attributes)
+            stack = state.stack
+            if stack and stack[-1][2] == context:
+                stack.pop()
+                state.context = parents[context]
+            else:
+                look(state, time, context)
+            return CONTINUE
+
+        return callback
+
+    def _other_leave(self, state: LocationState, time: int, context: int) -> None:
         region = self._region_of(state, time, context)
         if region is None:
             if state.stack:
@@ -180,25 +208,42 @@ class EventRules:
         else:
             self._misnested(state, time, region)
             state.context = UNSEEN
-        if "CallingContextLeave" not in self._styles:
-            self._styles["CallingContextLeave"] = location, time
-        return CONTINUE
+        self._styles.setdefault("CallingContextLeave", (state.id, time))
 
-    def _sample(  # noqa: PLR0917 -- as the event has them
-        self, location: int, time: int, _user: int, attributes: int | None, context: int, distance: int, generator: int
-    ) -> int:
-        state = self._arrive(location, time, attributes)
-        if self._region_of(state, time, context) is not None:
-            self.contexts.sample(state, time, context, distance)
-        if generator not in self._generators:
+    def _sample(self) -> Callable[..., int]:
+        """A callback that knows steps that were right before, and looks closer at others."""
+        arrive, known, look, not_sampled = (
+            self._arrive,
+            self.contexts.right_samples,
+            self._new_sample,
+            self._not_sampled,
+        )
+
+        def callback(  # noqa: PLR0917 -- as the event has them
+            location: int, time: int, _user: int, attributes: int | None, context: int, distance: int, generator: int
+        ) -> int:
+            state = arrive(location, time, attributes)
+            state.samples += 1
+            stack = state.stack
+            step = state.context, context, distance, stack[-1][2] if stack else UNDEFINED_U32, generator
+            if step in known and location not in not_sampled:
+                state.context = context
+            else:
+                look(state, time, context, distance, generator)
+            return CONTINUE
+
+        return callback
+
+    def _new_sample(self, state: LocationState, time: int, context: int, distance: int, generator: int) -> None:
+        known = generator in self._generators
+        if not known:
             text = f"interrupt generator {generator} is not defined"
             self._report("reference.interrupt-generator", state, time, text)
-        if location in self._not_sampled:
+        if self._region_of(state, time, context) is not None:
+            self.contexts.sample(state, time, context, distance, generator if known else None)
+        if state.id in self._not_sampled:
             self._report("sample.location", state, time, "what runs nothing cannot be sampled")
-        self.verdict.counts.samples += 1
-        if "CallingContextSample" not in self._styles:
-            self._styles["CallingContextSample"] = location, time
-        return CONTINUE
+        self._styles.setdefault("CallingContextSample", (state.id, time))
 
     # ---- the others ----
 
@@ -241,9 +286,9 @@ class EventRules:
         yield "Unknown", event_type(), self._unknown
         yield "Enter", event_type(U32), self._enter
         yield "Leave", event_type(U32), self._leave
-        yield "CallingContextEnter", event_type(U32, U32), self._context_enter
-        yield "CallingContextLeave", event_type(U32), self._context_leave
-        yield "CallingContextSample", event_type(U32, U32, U32), self._sample
+        yield "CallingContextEnter", event_type(U32, U32), self._context_enter()
+        yield "CallingContextLeave", event_type(U32), self._context_leave()
+        yield "CallingContextSample", event_type(U32, U32, U32), self._sample()
         yield "Metric", event_type(U32, U8, POINTER), self._metric
         for parameter in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
             yield parameter, event_type(U32), self._parameter
@@ -290,7 +335,8 @@ class EventRules:
             text = f"{event} here, Enter or Leave on location {plain[0]} at tick {plain[1]}"
             self.verdict.report("region.mixed-styles", text, location=location, time=time)
         self.verdict.counts.events = sum(state.events for state in self.locations.values())
-        self.verdict.counts.metrics = self.metrics.events
+        self.verdict.counts.samples = sum(state.samples for state in self.locations.values())
+        self.verdict.counts.metrics = sum(state.metrics for state in self.locations.values())
 
     def _finish_location(self, state: LocationState, kind: int, defined: int) -> None:
         if state.events != defined:

@@ -124,7 +124,6 @@ class MetricRules:
     """Holds metric events to the definitions they name."""
 
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
-        self.events = 0
         self._verdict = verdict
         declared = declared_recorders(definitions)
         self._expected = {
@@ -134,7 +133,6 @@ class MetricRules:
 
     def check(self, state: LocationState, time: int, metric: int, number: int, types: int) -> None:
         """One event: ``number`` values, whose types lie at the address ``types``."""
-        self.events += 1
         state.metrics += 1
         expected = self._expected.get(metric)
         if expected is None:

@@ -29,7 +29,7 @@ _MOST_HELD = 1_000
 class LocationState:
     """What is known of a location while its events go by."""
 
-    __slots__ = ("context", "events", "group", "id", "last", "metrics", "ordinal", "stack")
+    __slots__ = ("context", "events", "group", "id", "last", "metrics", "ordinal", "samples", "stack")
 
     def __init__(self, ref: int, group: int) -> None:
         self.id = ref
@@ -42,6 +42,7 @@ class LocationState:
         self.context = -1
         """Calling context of the event before; -1: none is known."""
         self.metrics = 0
+        self.samples = 0
 
 
 class Handle:

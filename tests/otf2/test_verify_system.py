@@ -465,6 +465,19 @@ def test_broken_in_exactly_one_way(rule: str, change: Callable[[Trace], object],
     assert verdict.ok is (RULES[rule].severity is not Severity.ERROR)
 
 
+def test_right_steps_hide_no_wrong_ones(tmp_path: Path) -> None:
+    """Steps seen before are looked up; wrong ones count every time, whatever was right before."""
+    trace = system()
+    right = [sample(START, REQUEST_ALONE, 1)] * 5
+    strange = sample(START, REQUEST_ALONE, 1, UNDEFINED)
+    far = [sample(START, REQUEST_ALONE, 3), *[enter(START, RUNNING, 3), leave(START, RUNNING)] * 2]
+    run = [enter(START, RUNNING), leave(START, RUNNING)]
+    trace.events[CPU] = [*right, strange, *right, strange, *run, *run, *far, *run, *far]
+    verdict = verify(trace.write(tmp_path / "T"))
+    assert dict(verdict.broken) == {"reference.interrupt-generator": 2, "context.unwind": 6}
+    assert verdict.counts.samples == 14
+
+
 def test_ring_above_the_sampled_context(tmp_path: Path) -> None:
     """A cycle among contexts that events name is said, and ends."""
     trace = system()
