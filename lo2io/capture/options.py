@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_RING_BYTES = 4 << 20
+_CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +141,9 @@ def choose_cpus(text: str | None, online: tuple[int, ...]) -> tuple[int, ...]:
     if text is None:
         return online
     shown = sysfs.format_cpu_list(online)
-    try:
-        cpus = tuple(sorted(set(sysfs.parse_cpu_list(text))))
-    except ValueError as error:
-        raise UsageError(
-            f"read the CPUs {text!r}", "not a list of CPUs", f"write it like 0-3,6; online: {shown}"
-        ) from error
+    if not _CPU_LIST.fullmatch(text):
+        raise UsageError(f"read the CPUs {text!r}", "not a list of CPUs", f"write it like 0-3,6; online: {shown}")
+    cpus = tuple(sorted(set(sysfs.parse_cpu_list(text))))
     absent = [cpu for cpu in cpus if cpu not in online]
     if absent or not cpus:
         which = sysfs.format_cpu_list(absent)

@@ -30,7 +30,7 @@ from lo2io.capture.scan import FactScanner, Scanner
 from lo2io.capture.scan_machine import MachineScanner
 from lo2io.capture.session import Session
 from lo2io.kernel import procfs, sysfs, tracefs
-from lo2io.kernel.cgroups import find_cgroup
+from lo2io.kernel.cgroups import find_cgroup, has_processes
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.segments import SegmentedSpool
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.capture.opening import Event
+    from lo2io.capture.session import Stopped
+    from lo2io.capture.source import OpenEvents
     from lo2io.kernel.cgroups import Cgroup
+    from lo2io.model import Account
     from lo2io.status import Status
 
 __all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
@@ -75,6 +78,24 @@ class _Notices:
         self._tell(text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one recording is made of, before anything is opened."""
+
+    options: RecordOptions
+    events: Sequence[Event]
+    command: StoppedCommand | None
+    cgroup: Cgroup | None
+    signals: wait.BlockedSignals
+    note: _Notices
+    show: Callable[[Status | None], None] | None
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The processes that were asked for."""
+        return self.options.pids if self.command is None else (self.command.pid,)
+
+
 def record(
     options: RecordOptions,
     tell: Callable[[str], None] = lambda _: None,
@@ -102,6 +123,8 @@ def record(
     check_options(options)
     cgroup = None if options.cgroup is None else find_cgroup(options.cgroup)
     note = _Notices(tell)
+    if cgroup is not None and not has_processes(cgroup):
+        note(f"no process is in the cgroup {cgroup.path} yet")
     events = load_events(options, note)
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
@@ -111,25 +134,16 @@ def record(
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored)
         try:
-            meta = _run(options, events, command, signals, note, cgroup=cgroup, show=show)
+            meta = _run(_Plan(options, events, command, cgroup, signals, note, show))
         finally:
             if command:
                 command.abandon()
     return RecordingResult(options.spool, meta.exit_code or 0, tuple(note.texts), meta)
 
 
-def _run(
-    options: RecordOptions,
-    events: Sequence[Event],
-    command: StoppedCommand | None,
-    signals: wait.BlockedSignals,
-    note: _Notices,
-    *,
-    cgroup: Cgroup | None,
-    show: Callable[[Status | None], None] | None,
-) -> SpoolMeta:
+def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
-    roots = options.pids if command is None else (command.pid,)
+    options, command, note = plan.options, plan.command, plan.note
     with (
         room_for_fds(),
         _make_spool(options) as writer,
@@ -138,56 +152,60 @@ def _run(
         # Unwound last: a spool nothing was recorded into does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
-        opened = open_events(options, events, roots, note, cgroup=cgroup.folder if cgroup else None)
+        folder = plan.cgroup.folder if plan.cgroup else None
+        opened = open_events(options, plan.events, plan.roots, note, cgroup=folder)
         undo.callback(close_in_background, opened)
-        filters = tuple(
-            (name, text)
-            for name, text in options.filters.items()
-            if name in opened.names and opened.set_filter(name, text)
-        )
-        flight = make_flight(options, writer, opened, events, note)
+        filters = _set_filters(options, opened)
+        flight = make_flight(options, writer, opened, plan.events, note)
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
-        scanner = _start(session, writer, roots, options, note)
-        meta = replace(
-            _describe(options, events, session, roots, note.texts),
-            filters=filters,
-            cgroup=cgroup.path if cgroup else "",
-            segments=FIRST_SEGMENTS if flight else (),
-        )
+        scanner = _start(session, writer, plan)
+        meta = _describe(plan, session, filters, FIRST_SEGMENTS if flight else ())
         writer.write_meta(meta)
         if flight:
             undo.callback(flight.abandon)
             flight.start(session, meta, scanner.rescan)
-            signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
-        accounting = Accounting(command.pid if command else None, cgroup.folder if cgroup else None)
+            plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
+        accounting = Accounting(command.pid if command else None, folder)
         if command:
             command.release()
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
-        with contextlib.nullcontext() if command else _showing(show, Meter(opened, lambda: writer.size), signals):
-            exit_code = _wait(options, command, signals, accounting)
+        with contextlib.nullcontext() if command else _showing(plan, Meter(opened, lambda: writer.size)):
+            exit_code = _wait(plan, accounting)
         if command and exit_code is None:
             note("the time is over; the command goes on")
         scanner.stop()
         accounting.end()
         stopped = session.stop()
-        meta = replace(
-            meta,
-            complete=True,
-            stop_ns=stopped.stop_ns,
-            syncs=stopped.syncs,
-            counts=stopped.counts,
-            mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
-            exit_code=exit_code,
-            accounts=accounting.accounts(session.to_spool_clock),
-        )
+        meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
         if flight:
-            meta = flight.finish(meta, stopped, signals.is_ending)
+            meta = flight.finish(meta, stopped, plan.signals.is_ending)
         meta = replace(meta, notices=tuple(note.texts))
         writer.write_meta(meta)
     return meta
+
+
+def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
+    """The description with what is known at the end only."""
+    return replace(
+        meta,
+        complete=True,
+        stop_ns=stopped.stop_ns,
+        syncs=stopped.syncs,
+        counts=stopped.counts,
+        mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
+        exit_code=exit_code,
+        accounts=accounts,
+    )
+
+
+def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str, str], ...]:
+    """Event and filter of each that the kernel took."""
+    return tuple(
+        (name, text) for name, text in options.filters.items() if name in opened.names and opened.set_filter(name, text)
+    )
 
 
 def _make_spool(options: RecordOptions) -> SpoolWriter:
@@ -199,14 +217,9 @@ def _make_spool(options: RecordOptions) -> SpoolWriter:
     )
 
 
-def _start(
-    session: Session,
-    writer: SpoolWriter,
-    roots: tuple[int, ...],
-    options: RecordOptions,
-    note: Callable[[str], None],
-) -> Scanner:
+def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
     """Drain, list the tasks and their open files, sample: in this order."""
+    options, roots, note = plan.options, plan.roots, plan.note
     session.begin()
     scanner: Scanner
     if options.system:
@@ -221,19 +234,19 @@ def _start(
 
 
 def _describe(
-    options: RecordOptions, events: Sequence[Event], session: Session, roots: tuple[int, ...], notices: list[str]
+    plan: _Plan, session: Session, filters: tuple[tuple[str, str], ...], segments: tuple[str, ...]
 ) -> SpoolMeta:
     """The spool's description as far as it is known at the start."""
-    opened = session.opened
+    options, opened = plan.options, session.opened
     by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
-    kept = [event for event in events if event.name in opened.names]
+    kept = [event for event in plan.events if event.name in opened.names]
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
     return SpoolMeta(
         lo2io_version=_version.__version__,
         complete=False,
         mode="system" if options.system else "process",
         command=options.command,
-        roots=roots,
+        roots=plan.roots,
         recorder_pid=os.getpid(),
         hostname=socket.gethostname(),
         kernel=platform.release(),
@@ -253,15 +266,17 @@ def _describe(
         counts=(),
         mounts=procfs.read_mounts(),
         devices=sysfs.read_devices(),
-        notices=tuple(notices),
+        filters=filters,
+        notices=tuple(plan.note.texts),
         filter=options.filter,
+        cgroup=plan.cgroup.path if plan.cgroup else "",
+        segments=segments,
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
     )
 
 
-def _wait(
-    options: RecordOptions, command: StoppedCommand | None, signals: wait.BlockedSignals, accounting: Accounting
-) -> int | None:
+def _wait(plan: _Plan, accounting: Accounting) -> int | None:
+    options, command, signals = plan.options, plan.command, plan.signals
     if command:
         duration_s = options.duration_s if options.system else None
         return wait.wait_for_command(command.pid, signals, accounting.command_ended, duration_s)
@@ -273,10 +288,9 @@ def _wait(
 
 
 @contextlib.contextmanager
-def _showing(
-    show: Callable[[Status | None], None] | None, meter: Meter, signals: wait.BlockedSignals
-) -> Iterator[None]:
+def _showing(plan: _Plan, meter: Meter) -> Iterator[None]:
     """While signals are waited for, somebody may look on."""
+    signals, show = plan.signals, plan.show
     if show is None:
         yield
         return
