@@ -1,11 +1,10 @@
 /*
  * Looks, while a recording goes on, for block requests that took longer than a threshold.
  *
- * In come the bytes just drained from each ring, in any pieces; a request is issued on one CPU and completed on
- * another, and either ring may be drained first. So issues and completions wait for each other in a table, by device,
- * sector and operation: a completion belongs to the latest issue before it. A pair that is slow enough is at first
- * only suspected, for its true issue may still lie in a ring. When all rings have been drained, it is known.
- * The table is bounded: the oldest make way. What is lost that way can only be a hit that is not told.
+ * In come the bytes just drained from each ring, in any pieces. A request is issued on one CPU and completed on
+ * another, and either ring may be drained first: so issues and completions are gathered, and looked at in the order of
+ * their times when all rings have been drained. A completion belongs to the latest issue of its device, sector and
+ * operation. The table of issues is bounded, the oldest make way: what is lost so is at most a hit that is not told.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +12,15 @@
 #include "engine.h"
 
 enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_SAMPLE = 9, MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16,
-       NR_BUCKETS = 1 << 17, MAX_SUSPECTS = 256 };
-
-typedef enum { FREE = 0, ISSUE = 1, COMPLETE = 2 } entry_kind;
+       NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20 };
 
 typedef struct {
     uint64_t sector;
     int64_t time;
     uint32_t device, chain; /* index + 1 of the next in the bucket */
-    uint8_t operation, kind;
+    uint8_t operation;
+    bool completes;         /* of what was gathered; the table holds issues */
+    bool used;
 } entry;
 
 typedef struct { uint8_t *bytes; uint32_t filled; } carried; /* a record of which the rest is still to come */
@@ -34,8 +33,7 @@ struct lo2_watch {
     carried *rings;
     entry *entries;
     uint32_t *buckets, next;
-    lo2_hit suspects[MAX_SUSPECTS];
-    uint32_t nr_suspects;
+    VEC(entry) gathered;
 };
 
 /* ---- the table ---- */
@@ -46,51 +44,39 @@ static uint32_t bucket_of(uint32_t device, uint64_t sector, uint8_t operation)
     return (uint32_t)(h >> 40) & (NR_BUCKETS - 1);
 }
 
-static void take_out(lo2_watch *w, uint32_t index)
+static uint32_t *link_to(lo2_watch *w, const entry *key)
 {
-    entry *gone = &w->entries[index];
-    uint32_t *link = &w->buckets[bucket_of(gone->device, gone->sector, gone->operation)];
-    while (*link != index + 1)
-        link = &w->entries[*link - 1].chain;
-    *link = gone->chain;
-    gone->kind = FREE;
-}
-
-static void put_in(lo2_watch *w, entry new)
-{
-    uint32_t index = w->next++ % NR_ENTRIES;
-    if (w->entries[index].kind != FREE)
-        take_out(w, index);
-    uint32_t *bucket = &w->buckets[bucket_of(new.device, new.sector, new.operation)];
-    new.chain = *bucket;
-    w->entries[index] = new;
-    *bucket = index + 1;
-}
-
-/* The latest issue in [from, to], or the earliest completion there; index + 1, or 0. */
-static uint32_t find(const lo2_watch *w, const lo2_hit *key, entry_kind kind, int64_t from, int64_t to)
-{
-    uint32_t best = 0;
-    for (uint32_t at = w->buckets[bucket_of(key->device, key->sector, key->operation)]; at; at = w->entries[at - 1].chain) {
-        const entry *e = &w->entries[at - 1];
-        if (e->kind != kind || e->device != key->device || e->sector != key->sector ||
-            e->operation != key->operation || e->time < from || e->time > to)
-            continue;
-        bool better = !best || (kind == ISSUE ? e->time > w->entries[best - 1].time : e->time < w->entries[best - 1].time);
-        best = better ? at : best;
+    uint32_t *link = &w->buckets[bucket_of(key->device, key->sector, key->operation)];
+    for (; *link; link = &w->entries[*link - 1].chain) {
+        const entry *e = &w->entries[*link - 1];
+        if (e->device == key->device && e->sector == key->sector && e->operation == key->operation)
+            break;
     }
-    return best;
+    return link;
 }
 
-static bool is_slow(const lo2_watch *w, const lo2_hit *hit)
+static void take_out(lo2_watch *w, uint32_t *link)
 {
-    return minus(hit->complete_time_ns, hit->issue_time_ns) >= w->config.least_ns;
+    entry *gone = &w->entries[*link - 1];
+    *link = gone->chain;
+    gone->used = false;
 }
 
-static void suspect(lo2_watch *w, lo2_hit hit)
+static void put_in(lo2_watch *w, entry issue)
 {
-    if (is_slow(w, &hit) && w->nr_suspects < MAX_SUSPECTS)
-        w->suspects[w->nr_suspects++] = hit;
+    uint32_t *link = link_to(w, &issue);
+    if (*link) { /* issued again, or the first one's completion was lost */
+        w->entries[*link - 1].time = issue.time;
+        return;
+    }
+    uint32_t index = w->next++ % NR_ENTRIES;
+    if (w->entries[index].used)
+        take_out(w, link_to(w, &w->entries[index]));
+    uint32_t *bucket = &w->buckets[bucket_of(issue.device, issue.sector, issue.operation)];
+    issue.chain = *bucket;
+    issue.used = true;
+    w->entries[index] = issue;
+    *bucket = index + 1;
 }
 
 /* ---- samples ---- */
@@ -105,25 +91,11 @@ static bool wanted(const lo2_watch *w, const block_sample *s)
     return found;
 }
 
-static void on_request(lo2_watch *w, const block_sample *s, entry_kind kind, int64_t time)
+static void gather(lo2_watch *w, const block_sample *s, bool completes, int64_t time)
 {
-    lo2_hit hit = {.device = s->device, .sector = s->sector, .operation = s->operation};
-    uint32_t partner;
-    if (kind == ISSUE) {
-        partner = find(w, &hit, COMPLETE, time, INT64_MAX);
-        hit.issue_time_ns = time;
-        hit.complete_time_ns = partner ? w->entries[partner - 1].time : 0;
-    } else {
-        partner = find(w, &hit, ISSUE, INT64_MIN, time);
-        hit.complete_time_ns = time;
-        hit.issue_time_ns = partner ? w->entries[partner - 1].time : 0;
-    }
-    if (partner) {
-        take_out(w, partner - 1);
-        suspect(w, hit);
-    } else {
-        put_in(w, (entry){.sector = s->sector, .time = time, .device = s->device, .operation = s->operation, .kind = (uint8_t)kind});
-    }
+    if (w->gathered.count < MAX_GATHERED && VEC_ROOM(&w->gathered, w->gathered.count + 1))
+        w->gathered.at[w->gathered.count++] = (entry){.sector = s->sector, .time = time, .device = s->device,
+                                                      .operation = s->operation, .completes = completes};
 }
 
 static void on_record(lo2_watch *w, const uint8_t *record, uint32_t size)
@@ -147,7 +119,7 @@ static void on_record(lo2_watch *w, const uint8_t *record, uint32_t size)
     block_sample_read(&w->events[which], raw, &s);
     bool other_end = which && s.wants_flush; /* of a bio that only asked for a flush, not of the flush */
     if (!other_end && wanted(w, &s))
-        on_request(w, &s, which ? COMPLETE : ISSUE, time);
+        gather(w, &s, which != 0, time);
 }
 
 static uint32_t size_of(const uint8_t *record)
@@ -188,23 +160,37 @@ uint32_t lo2_watch_feed(lo2_watch *w, uint32_t ring, const uint8_t *bytes, uint6
         memcpy(c->bytes, bytes + at, length - at);
         c->filled = (uint32_t)(length - at);
     }
-    return w->nr_suspects;
+    return w->gathered.count;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
+    return (int)x->completes - (int)y->completes;
 }
 
 uint32_t lo2_watch_hits(lo2_watch *w, lo2_hit *hits, uint32_t room)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < w->nr_suspects; i++) {
-        lo2_hit hit = w->suspects[i];
-        uint32_t later;
-        while ((later = find(w, &hit, ISSUE, hit.issue_time_ns + 1, hit.complete_time_ns))) {
-            hit.issue_time_ns = w->entries[later - 1].time;
-            take_out(w, later - 1);
+    qsort(w->gathered.at, w->gathered.count, sizeof *w->gathered.at, by_time);
+    for (uint32_t i = 0; i < w->gathered.count; i++) {
+        const entry *e = &w->gathered.at[i];
+        if (!e->completes) {
+            put_in(w, *e);
+            continue;
         }
-        if (is_slow(w, &hit) && count < room)
-            hits[count++] = hit;
+        uint32_t *link = link_to(w, e);
+        if (!*link)
+            continue;
+        int64_t issue = w->entries[*link - 1].time;
+        take_out(w, link);
+        if (minus(e->time, issue) >= w->config.least_ns && count < room)
+            hits[count++] = (lo2_hit){.sector = e->sector, .issue_time_ns = issue, .complete_time_ns = e->time,
+                                      .device = e->device, .operation = e->operation};
     }
-    w->nr_suspects = 0;
+    w->gathered.count = 0;
     return count;
 }
 
@@ -245,6 +231,7 @@ void lo2_watch_free(lo2_watch *w)
         return;
     for (uint32_t i = 0; w->rings && i < w->config.nr_rings; i++)
         free(w->rings[i].bytes);
+    free(w->gathered.at);
     free(w->devices);
     free(w->rings);
     free(w->entries);

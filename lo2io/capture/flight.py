@@ -48,6 +48,8 @@ FIRST_SEGMENTS = (segment_name(0),)
 """In ``spool.json`` from the start on: this spool is a flight recorder's."""
 MIN_SEGMENT_S = 0.5
 """Shorter ones would cost more than they make the window exact."""
+_WATCH_S = 0.25
+"""A trigger is told so soon, if its events do not fill the rings."""
 _LEAST_WAIT_S = 0.01
 """The clerk gets so much time to prepare the next segment if it is late."""
 _LATE_FACTOR = 2
@@ -217,11 +219,12 @@ class FlightRecorder:
     # ---- in the drain thread ----
 
     def wait_s(self) -> float:
-        """So long may the drain thread sleep: until the current segment is old enough."""
+        """So long may the drain thread sleep: until the current segment is old enough, or a trigger must be told."""
+        longest = float("inf") if self._watcher is None else _WATCH_S
         if self._session is None or self._segment_ns is None:
-            return float("inf")
+            return longest
         age = time.monotonic_ns() - self._borders[self._spool.current.name].monotonic_ns
-        return max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S)
+        return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
 
     def drained(self, index: int, views: Sequence[memoryview]) -> None:
         """Look for what triggers a dump."""

@@ -7,6 +7,7 @@ looked at by ``_native/watch.c`` as they are drained; without a trigger nothing 
 
 from __future__ import annotations
 
+import time
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 FIELDS = frozenset({"latency", "device", "operation", "kind"})
 MAX_HITS = 256
 """So many are found between two looks; more would not change that there is one."""
+PERIOD_NS = 100_000_000
+MANY = 1 << 15
+"""So long, and so many issues and completions, are gathered before they are looked at."""
 _EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
 
 
@@ -114,8 +118,8 @@ class Watcher:
         self.trigger = trigger
         self.nr_hits = 0
         self.nr_fired = 0
-        self.suspects = 0
-        """Of the latest looks; whether they are slow is known when all rings are drained."""
+        self._nr_gathered = 0
+        self._looked_ns = 0
         self._names = {device.device: device.name for device in devices}
         by_role = {event.role: event for event in layout.events}
         missing = [name for role, name in _EVENTS.items() if role not in by_role]
@@ -156,12 +160,19 @@ class Watcher:
         """Look at bytes just drained from a ring."""
         for view in views:
             with ffi.from_buffer("uint8_t[]", view) as content:
-                self.suspects = lib.lo2_watch_feed(self._native, index, content, len(view))
+                self._nr_gathered = lib.lo2_watch_feed(self._native, index, content, len(view))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to drain all rings and :meth:`take_hits`."""
+        late = time.monotonic_ns() - self._looked_ns >= PERIOD_NS
+        return self._nr_gathered > 0 and (late or self._nr_gathered >= MANY)
 
     def take_hits(self) -> list[str]:
         """The slow requests found since the last time, in words; every ring has been drained."""
         count = lib.lo2_watch_hits(self._native, self._hits, MAX_HITS)
-        self.suspects = 0
+        self._nr_gathered = 0
+        self._looked_ns = time.monotonic_ns()
         self.nr_hits += count
         return [self._describe(self._hits[index]) for index in range(count)]
 
