@@ -208,8 +208,8 @@ def test_a_handles_forefathers_stay_in_the_table(tmp_path: Path) -> None:
     builder.fact_task(1_000, 100, 100).call(10_000, 0, 100, "openat", 3, filename=0, flags=0)
     builder.call(20_000, 0, 100, "openat", 4, filename=0, flags=0)
     builder.fact_fd(40_000, 100, 3, b"/x", begin=30_000)
-    builder.fork(50_000, 0, 101, 101, 100, 100).fork(60_000, 0, 102, 102, 101, 101)
-    builder.call(70_000, 0, 101, "read", 1, fd=3, count=1).call(80_000, 0, 102, "read", 1, fd=3, count=1)
+    builder.fork(50_000, 0, 101, 101, 100, 100).call(60_000, 0, 101, "read", 1, fd=3, count=1)
+    builder.fork(70_000, 0, 102, 102, 101, 101).call(80_000, 0, 102, "read", 1, fd=3, count=1)
     spool, catalog = SpoolReader(builder.write()), load_catalog()
 
     def streams() -> BatchStream:
