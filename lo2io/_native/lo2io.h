@@ -396,8 +396,8 @@ typedef struct lo2_watch lo2_watch;
 
 /* NULL: out of memory. */
 lo2_watch *lo2_watch_new(const lo2_watch_config *config, const lo2_event *issue, const lo2_event *complete);
-/* Bytes just drained from a ring, in pieces of any length; returns how many requests are suspected of being slow. */
+/* Bytes just drained from a ring, in pieces of any length; returns how many issues and completions are gathered. */
 uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, const uint8_t *bytes, uint64_t length);
-/* All rings are drained: the suspected that are slow indeed, at most room of them; none is suspected any more. */
+/* All rings are drained: the slow requests among what was gathered, at most room of them; then that is forgotten. */
 uint32_t lo2_watch_hits(lo2_watch *watch, lo2_hit *hits, uint32_t room);
 void lo2_watch_free(lo2_watch *watch);
