@@ -162,11 +162,11 @@ def _run(plan: _Plan) -> SpoolMeta:
         scanner = _start(session, writer, plan)
         meta = _describe(plan, session, filters, FIRST_SEGMENTS if flight else ())
         writer.write_meta(meta)
+        accounting = Accounting(command.pid if command else None, folder)
         if flight:
             undo.callback(flight.abandon)
-            flight.start(session, meta, scanner.rescan)
+            flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
-        accounting = Accounting(command.pid if command else None, folder)
         if command:
             command.release()
         unless_recorded.pop_all()
@@ -181,7 +181,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         stopped = session.stop()
         meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
         if flight:
-            meta = flight.finish(meta, stopped, plan.signals.is_ending)
+            meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
         meta = replace(meta, notices=tuple(note.texts))
         writer.write_meta(meta)
     return meta
