@@ -131,7 +131,7 @@ def print_completeness(converted: Any) -> None:
     """The last line of a command that made a trace."""
     from lo2io.reports.losses import completeness_line
 
-    print(completeness_line(converted.completeness, converted.reconciliation), file=sys.stderr)
+    print(completeness_line(converted.completeness, converted.reconciliation, converted.filtered), file=sys.stderr)
 
 
 def progress_bar(spool: Path) -> Any:

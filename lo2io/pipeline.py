@@ -100,6 +100,8 @@ class Converted:
     completeness: Completeness
     reconciliation: str = ""
     """What was captured of what the kernel counted itself, in words; empty: it was not compared."""
+    filtered: str = ""
+    """What a filter left out, in words; empty: there was none."""
 
 
 def record(
@@ -296,7 +298,7 @@ def convert(
     from lo2io.filtering import properties  # noqa: PLC0415
     from lo2io.matching import Criteria  # noqa: PLC0415
     from lo2io.reconcile import Reconciler, reconciliation_line  # noqa: PLC0415
-    from lo2io.reports.losses import completeness  # noqa: PLC0415
+    from lo2io.reports.losses import completeness, filtered_words  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
     from lo2io.streams import open_batches  # noqa: PLC0415
 
@@ -330,7 +332,8 @@ def convert(
             if criteria:
                 known["filtered"] = asdict(batches.left_out)
             tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
-    return Converted(trace, proof, line)
+    left_out = batches.left_out
+    return Converted(trace, proof, line, filtered_words(meta.filter, left_out.calls, left_out.requests))
 
 
 class _Writer(Protocol):

@@ -22,7 +22,7 @@ def why_nothing(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) ->
         chosen: What the recording was confined to.
     """
     hints = []
-    filtered = chosen.filtered_calls + chosen.filtered_requests
+    filtered = chosen.filter and chosen.filtered_calls + chosen.filtered_requests  # else of other cgroups
     if filtered:
         hints.append(
             f"the filter {chosen.filter!r} left nothing of {chosen.filtered_calls:,} calls and "

@@ -78,15 +78,27 @@ def _event(
     )
 
 
-def completeness_line(proof: Completeness, reconciliation: str = "") -> str:
+def completeness_line(proof: Completeness, reconciliation: str = "", filtered: str = "") -> str:
     """What was captured, of how much; exactly what is missing; the other three counters; and what else bears witness.
 
     Args:
         proof: The four counters.
         reconciliation: What was captured of the kernel's own accounts, in words.
+        filtered: What a filter left out of what was captured, in words.
     """
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
-    return " · ".join(part for part in (_verdict(proof), others, reconciliation) if part)
+    return " · ".join(part for part in (_verdict(proof), others, reconciliation, filtered) if part)
+
+
+def filtered_words(text: str, calls: int, requests: int) -> str:
+    """That a filter was applied, and how much of what was recorded it left out; empty if there is none.
+
+    Args:
+        text: The filter.
+        calls: Calls left out.
+        requests: Block requests left out.
+    """
+    return f"filtered: {calls:,} calls and {requests:,} requests left out" if text or calls or requests else ""
 
 
 def _verdict(proof: Completeness) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.hints import why_nothing
-from lo2io.reports.losses import completeness_line
+from lo2io.reports.losses import completeness_line, filtered_words
 from lo2io.reports.rows import (
     Activity,
     CallRow,
@@ -88,7 +88,11 @@ def summarize(trace: Trace) -> Summary:
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
         completeness={key: value for key, value in asdict(proof).items() if key != "events"},
-        completeness_line=completeness_line(proof, meta.get("reconciliation_line", "")),
+        completeness_line=completeness_line(
+            proof,
+            meta.get("reconciliation_line", ""),
+            filtered_words(chosen.filter, chosen.filtered_calls, chosen.filtered_requests),
+        ),
         notices=tuple(meta["notices"]),
         chosen=chosen,
         losses=_losses(trace, proof),
