@@ -102,7 +102,8 @@ uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call)
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation)
 {
     uint32_t *region, *context;
-    if (!number_map_at(&w->region_by_key, (uint64_t)kind << KIND_SHIFT | (uint64_t)operation << OPERATION_SHIFT | key, &region))
+    uint64_t what = (uint64_t)kind << KIND_SHIFT | (uint64_t)operation << OPERATION_SHIFT | key;
+    if (!number_map_at(&w->region_by_key, what, &region))
         return no_memory(w);
     if (*region == NONE && (*region = region_new(w, kind, key, operation)) == NONE)
         return NONE;

@@ -85,9 +85,9 @@ enum lo2_otf2_handle_state {
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
-    uint32_t key;                 /* row of the tasks table (of the first thread seen), the device's kernel dev_t, or the CPU */
+    uint32_t key;                 /* row of the tasks table (a process': its first thread's), kernel dev_t, or the CPU */
     uint32_t pid, tid;            /* of the first operation; CPU: of the thread it runs; UINT32_MAX none */
-    uint32_t open_region;         /* region or context: of the call under way or in flight, or of the CPU's thread; UINT32_MAX none */
+    uint32_t open_region;         /* region or context of the call not left yet, or the CPU's thread; UINT32_MAX none */
     uint32_t off_cpu;             /* region or context entered inside of that; UINT32_MAX none */
     uint32_t metrics;             /* the meter it counts for, or writes; UINT32_MAX none */
     uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
@@ -103,8 +103,10 @@ typedef struct {                  /* of one engine handle */
 } lo2_otf2_handle;
 
 typedef struct { uint8_t kind; uint8_t operation; uint32_t key; } lo2_otf2_region; /* its index is the OTF2 region */
-typedef struct { uint32_t region, parent; } lo2_otf2_context;  /* its index is the OTF2 calling context; UINT32_MAX no parent */
-typedef struct { uint8_t metric_class; uint64_t location; } lo2_otf2_metric; /* its index + NR_METRIC_CLASSES is the OTF2 metric */
+/* Its index is the OTF2 calling context; parent UINT32_MAX: none. */
+typedef struct { uint32_t region, parent; } lo2_otf2_context;
+/* Its index + NR_METRIC_CLASSES is the OTF2 metric. */
+typedef struct { uint8_t metric_class; uint64_t location; } lo2_otf2_metric;
 
 typedef struct {
     uint32_t number;              /* kernel dev_t */

@@ -81,6 +81,8 @@ static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
     if (__builtin_expect(interval <= m->interval, 1))
         return 0;
     int64_t begin = start + interval * INTERVAL_NS, written = INT64_MIN;
+    if (time < begin) /* before the trace's start: counts for its first interval */
+        begin = time;
     if (m->interval >= 0) {
         written = start + (m->interval + 1) * INTERVAL_NS;
         TRY(write_rates(w, m, written, INTERVAL_NS));
@@ -186,7 +188,8 @@ static meter *meter_of_process(lo2_otf2_writer *w, const lo2_operation_columns *
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row)
 {
     uint8_t kind = w->config.calls[o->call[row]].kind;
-    bool reads = kind == LO2_CALL_READ || kind == LO2_CALL_COPY, writes = kind == LO2_CALL_WRITE || kind == LO2_CALL_COPY;
+    bool reads = kind == LO2_CALL_READ || kind == LO2_CALL_COPY;
+    bool writes = kind == LO2_CALL_WRITE || kind == LO2_CALL_COPY;
     int64_t bytes = o->bytes_result[row], end = o->end_time_ns[row];
     if (!(reads || writes) || bytes <= 0 || end == UNKNOWN || o->error[row])
         return 0;

@@ -53,12 +53,14 @@ int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *
 int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row)
 {
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
+    uint32_t task = o->task[row];
     if (begin < 0)
         return 0;
-    TRY(wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
+    TRY(wait_for_time(w, task, (waiting_event){.time = (uint64_t)begin, .key = o->state[row], .kind = WAIT_OFF_CPU}));
     if (end == UNKNOWN) /* left by the next stretch, or with the call */
         return 0;
-    return wait_for_time(w, o->task[row], (waiting_event){.time = (uint64_t)(end < begin ? begin : end), .kind = WAIT_ON_CPU});
+    uint64_t until = (uint64_t)(end < begin ? begin : end);
+    return wait_for_time(w, task, (waiting_event){.time = until, .kind = WAIT_ON_CPU});
 }
 
 static int set_flags(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const waiting_event *event)

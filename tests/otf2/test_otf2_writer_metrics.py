@@ -103,6 +103,15 @@ def test_idle_intervals_are_not_written(maker: BatchMaker, write: Write) -> None
     ]
 
 
+def test_intervals_begin_with_the_trace(maker: BatchMaker, write: Write) -> None:
+    """Not at multiples of their length; what lies before the trace counts for the first."""
+    for number, when in enumerate((-0.02, 0.97, 1.02)):
+        maker.request(1001 + 2 * number, None, at(when), at(when) + 5)
+    written = write(maker.make(), meta=META, end=finish(3))
+    assert curve(written, VDA, "writes per second") == [(-0.02, 0), (1, 20), (2, 10), (3, 0)]
+    assert "LO2IO::MOVED_EVENTS\nProperty value                 0" in written.printed("-I")
+
+
 def test_last_interval_is_as_long_as_it_is(maker: BatchMaker, write: Write) -> None:
     """The trace ends in its midst: the rate is over what there was of it, and no point lies behind the end."""
     maker.request(1001, None, at(0.1), at(0.1) + 5)
