@@ -39,17 +39,19 @@ def loop(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["losetup", "--detach", str(device)], check=True)
 
 
-def record(trace: Path, command: list[Any], *options: str, cwd: Path | None = None, attempts: int = 5) -> Recorded:
+def record(
+    trace: Path, command: list[Any], *options: str, cwd: Path | None = None, attempts: int = 5, mode: str = "record"
+) -> Recorded:
     """Record a command; again if samples vanished, as on idle CPUs of some virtual machines.
 
     Orphans and what is in flight do not matter here: other processes' requests may be under way at any time.
     """
-    arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
+    arguments = [str(LO2IO), mode, "--force", "-o", str(trace), *options, "--", *map(str, command)]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=cwd, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
     if recorded.trace.completeness.vanished and attempts > 1:
-        return record(trace, command, *options, cwd=cwd, attempts=attempts - 1)
+        return record(trace, command, *options, cwd=cwd, attempts=attempts - 1, mode=mode)
     assert recorded.trace.completeness.proven, done.stderr
     assert not recorded.trace.completeness.lost, done.stderr
     return recorded
@@ -94,6 +96,51 @@ def test_disk_against_a_known_workload(loop: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert numbers(found, "captured") == known
     assert numbers(found, "counted") == known
+
+
+@needs_loop
+@pytest.mark.usefixtures("busy_cpus")
+def test_the_whole_machine(loop: Path, tmp_path: Path) -> None:
+    """In system mode every disk and the command agree with the kernel, though lo2io's own I/O is in no table."""
+    command = ["dd", f"if={loop}", f"of={tmp_path / 'out'}", "bs=8k", "count=37", "iflag=direct"]
+    recorded = record(tmp_path / "T", command, "-a", mode="system-wide")
+    found = rows_of(recorded, "diskstats", loop)
+    assert numbers(found, "captured") == numbers(found, "counted") == {"reads": 37, "read_bytes": 37 * 8192}
+    assert all(
+        row["captured"] == row["counted"]
+        for row in recorded.trace.metadata["reconciliation"]
+        if row["source"] == "diskstats"
+    )
+    written = rows_of(recorded, "proc_io")["wchar"]
+    assert written["captured"] == written["counted"] >= 37 * 8192
+    assert " · captured 100 % of " in recorded.stderr.splitlines()[-1]
+
+
+@needs_loop
+@pytest.mark.usefixtures("busy_cpus")
+def test_some_cpus_are_not_compared(loop: Path, tmp_path: Path) -> None:
+    """A request may complete on a CPU that was not recorded."""
+    command = ["dd", f"if={loop}", "of=/dev/null", "count=5", "iflag=direct"]
+    recorded = record(tmp_path / "T", command, "-a", "--cpus", "0", mode="system-wide")
+    found = rows_of(recorded, "diskstats", loop)
+    assert (found["reads"]["captured"], found["reads"]["counted"]) == (None, 5)
+    assert found["reads"]["reason"] == "only some CPUs were recorded"
+
+
+@needs_loop
+@pytest.mark.usefixtures("busy_cpus")
+def test_a_window_has_accounts_of_its_own(loop: Path, tmp_path: Path) -> None:
+    """A flight recorder's last window under load: what the kernel counted in it, less than all, was captured."""
+    script = (
+        f"for i in $(seq 24); do dd if={loop} of=/dev/null bs=16k count=512 iflag=direct 2>/dev/null; sleep 0.2; done"
+    )
+    recorded = record(tmp_path / "T", ["sh", "-c", script], "-a", "--last", "1s", mode="system-wide")
+    found = rows_of(recorded, "diskstats", loop)
+    assert numbers(found, "captured") == numbers(found, "counted")
+    assert 512 <= found["reads"]["counted"] < 24 * 512
+    assert found["read_bytes"]["counted"] == found["reads"]["counted"] * 16384
+    assert recorded.trace.metadata["recording_start_ns"] is not None
+    assert not rows_of(recorded, "proc_io")
 
 
 @needs_loop
