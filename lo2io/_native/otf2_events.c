@@ -22,6 +22,7 @@ static bool bind(lo2_otf2_writer *w)
 {
     const lo2_otf2_functions *f = &w->config.functions;
     w->get_evt_writer = (get_writer_fn)f->get_evt_writer;
+    w->set_location_id = (set_id_fn)f->set_location_id;
     w->close_evt_writer = (close_writer_fn)f->close_evt_writer;
     w->get_number_of_events = (count_fn)f->get_number_of_events;
     w->enter = (plain_fn)f->enter;

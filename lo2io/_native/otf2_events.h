@@ -8,7 +8,7 @@
 
 /* Addresses in libotf2; the C prototypes they are called with stand in otf2_writer.h. */
 typedef struct {
-    void *get_evt_writer, *close_evt_writer, *get_number_of_events;
+    void *get_evt_writer, *set_location_id, *close_evt_writer, *get_number_of_events;
     void *enter, *leave;
     void *context_enter, *context_leave, *sample, *metric;
     void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;

@@ -46,9 +46,11 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
         return NULL;
     }
     w->locations_room = room;
-    void *writer = w->get_evt_writer(w->config.archive, id);
-    if (!writer) {
-        otf2_fail(w, "OTF2_Archive_GetEvtWriter", 0);
+    /* Asked for by its id, libotf2 looks through all writers there are: with 20,000 threads that is most of the time. */
+    void *writer = w->get_evt_writer(w->config.archive, UNDEFINED);
+    int code = writer ? w->set_location_id(writer, id) : 0;
+    if (!writer || code) {
+        otf2_fail(w, writer ? "OTF2_EvtWriter_SetLocationID" : "OTF2_Archive_GetEvtWriter", code);
         return NULL;
     }
     w->view.locations = w->locations;

@@ -27,6 +27,7 @@ typedef int (*begin_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, u
 typedef int (*match_fn)(void *, void *, uint64_t, uint32_t, uint64_t);
 typedef int (*complete_fn)(void *, void *, uint64_t, uint32_t, uint64_t, uint64_t);
 typedef void *(*get_writer_fn)(void *, uint64_t);
+typedef int (*set_id_fn)(void *, uint64_t);
 typedef int (*close_writer_fn)(void *, void *);
 typedef int (*count_fn)(void *, uint64_t *);
 typedef void *(*list_new_fn)(void);
@@ -60,6 +61,7 @@ typedef struct {
 struct lo2_otf2_writer {
     lo2_otf2_config config;
     get_writer_fn get_evt_writer;
+    set_id_fn set_location_id;
     close_writer_fn close_evt_writer;
     count_fn get_number_of_events;
     plain_fn enter, leave, context_leave, destroy_handle;

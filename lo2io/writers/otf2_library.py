@@ -67,6 +67,7 @@ _MARKERS: dict[str, tuple[Any, ...]] = {
 }
 FUNCTIONS = {
     "get_evt_writer": "OTF2_Archive_GetEvtWriter",
+    "set_location_id": "OTF2_EvtWriter_SetLocationID",
     "close_evt_writer": "OTF2_Archive_CloseEvtWriter",
     "get_number_of_events": "OTF2_EvtWriter_GetNumberOfEvents",
     "enter": "OTF2_EvtWriter_Enter",
