@@ -6,6 +6,7 @@ Merging, pairing and following fd tables happen in C (``lo2io/_native``), by the
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, Self
@@ -205,8 +206,12 @@ class Engine:
             self._set_stream(stream, paths, cpu)
             pointer = ffi.cast("uint64_t *", counts.ctypes.data)
             if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(counts)):
-                raise SpoolError(f"read {paths[-1]}", "cannot be read to its end")
+                raise self._unreadable(paths, os.strerror(ffi.errno))
         return int(sum(counts[kind] for kind in completions.values())) < expected
+
+    def _unreadable(self, paths: Sequence[Path], answer: str) -> SpoolError:
+        missing = next((path for path in paths if not path.is_file()), paths[-1])
+        return SpoolError(f"read {self.spool.path}", f"reading {missing}: {answer}")
 
 
 class BatchStream:

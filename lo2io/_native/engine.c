@@ -43,8 +43,37 @@ static int fail(engine *e, const char *what, const char *path)
     return -1;
 }
 
+/* Reads all TASK facts before anything else. */
+static int note_pids(engine *e, const lo2_stream *config)
+{
+    lo2_totals totals = {0};
+    stream s = {.fd = -1};
+    int have = stream_open(&s, config, 0, e->config.buffer_bytes);
+    while (have >= 0 && (have = stream_fill(&s, &e->clock, &totals)) > 0) {
+        for (; s.next < s.nr_entries; s.next++) {
+            const uint8_t *record = s.buffer + s.entries[s.next].offset;
+            lo2_fact_task fact;
+            uint32_t type;
+            uint16_t size;
+            memcpy(&type, record, 4);
+            memcpy(&size, record + 6, 2);
+            if (type != LO2_FACT_TASK || size < 8 + sizeof fact)
+                continue;
+            memcpy(&fact, record + 8, sizeof fact);
+            note_pid(e, &fact);
+        }
+    }
+    if (have < 0)
+        fail(e, "reading", stream_path(&s));
+    stream_close(&s);
+    return have;
+}
+
 static int start_streams(engine *e)
 {
+    for (uint32_t i = 0; e->config.all_tasks && i < e->config.nr_streams; i++)
+        if (e->streams[i].is_facts && note_pids(e, &e->config.streams[i]))
+            return -1;
     for (uint32_t i = 0; i < e->config.nr_streams; i++) {
         int have = stream_fill(&e->streams[i], &e->clock, &e->totals);
         if (have < 0)
@@ -256,8 +285,9 @@ static bool copy_config(engine *e, const lo2_config *config)
     e->task_by_tid = calloc(TID_LIMIT, sizeof *e->task_by_tid);
     e->process_by_pid = calloc(TID_LIMIT, sizeof *e->process_by_pid);
     e->exit_by_tid = calloc(TID_LIMIT, sizeof *e->exit_by_tid);
+    e->pid_by_tid = calloc(TID_LIMIT, sizeof *e->pid_by_tid);
     if (!e->events || !e->min_raw || !e->calls || !e->streams || !e->heap || !e->seen || !e->task_by_tid ||
-        !e->process_by_pid || !e->exit_by_tid)
+        !e->process_by_pid || !e->exit_by_tid || !e->pid_by_tid)
         return false;
     memcpy(e->events, config->events_by_type, nr_types * sizeof *e->events);
     memcpy(e->calls, config->calls, nr_calls * sizeof *e->calls);
@@ -353,7 +383,8 @@ void lo2_engine_free(lo2_engine *e)
     requests_free(&e->requests);
     cgroups_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
-                     e->process_by_pid, e->exit_by_tid, e->tasks.at, e->free_tasks.at, e->processes.at, e->free_processes.at,
+                     e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
+                     e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
                      e->task_queue.at, e};

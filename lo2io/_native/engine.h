@@ -195,6 +195,7 @@ struct lo2_engine {
     uint32_t *task_by_tid;        /* index + 1, 0: none */
     uint32_t *process_by_pid;
     int64_t *exit_by_tid;         /* when it last exited, 0: never */
+    uint32_t *pid_by_tid;         /* + 1, as its first TASK fact will say; 0: none does */
     VEC(task) tasks;
     VEC(uint32_t) free_tasks;
     VEC(process) processes;
@@ -242,6 +243,7 @@ uint32_t process_of(engine *e, uint32_t pid);
 void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid, uint32_t ptid);
 void on_task_exit(engine *e, int64_t time, uint32_t tid);
 void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec);
+void note_pid(engine *e, const lo2_fact_task *fact);
 process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin); /* NULL: it tells nothing */
 task *task_for_fact(engine *e, uint32_t pid);
 void task_write_end(engine *e, task *t, int64_t time);

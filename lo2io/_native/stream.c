@@ -57,10 +57,12 @@ int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t bu
 
 void stream_close(stream *s)
 {
+    int why = errno; /* a reader that failed closes before it tells */
     if (s->fd >= 0)
         close(s->fd);
     free(s->buffer);
     free(s->entries);
+    errno = why;
 }
 
 static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size, const facts_clock *clock)

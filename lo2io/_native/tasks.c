@@ -176,6 +176,12 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
     task_new(e, process_index, tid, table, time, comm);
 }
 
+static uint32_t recorded_number(engine *e, uint32_t pid)
+{
+    uint32_t index = process_of(e, pid);
+    return index != NONE && e->processes.at[index].recorded ? e->processes.at[index].number : NONE;
+}
+
 /* A task known from a fact or a sample only. */
 static uint32_t adopt(engine *e, uint32_t pid, uint32_t tid, uint32_t ppid, const char *comm)
 {
@@ -187,9 +193,7 @@ static uint32_t adopt(engine *e, uint32_t pid, uint32_t tid, uint32_t ppid, cons
     if (table == NONE && (table = table_new(e, UNKNOWN)) == NONE)
         return NONE;
     if (process_index == NONE) {
-        uint32_t parent = process_of(e, ppid);
-        bool known = parent != NONE && e->processes.at[parent].recorded;
-        process_index = process_new(e, pid, ppid, known ? e->processes.at[parent].number : NONE);
+        process_index = process_new(e, pid, ppid, recorded_number(e, ppid));
         if (process_index == NONE)
             return NONE;
         e->processes.at[process_index].recorded = by_default(e, pid);
@@ -202,7 +206,8 @@ task *task_for_sample(engine *e, uint32_t tid)
     task *t = task_of(e, tid);
     if (t || !e->config.all_tasks || tid >= TID_LIMIT || tid == 0)
         return t;
-    uint32_t index = adopt(e, tid, tid, NONE, NULL);
+    uint32_t pid = e->pid_by_tid[tid] ? e->pid_by_tid[tid] - 1 : tid;
+    uint32_t index = adopt(e, pid, tid, NONE, NULL);
     return index == NONE ? NULL : &e->tasks.at[index];
 }
 
@@ -244,6 +249,13 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     table_exec(e, t, time);
 }
 
+/* What the facts will tell of threads: one may be seen at work shortly before its first fact has its turn. */
+void note_pid(engine *e, const lo2_fact_task *fact)
+{
+    if (fact->tid < TID_LIMIT && fact->pid < TID_LIMIT && !e->pid_by_tid[fact->tid])
+        e->pid_by_tid[fact->tid] = fact->pid + 1;
+}
+
 process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
 {
     if (fact->tid >= TID_LIMIT || fact->pid >= TID_LIMIT)
@@ -262,6 +274,10 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
     if (!t->comm[0])
         memcpy(t->comm, fact->comm, sizeof t->comm);
     process *p = &e->processes.at[t->process];
+    if (p->ppid == NONE && p->pid == fact->pid) {
+        p->ppid = fact->ppid;
+        p->parent_number = recorded_number(e, fact->ppid);
+    }
     if (selects && (!p->recorded || new_process)) {
         p->from_exec = (fact->flags & LO2_FACT_TASK_FROM_EXEC) != 0;
         p->recorded = !p->from_exec;

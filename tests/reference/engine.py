@@ -72,6 +72,9 @@ class Reference:
                 self.losses.append({"cpu": cpu, "begin_time_ns": begin, "end_time_ns": end, "lost": lost})
                 self.totals["nr_lost_records"] += 1
                 self.totals["nr_lost"] += lost
+        for record in reversed(streams[-1].records):
+            if record.kind == "fact_task":
+                self.tasks.pids[record.values["tid"]] = record.values["pid"]
         self.newest_first = self._completions_missing()
         self._run([stream.records for stream in streams])
 

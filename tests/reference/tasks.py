@@ -72,6 +72,8 @@ class Tasks:
         self.alive: dict[int, Task] = {}
         self.exited: dict[int, int] = {}
         self.processes: list[Process] = []
+        self.pids: dict[int, int] = {}
+        """Of threads, as the first fact about each tells it, also before it does."""
 
     def process(self, pid: int | None) -> Process | None:
         """The living process of that pid."""
@@ -104,7 +106,7 @@ class Tasks:
         """The thread of a sample; in system mode one never announced is made."""
         task = self.alive.get(tid)
         if task is None and create and self.engine.all_tasks:
-            task = self._adopt(tid, tid, None)
+            task = self._adopt(self.pids.get(tid, tid), tid, None)
         return task
 
     def _adopt(self, pid: int, tid: int, ppid: int | None) -> Task:
@@ -170,7 +172,9 @@ class Tasks:
         task.comm = values["comm"]
         if values["exec"]:
             if task.from_exec:
-                task.recorded, task.from_exec, task.start = True, False, time
+                task.start = time
+                for each in task.process.alive:  # the others have exited, or their EXIT was lost
+                    each.recorded, each.from_exec = True, False
             self.unshare(task)
             self.engine.calls.close_on_exec(task, time)
 
@@ -230,6 +234,10 @@ class Tasks:
                 return
             task = self._adopt(pid, tid, values["ppid"])
         task.comm = task.comm or values["comm"]
+        if task.process.ppid is None and task.process.pid == pid:
+            parent = self.process(values["ppid"])
+            task.process.ppid = values["ppid"]
+            task.process.parent = parent if parent is not None and parent.alive[0].recorded else None
         if values.get("cgroup") is not None and task.process.moved <= values["begin"]:
             task.process.hierarchy, task.process.cgroup = values["cgroup"]
         if flags & SELECT and (fresh or not task.recorded):
