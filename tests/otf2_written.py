@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import otf2
+from tablemaker import meta
 
 from lo2io._native.columns import allocate_batch
 from lo2io.model import (
@@ -22,7 +23,6 @@ from lo2io.model import (
     Cpu,
     Mount,
     Returns,
-    SpoolMeta,
     Totals,
     TraceEnd,
 )
@@ -33,29 +33,15 @@ if TYPE_CHECKING:
 START, STOP = 1_000_000, 9_000_000
 REALTIME = 1_790_000_000_000_000_000
 
-META = SpoolMeta(
-    lo2io_version="0.1",
-    complete=True,
-    mode="process",
+META = meta(
     command=("fio", "--name=x\ny"),
-    roots=(100,),
-    recorder_pid=1,
     hostname="node7",
-    kernel="6.18.0",
-    machine="x86_64",
     cpus=(),
     events=(),
     formats=(),
-    header_page="",
-    clock="perf",
     syncs=(ClockSync(0, 0, REALTIME, 100), ClockSync(10_000_000, 0, REALTIME + 20_000_000, 100)),
     start_ns=START,
     stop_ns=STOP,
-    ring_bytes=0,
-    ring_bytes_wanted=0,
-    opener="native",
-    scope="system",
-    counts=(),
     mounts=(Mount(31, 0x800, "/home", "ext4", "/dev/vda1"),),
     devices=(BlockDevice(254 << 20, "vda", "mq-deadline", rotational=False, size_bytes=1 << 30, model="virtio"),),
 )

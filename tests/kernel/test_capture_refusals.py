@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -173,7 +174,12 @@ def test_no_mark_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Where the clocks cannot be compared, facts would prove wrong names: it is an error, and nothing stays on."""
     events = opened("native")
     try:
-        assert read_sync(events) is not None
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        sync = read_sync(events)
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        assert sync is not None
+        assert sync.time_ns == sync.monotonic_ns  # one clock: it is asked for, where it can be
+        assert before <= sync.monotonic_ns - sync.error_ns < sync.monotonic_ns + sync.error_ns <= after + 1
         monkeypatch.setattr(events, "clock", "perf")
         assert read_sync(events) is None  # the leaders are off: no mark comes back
         monkeypatch.setattr(session, "read_sync", lambda _: None)

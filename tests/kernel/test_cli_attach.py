@@ -77,7 +77,7 @@ def test_two_processes_until_ctrl_c(tmp_path: Path, until: Callable[[Callable[[]
 
 
 def test_it_ends_with_the_last_of_them(tmp_path: Path) -> None:
-    """Without any signal, with exit code 0."""
+    """Without any signal, with exit code 0, in good order: the kernel's counts were read, of each event on each CPU."""
     running = writer(tmp_path / "one")
     recorder = subprocess.Popen([LO2IO, "record", "-q", "-o", tmp_path / "T", "-p", str(running.pid)])
     try:
@@ -88,4 +88,8 @@ def test_it_ends_with_the_last_of_them(tmp_path: Path) -> None:
     finally:
         running.kill()
         recorder.kill()
-    assert open_trace(tmp_path / "T").completeness is not None
+    trace = open_trace(tmp_path / "T")
+    assert set(trace.threads["pid"].to_pylist()) == {running.pid}
+    events, cpus = trace.metadata["events"], trace.metadata["cpus"]
+    assert [event.event for event in trace.completeness.events] == [name for name in events for _ in cpus]
+    assert all(event.count is not None for event in trace.completeness.events)

@@ -57,8 +57,8 @@ def record(
 
     The four counters must be zero and the completeness proven: tests that want exact numbers have no use for others.
     Some virtual machines lose samples of interrupts that the kernel counted, without a LOST record and whoever records
-    (``perf record`` too); lo2io says so, as *vanished*. Tests of block requests may be made again for that reason, and
-    for no other: with ``attempts``.
+    (``perf record`` too); lo2io says so, as *vanished*. For that reason, and for no other, the command is recorded
+    again: ``attempts`` times in all.
     """
     arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
     with open(stdin or "/dev/null", "rb") as source:  # noqa: PTH123
