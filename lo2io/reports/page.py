@@ -328,6 +328,8 @@ def _accounts(summary: Summary, console: Console) -> None:
         _more(console, len(rows) - ROWS)
     sources = {row["source"] for row in compared}
     reasons = {row["source"]: row["reason"] for row in summary.reconciliation if row["source"] not in sources}
+    if summary.chosen.cgroup and not any(row["source"] == "cgroup_io" for row in summary.reconciliation):
+        reasons["cgroup_io"] = "it has none (I/O controller off, or nothing sent)"
     for source, reason in reasons.items():
         _line(console, f"not compared with the account of {_SOURCES[source]}: {reason}")
 
