@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from perfwriter import SpoolBuilder
-from reference.engines import each_engine  # noqa: F401 - the fixture `run`
+from reference.engines import (  # noqa: F401 - the fixtures `run` and `spool`
+    BEFORE,
+    EBADF,
+    EIO,
+    INHERITED,
+    O_APPEND,
+    O_CLOEXEC,
+    O_RDWR,
+    UNSEEN,
+    each_engine,
+    rows,
+    spool_of_a_process,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from reference.compare import Tables
-
-    Run = Callable[[SpoolBuilder], Tables]
-
-EBADF, EIO = -9, -5
-O_RDWR, O_APPEND, O_CLOEXEC = 2, 0o2000, 0o2000000
-BEFORE, UNSEEN, INHERITED = 3, 4, 2
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> SpoolBuilder:
-    """A spool in system mode with the process 10; tracepoints on from 50 µs."""
-    builder = SpoolBuilder(tmp_path / "spool", start_ns=50_000)
-    return builder.fact_task(1_000, 10, 10, ppid=1, comm=b"ten")
-
-
-def rows(tables: Tables, *columns: str, table: str = "operations") -> list[tuple[Any, ...]]:
-    """Some columns of a table."""
-    return [tuple(row[column] for column in columns) for row in tables[table]]
+    from reference.engines import Run
 
 
 # ---- handles ----
