@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import _otf2
 
+from lo2io.verify import RULES, Severity, verify
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -144,6 +146,14 @@ class Breakage:
     def ids(self) -> list[str]:
         """A name for each."""
         return [f"{rule}:{change.__name__[1:]}" for rule, change in self.changes]
+
+    @staticmethod
+    def check(rule: str, change: Callable[[Trace], object], trace: Trace, path: Path) -> None:
+        """Write the changed trace; assert that it breaks that rule and no other."""
+        change(trace)
+        verdict = verify(trace.write(path))
+        assert set(verdict.broken) == {rule}, verdict.findings
+        assert verdict.ok is (RULES[rule].severity is not Severity.ERROR)
 
     @staticmethod
     def redefine(trace: Trace, key: tuple[str, int], place: int, value: object) -> None:
