@@ -58,7 +58,8 @@ class Meter:
         nr_counted = sum(count for count, _, _ in self._counted)
         counted_bytes = sum(head for count, _, head in self._counted if count)
         mean = counted_bytes / nr_counted if nr_counted else _FIRST_GUESS_BYTES
-        grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=True))
+        # A CPU that came later has a ring behind the others; its events are counted with the CPU's, if it came back.
+        grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=False))
         nr_events = nr_counted + round(grown / mean)
         before, events_before, bytes_before = self._last
         seconds = max(now - before, 1e-9)

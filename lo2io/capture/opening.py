@@ -13,7 +13,7 @@ from lo2io.errors import AccessError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from lo2io.capture.options import RecordOptions
@@ -122,6 +122,28 @@ def _attempt(
         left_out = ", ".join(event.name for event in events if event not in chosen)
         note(f"recording tasks instead of CPUs leaves out {left_out}")
     return opened
+
+
+def open_cpu(
+    opened: OpenEvents,
+    events: Sequence[Event],
+    cpu: int,
+    filters: Iterable[tuple[str, str]],
+    *,
+    cgroup: Path | None = None,
+) -> OpenEvents:
+    """Open on one more CPU what is open already: by the same opener, with the same clock and filters.
+
+    Raises:
+        AccessError: The kernel refuses.
+        CaptureError: The kernel cannot.
+    """
+    source, _ = select_source(opened.opener, opened.scope)
+    chosen = tuple((event.name, event.id) for event in events if event.name in opened.names)
+    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), cgroup))
+    for name, text in filters:
+        extra.set_filter(name, text)
+    return extra
 
 
 @contextlib.contextmanager

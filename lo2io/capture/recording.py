@@ -22,13 +22,15 @@ from lo2io.capture import wait
 from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
 from lo2io.capture.flight import FIRST_SEGMENTS, make_flight
+from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
 from lo2io.capture.meter import Meter
-from lo2io.capture.opening import load_events, open_events, room_for_fds
+from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.scan import FactScanner, Scanner
 from lo2io.capture.scan_machine import MachineScanner
 from lo2io.capture.session import Session
+from lo2io.capture.source import SYSTEM
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.cgroups import find_cgroup, has_processes
 from lo2io.model import SpoolMeta
@@ -37,7 +39,7 @@ from lo2io.spool.segments import SegmentedSpool
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from lo2io.capture.opening import Event
@@ -172,19 +174,48 @@ def _run(plan: _Plan) -> SpoolMeta:
         unless_recorded.pop_all()
         scanner.start()
         undo.callback(scanner.abandon)
+        hotplug = _follow_cpus(plan, session, writer, scanner, filters)
+        undo.callback(hotplug.close)
         with contextlib.nullcontext() if command else _showing(plan, Meter(opened, lambda: writer.size)):
             exit_code = _wait(plan, accounting)
         if command and exit_code is None:
             note("the time is over; the command goes on")
+        hotplug.look()
         scanner.stop()
         accounting.end()
         stopped = session.stop()
+        meta = replace(meta, cpus=(*meta.cpus, *hotplug.new_cpus))
         meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
         if flight:
             meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
         meta = replace(meta, notices=tuple(note.texts))
         writer.write_meta(meta)
     return meta
+
+
+def _follow_cpus(
+    plan: _Plan, session: Session, writer: SpoolWriter, scanner: Scanner, filters: Iterable[tuple[str, str]]
+) -> Hotplug:
+    """Look after CPUs that go and come while signals are waited for."""
+    options, opened = plan.options, session.opened
+    folder = plan.cgroup.folder if plan.cgroup else None
+
+    def reopen(cpu: int) -> OpenEvents:
+        return open_cpu(opened, plan.events, cpu, filters, cgroup=folder)
+
+    def is_wanted(cpu: int) -> bool:
+        return options.cpus is None or cpu in sysfs.parse_cpu_list(options.cpus)
+
+    hotplug = Hotplug(
+        session,
+        writer,
+        plan.note,
+        reopen=None if options.is_flight or opened.scope != SYSTEM else reopen,
+        is_wanted=is_wanted,
+        rescan=scanner.rescan,
+    )
+    plan.signals.ticks.append(hotplug.look)
+    return hotplug
 
 
 def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
@@ -294,11 +325,11 @@ def _showing(plan: _Plan, meter: Meter) -> Iterator[None]:
     if show is None:
         yield
         return
-    signals.tick, signals.tick_s = (lambda: show(meter.read())), _SHOW_S
+    signals.ticks.append(lambda: show(meter.read()))
+    signals.tick_s = _SHOW_S
     try:
         yield
     finally:
-        signals.tick = None
         show(None)
 
 

@@ -95,6 +95,9 @@ class Session:
         self._tell = tell
         self._syncs: list[ClockSync] = []
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
+        self._ring_of = {fd: index for index, fds in enumerate(opened.leaders) for fd in fds}
         self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
         self._between = between
         self._failure: OSError | CaptureError | None = None
@@ -176,6 +179,8 @@ class Session:
         if self._thread.ident is not None:
             self._thread.join()
         os.close(self._wake)
+        os.close(self._nudge)
+        self._epoll.close()
         self._wake = -1
 
     def to_spool_clock(self, monotonic_ns: int) -> int:
@@ -186,10 +191,10 @@ class Session:
     def _drain_until_woken(self) -> None:
         """The thread: until ``stop`` wakes it, or the disk is full."""
         self._real_time = _raise_priority()
-        cpu_of = {fd: index for index, fds in enumerate(self.opened.leaders) for fd in fds}
-        with select.epoll(flags=select.EPOLL_CLOEXEC) as epoll:
+        with self._epoll as epoll:
             epoll.register(self._wake, select.EPOLLIN)
-            for fd in (*cpu_of, *([] if self._between is None else [self._between.wake_fd])):
+            epoll.register(self._nudge, select.EPOLLIN)
+            for fd in (*list(self._ring_of), *([] if self._between is None else [self._between.wake_fd])):
                 epoll.register(fd, select.EPOLLIN)
             while self._ended_ns is None and self._failure is None:
                 ready = epoll.poll(MAX_WAIT_S if self._between is None else min(MAX_WAIT_S, self._between.wait_s()))
@@ -198,10 +203,29 @@ class Session:
                 for fd, events in ready:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
                         epoll.unregister(fd)  # its task is gone; it would be ready for ever
-                self._drain({cpu_of[fd] for fd, _ in ready if fd in cpu_of} or range(len(self.opened.rings)))
+                rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
+                if any(fd == self._nudge for fd, _ in ready):
+                    os.eventfd_read(self._nudge)
+                    rings.clear()
+                self._drain(rings or range(len(self.opened.rings)))
                 if self._between is not None and self._ended_ns is None:
                     with self._failing():
                         self._between.pass_ended()
+
+    def drain_now(self) -> None:
+        """Have all rings drained, however little they hold; returns at once."""
+        os.eventfd_write(self._nudge, 1)
+
+    def watch(self, leaders: Sequence[int], index: int) -> None:
+        """Drain a ring that was added while recording.
+
+        Args:
+            leaders: The events that tell when it is half full.
+            index: Of the ring, and of what takes its bytes.
+        """
+        for fd in leaders:
+            self._ring_of[fd] = index
+            self._epoll.register(fd, select.EPOLLIN)
 
     def _drain(self, indices: set[int] | range) -> None:
         """Write what these rings hold now; a full disk ends the recording."""
@@ -287,8 +311,8 @@ def _run_on_each(cpus: Sequence[int]) -> None:
     The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.
     """
     allowed = os.sched_getaffinity(0)
-    with contextlib.suppress(OSError):  # a CPU that is no longer online has nothing to finish
-        for cpu in cpus:
+    for cpu in cpus:
+        with contextlib.suppress(OSError):  # a CPU that is no longer online has nothing to finish
             os.sched_setaffinity(0, {cpu})
     os.sched_setaffinity(0, allowed)
 

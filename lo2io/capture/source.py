@@ -59,6 +59,7 @@ class OpenEvents:
         has_lost: The kernel tells how many samples each event lost.
         keep: What must live as long as the fds.
         sampled: Indices of the CPUs whose tracepoints are ever enabled; None: all.
+        added: CPUs whose rings were added while recording, in that order.
     """
 
     opener: str
@@ -74,6 +75,7 @@ class OpenEvents:
     has_lost: bool
     keep: Any = field(default=None, repr=False)
     sampled: tuple[int, ...] | None = None
+    added: tuple[int, ...] = ()
 
     def iter_fds(self) -> Iterator[int]:
         """Every event's fd: tracepoints first, leaders last, so that whoever closes in this order keeps the rings."""
@@ -108,6 +110,40 @@ class OpenEvents:
         except OSError:
             return False
         return True
+
+    @property
+    def ring_cpus(self) -> tuple[int, ...]:
+        """Whose each ring is: a CPU that went and came back has several."""
+        return (*self.cpus[: len(self.rings) - len(self.added)], *self.added)
+
+    def add(self, extra: OpenEvents, *, sampled: bool) -> None:
+        """Take in the events of one more CPU, or of one that has come back, and its ring behind the others.
+
+        Args:
+            extra: The same events, opened for that CPU alone.
+            sampled: Its tracepoints are to be switched with the others.
+        """
+        (cpu,) = extra.cpus
+        if cpu in self.cpus:
+            index = self.cpus.index(cpu)
+        else:
+            index = len(self.cpus)
+            self.cpus = (*self.cpus, cpu)
+            for per_cpu in self.tracepoints:
+                per_cpu.append([])
+            if self.sampled is not None and sampled:
+                self.sampled = (*self.sampled, index)
+        for per_cpu, fresh in zip(self.tracepoints, extra.tracepoints, strict=True):
+            per_cpu[index].extend(fresh[0])
+        self.leaders.append(extra.leaders[0])
+        self.added = (*self.added, cpu)
+        self.rings.append(extra.rings[0])
+        self.keep = (self.keep, extra.keep)
+
+    def close(self) -> None:
+        """Close every event: takes the kernel tens of milliseconds for each tracepoint that nobody else has open."""
+        for fd in self.iter_fds():
+            os.close(fd)
 
     def unmap(self) -> None:
         """Give up the rings."""

@@ -44,15 +44,15 @@ class BlockedSignals:
         before: The mask outside; the command gets it.
         ignored: What was ignored outside and is not in here; the command ignores it, too.
         own: What lo2io does on a signal that is its own, whatever runs; it is not fetched.
-        tick: Called again and again while signals are waited for …
-        tick_s: … after so long each time.
+        ticks: Called again and again while signals are waited for …
+        tick_s: … after so long each time, if no signal comes.
     """
 
     def __init__(self) -> None:
         self.before: frozenset[int] = frozenset()
         self.ignored: frozenset[int] = frozenset()
         self.own: dict[int, Callable[[], None]] = {}
-        self.tick: Callable[[], None] | None = None
+        self.ticks: list[Callable[[], None]] = []
         self.tick_s = _MAX_WAIT_S
         self._caught: deque[int] = deque()
         self._handlers: dict[int, Any] = {}
@@ -86,8 +86,9 @@ class BlockedSignals:
                 return found
             elif deadline is not None and time.monotonic() >= deadline:
                 return None
-            elif self.tick is not None:
-                self.tick()
+            else:
+                for tick in self.ticks:
+                    tick()
 
     def _wait(self, deadline: float | None) -> tuple[int, bool] | None:
         """As :meth:`fetch`, but None after a while in any case."""

@@ -128,6 +128,20 @@ class SpoolWriter:
         self._files = make_files(self.path, self.cpus)
         return tuple(self._files[:-1]), self._files[-1]
 
+    def add_ring(self, cpu: int) -> None:
+        """One more ring: ``rings`` grows by what takes its bytes, which go behind those of a former ring of the CPU.
+
+        Raises:
+            OSError: A new file cannot be created.
+        """
+        name = ring_name(cpu)
+        file = next((file for file in self._files if file.path.name == name), None)
+        if file is None:
+            file = AppendFile(self.path / name)
+            self._files.append(file)
+            self.cpus = (*self.cpus, cpu)
+        self.rings = (*self.rings, file)
+
     def write_meta(self, meta: SpoolMeta) -> None:
         """Replace ``spool.json`` atomically; the first time also put space aside for the last.
 

@@ -175,6 +175,12 @@ def recording(trace: Path, *options: str, command: Sequence[str] = ()) -> Iterat
                 process.kill()
 
 
+def hear_notice(process: subprocess.Popen[str], text: str) -> None:
+    """Wait for a message of lo2io's that holds this."""
+    assert process.stderr is not None
+    assert any(text in line for line in process.stderr), f"never said: {text}"
+
+
 def finish(process: subprocess.Popen[str], trace: Path, *, code: int = 0) -> Recorded:
     """Its end, with this exit code, and the trace it wrote."""
     stdout, stderr = process.communicate(timeout=120)
@@ -196,9 +202,9 @@ def complete(attempt: Callable[[], Recorded], attempts: int = 4) -> Recorded:
 
 
 def done_by(recorded: Recorded, worker: Worker) -> dict[str, tuple[int, int]]:
-    """Calls a worker did with its file → how many, and bytes moved; and with its device, the requests."""
+    """Reads and writes of a worker's file and device by call: how many, and bytes moved."""
     found: dict[str, tuple[int, int]] = {}
-    for row in recorded.operations():
+    for row in recorded.calls("pread64", "pwrite64", "preadv2"):
         if row["pid"] == worker.pid and row["path"] in (str(worker.work.file), str(worker.work.device)):
             count, size = found.get(row["call"], (0, 0))
             found[row["call"]] = (count + 1, size + row["bytes_result"])

@@ -1,0 +1,194 @@
+"""CPUs that go and come while a recording is under way.
+
+The events of a CPU that goes offline stay as they are: they count no more, can be read, and do not come to life again
+with it (kernel/events/core.c: perf_event_exit_cpu removes them from the CPU's context). So a CPU that comes, or comes
+back, gets events and a ring of its own, opened as the others were; the ring's bytes go behind what its file holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from lo2io.errors import Lo2ioError
+from lo2io.kernel import sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.capture.session import Session
+    from lo2io.capture.source import OpenEvents
+    from lo2io.model import Cpu
+    from lo2io.spool.writer import SpoolWriter
+
+_NETLINK_KOBJECT_UEVENT = 15
+"""include/uapi/linux/netlink.h"""
+_KERNELS_GROUP = 1
+_OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
+_MESSAGE_BYTES = 8 << 10
+_EMPTY_S = 2.0
+"""So long at most a CPU's old ring is waited for to be empty."""
+
+
+class Departures(Protocol):
+    """Tells which CPUs have gone offline, even if they are back already."""
+
+    def gone(self) -> set[int]:
+        """Those that went since this was asked last."""
+        ...
+
+    def close(self) -> None:
+        """It is not asked any more."""
+        ...
+
+
+class Uevents:
+    """The kernel's own messages about CPUs; where there are none (another network namespace), nothing is told."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        with contextlib.suppress(OSError):
+            made = socket.socket(
+                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, _NETLINK_KOBJECT_UEVENT
+            )
+            try:
+                made.bind((0, _KERNELS_GROUP))
+            except OSError:
+                made.close()
+                raise
+            self._socket = made
+
+    def gone(self) -> set[int]:
+        """See :class:`Departures`."""
+        found: set[int] = set()
+        if self._socket is None:
+            return found
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                try:
+                    message = self._socket.recv(_MESSAGE_BYTES)
+                except BlockingIOError:
+                    raise
+                except OSError:  # ENOBUFS: messages were lost; the list of CPUs still tells
+                    break
+                if match := _OFFLINE.match(message):
+                    found.add(int(match[1]))
+        return found
+
+    def close(self) -> None:
+        """See :class:`Departures`."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Hotplug:
+    """Looks after the CPUs; :meth:`look` from one thread only.
+
+    Args:
+        session: The recording.
+        writer: Its spool.
+        note: Takes notices.
+        reopen: Opens the events of one CPU as those of the session are; None: that cannot be done.
+        is_wanted: Whether a CPU is to be sampled.
+        rescan: Has all tasks looked at that exist at the given time, CLOCK_MONOTONIC.
+        departures: By default :class:`Uevents`.
+        root: Where ``sys`` lies.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        writer: SpoolWriter,
+        note: Callable[[str], None],
+        *,
+        reopen: Callable[[int], OpenEvents] | None,
+        is_wanted: Callable[[int], bool],
+        rescan: Callable[[int], None],
+        departures: Departures | None = None,
+        root: Path = Path("/"),
+    ) -> None:
+        self.new_cpus: tuple[Cpu, ...] = ()
+        """Those that nobody knew at the start, in the order of their rings."""
+        self._session = session
+        self._writer = writer
+        self._reopen = reopen
+        self._is_wanted = is_wanted
+        self._rescan = rescan
+        self._note = note
+        self._departures = Uevents() if departures is None else departures
+        self._root = root
+        self._live = set(session.opened.cpus)
+        self._refused: set[int] = set()
+
+    def look(self) -> None:
+        """Go after what has happened since the last look."""
+        online = set(sysfs.read_online_cpus(self._root))
+        self._refused &= online
+        for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
+            self._live.discard(cpu)
+            self._note(f"CPU {cpu} went offline: what was recorded on it is kept")
+        for cpu in sorted(online - self._live - self._refused):
+            if self._session.is_draining:
+                self._add(cpu)
+
+    def close(self) -> None:
+        """The recording is over."""
+        self._departures.close()
+
+    def _add(self, cpu: int) -> None:
+        if self._reopen is None:
+            self._refuse(cpu, "a recording that keeps only its newest part cannot take it in")
+            return
+        try:
+            extra = self._reopen(cpu)
+        except Lo2ioError as error:
+            self._refuse(cpu, str(error))
+            return
+        if not self._empty_rings():
+            self._give_back(extra)
+            self._refuse(cpu, "the bytes of its former ring could not be written")
+            return
+        opened = self._session.opened
+        if cpu not in opened.cpus:
+            self.new_cpus += tuple(each for each in sysfs.read_cpus(self._root) if each.cpu == cpu)
+        try:
+            self._writer.add_ring(cpu)
+        except OSError as error:
+            self._give_back(extra)
+            self._refuse(cpu, error.strerror or str(error))
+            return
+        wanted = self._is_wanted(cpu)
+        opened.add(extra, sampled=wanted)
+        self._session.watch(extra.leaders[0], len(opened.rings) - 1)
+        extra.switch_leaders(on=True)
+        if wanted:
+            extra.switch_tracepoints(on=True)
+        self._live.add(cpu)
+        self._rescan(time.monotonic_ns())
+        self._note(f"CPU {cpu} came online: it is recorded from now on")
+
+    def _empty_rings(self) -> bool:
+        """Whether all that the rings of CPUs that are gone held is written: what comes now goes behind it."""
+        opened = self._session.opened
+        dead = [ring for ring, cpu in zip(opened.rings, opened.ring_cpus, strict=True) if cpu not in self._live]
+        end = time.monotonic() + _EMPTY_S
+        while any(ring.fill_bytes for ring in dead):
+            if time.monotonic() > end:
+                return False
+            self._session.drain_now()
+            time.sleep(0.005)
+        return True
+
+    def _refuse(self, cpu: int, why: str) -> None:
+        self._refused.add(cpu)
+        self._note(f"CPU {cpu} came online and is not recorded: {why}")
+
+    @staticmethod
+    def _give_back(extra: OpenEvents) -> None:
+        extra.unmap()
+        extra.close()
