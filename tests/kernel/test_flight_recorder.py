@@ -1,0 +1,359 @@
+"""The flight recorder on the running kernel: what it keeps, within which bound, and the windows it writes meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from workloads.machine import Work, complete, do_all, done_by, expected, finish, recording, threads_of, workers
+from workloads.record import LO2IO, Recorded
+
+from lo2io.tables import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
+
+SECONDS = float(os.environ.get("LO2IO_FLIGHT_SECONDS", "20"))
+"""How long the recording under load lasts."""
+WORK = ((100, 23), (50, 7))
+"""A worker's writes and reads: size and how many."""
+_LOAD = """
+import os, sys, time
+pause = float(sys.argv[1])
+parent = os.getppid()
+file = os.open("/dev/zero", os.O_RDONLY)
+while os.getppid() == parent:
+    for _ in range(1000):
+        os.pread(file, 8, 0)
+    if pause:
+        time.sleep(pause)
+"""
+
+
+@contextlib.contextmanager
+def load(count: int = 2, pause: float = 0) -> Iterator[list[int]]:
+    """Processes that read as fast as they can, or with pauses; their numbers."""
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for _ in range(count):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-S", "-c", _LOAD, str(pause)]))
+            stack.callback(process.kill)
+            pids.append(process.pid)
+        yield pids
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of every file below; they come and go meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(path) / name).stat().st_size
+    return total
+
+
+def dumps_of(trace: Path) -> list[Path]:
+    """The windows written so far, finished or not."""
+    return sorted(trace.glob("dump-*"))
+
+
+def dump(trace: Path) -> Path:
+    """Have the window written as a user would."""
+    done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    path = Path(done.stdout.strip())
+    assert path.parent == trace
+    return path
+
+
+def window(path: Path) -> Recorded:
+    """A window that was written; it keeps every rule, and has no spool left beside it."""
+    done = subprocess.run([LO2IO, "verify", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert not (path / "spool").exists()
+    return Recorded(open_trace(path), 0, done.stdout, done.stderr)
+
+
+def seconds_of(recorded: Recorded) -> float:
+    """How long a window is."""
+    metadata = recorded.trace.metadata
+    return float(metadata["stop_ns"] - metadata["start_ns"]) / 1e9
+
+
+def await_dump(trace: Path, until: Callable[[Callable[[], object]], object], count: int = 1) -> Path:
+    """The window that is written without being asked for by this test."""
+
+    def is_there() -> bool:
+        found = dumps_of(trace)
+        return len(found) >= count and (found[count - 1] / "lo2io/metadata.json").exists()
+
+    until(is_there)
+    until(lambda: not (dumps_of(trace)[count - 1] / "spool").exists())
+    return dumps_of(trace)[count - 1]
+
+
+def test_the_spool_stays_within_its_bound_under_load(tmp_path: Path) -> None:
+    """Looked at all the time; the windows written meanwhile, and what is left at the end, are proven complete."""
+    trace, bound, written = tmp_path / "T", 48 << 20, []
+    with load() as pids, recording(trace, "--last", "5s", "--max-size", "48MiB", "--ring", "2MiB") as process:
+        end = time.monotonic() + SECONDS
+        next_dump = time.monotonic() + SECONDS / 4
+        asking = None
+        largest = 0
+        while time.monotonic() < end:
+            size = size_of(trace / "spool")
+            assert size <= bound
+            largest = max(largest, size)
+            if asking is None and time.monotonic() > next_dump:
+                asking = subprocess.Popen([LO2IO, "dump", str(trace)], stdout=subprocess.PIPE, text=True)
+            elif asking is not None and asking.poll() is not None:
+                assert asking.returncode == 0
+                written.append(Path(asking.communicate()[0].strip()))
+                asking, next_dump = None, time.monotonic() + SECONDS / 4
+            time.sleep(0.02)
+        assert process.poll() is None
+        if asking is not None:
+            written.append(Path(asking.communicate(timeout=100)[0].strip()))
+        process.send_signal(signal.SIGTERM)
+        last = finish(process, trace)
+    assert largest >= bound // 2, "the bound was never put to the test"
+    assert len(written) >= 2
+    for found in (*(window(path) for path in written), last):
+        proof = found.trace.completeness
+        assert (proof.lost - proof.vanished, proof.late) == (0, 0), found.stdout
+        assert proof.vanished * 10_000 <= proof.samples, "this machine loses some of an idle CPU's, never so many"
+        assert 0 < seconds_of(found) <= 6.5
+        metadata = found.trace.metadata
+        assert metadata["recording_start_ns"] < metadata["start_ns"]
+        assert {row["pid"] for row in found.operations() if row["call"] == "pread64"} >= set(pids)
+    assert not (trace / "spool").exists()
+
+
+@pytest.mark.parametrize("asked", ["SIGUSR1", "command"])
+def test_a_window_holds_exactly_what_was_done_in_it(
+    tmp_path: Path, asked: str, until: Callable[[Callable[[], object]], object]
+) -> None:
+    """Files opened and processes started long before are known by name; a thread's calls are its process'."""
+
+    def attempt() -> Recorded:
+        trace = tmp_path / f"T{len(list(tmp_path.glob('T*')))}"
+        work = Work(tmp_path / "a", *WORK, thread_reads=11)
+        with workers(work) as ready, load(pause=0.05) as pids, recording(trace, "--last", "4s") as process:
+            time.sleep(6)  # longer than what is kept
+            tids = {int(task.name) for task in Path(f"/proc/{ready[0].pid}/task").iterdir()}
+            assert len(tids) == 2
+            do_all(ready)
+            if asked == "command":
+                path = dump(trace)
+            else:
+                process.send_signal(signal.SIGUSR1)
+                path = await_dump(trace, until)
+            found = window(path)
+            assert done_by(found, ready[0]) == expected(work)
+            comms = {row["comm"] for row in threads_of(found, ready[0])}
+            assert comms == {Path(f"/proc/{ready[0].pid}/comm").read_text().strip()}
+            assert {row["tid"] for row in threads_of(found, ready[0])} == tids
+            assert {row["path"] for row in found.calls("pread64") if row["pid"] in pids} == {"/dev/zero"}
+            assert process.poll() is None, "the recording goes on"
+            assert 4 <= seconds_of(found) <= 6
+            process.send_signal(signal.SIGINT)
+            last = finish(process, trace)
+            assert str(path) in last.stderr
+            assert {entry.name for entry in trace.iterdir()} >= {path.name, "traces.otf2"}
+            return found
+
+    complete(attempt)
+
+
+def test_old_parts_leave_no_gap(tmp_path: Path) -> None:
+    """A process that counts by its offsets: those in the window follow each other, up to the end."""
+
+    def attempt() -> Recorded:
+        trace = tmp_path / f"T{len(list(tmp_path.glob('T*')))}"
+        script = """
+import os, time
+file = os.open("/dev/zero", os.O_RDONLY)
+for offset in range(1 << 62):
+    os.pread(file, 1, offset)
+    if offset % 50 == 0:
+        time.sleep(0.001)
+"""
+        with subprocess.Popen([sys.executable, "-S", "-c", script]) as counter:
+            try:
+                with recording(trace, "-e", "pread64", "--last", "1s", "--duration", "4s") as process:
+                    found = finish(process, trace)
+            finally:
+                counter.kill()
+        rows = [row for row in found.calls("pread64") if row["pid"] == counter.pid]
+        offsets = [row["offset_bytes"] for row in rows]
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+        assert offsets[0] > 0
+        assert rows[-1]["begin_time_ns"] - rows[0]["begin_time_ns"] >= 1_000_000_000
+        return found
+
+    complete(attempt)
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[tuple[Path, Callable[[float], None]]]:
+    """A block device, and how to write a block to it that takes so many seconds.
+
+    It is a loop device whose file lies in a file system of its own: while that is frozen, its writes wait.
+    """
+    image, folder = tmp_path / "image", tmp_path / "folder"
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    folder.mkdir()
+    with contextlib.ExitStack() as undo:
+        run = subprocess.run
+        run(["mkfs.ext4", "-q", str(image)], check=True)
+        run(["mount", "-o", "loop", str(image), str(folder)], check=True)
+        undo.callback(run, ["umount", str(folder)], check=True)
+        (folder / "inner").write_bytes(bytes(1 << 20))
+        os.sync()
+        command = ["losetup", "--find", "--show", "--direct-io=off", str(folder / "inner")]
+        device = run(command, capture_output=True, text=True, check=True).stdout.strip()
+        undo.callback(run, ["losetup", "--detach", device], check=True)
+
+        def write(seconds: float) -> None:
+            run(["fsfreeze", "--freeze", str(folder)], check=True)
+            arguments = ["dd", "if=/dev/zero", f"of={device}", "bs=4k", "count=1", "oflag=direct", "status=none"]
+            with subprocess.Popen(arguments) as writer:
+                time.sleep(seconds)
+                run(["fsfreeze", "--unfreeze", str(folder)], check=True)
+            assert writer.returncode == 0
+
+        yield Path(device), write
+
+
+@pytest.mark.requires("losetup", "mkfs.ext4", "fsfreeze", "dd")
+def test_a_slow_request_triggers(
+    tmp_path: Path,
+    stubborn: tuple[Path, Callable[[float], None]],
+    until: Callable[[Callable[[], object]], object],
+) -> None:
+    """Of the device it names, and slower than it says; then it rests, so that no window is written twice."""
+    device, write = stubborn
+    trace = tmp_path / "T"
+    trigger = f"latency > 200ms and device == {device.name} and operation == write"
+    with recording(trace, "-e", "block", "--last", "2s", "--trigger", trigger) as process:
+        write(0)
+        time.sleep(1)
+        assert dumps_of(trace) == []
+        write(0.5)
+        found = window(await_dump(trace, until))
+        write(0.5)
+        process.send_signal(signal.SIGTERM)
+        last = finish(process, trace)
+    slow = [
+        row
+        for row in found.trace.requests.to_pylist()
+        if row["complete_time_ns"] is not None and row["complete_time_ns"] - row["issue_time_ns"] > 200_000_000
+    ]
+    assert len(slow) == 1
+    assert re.search(rf"a write at sector 0 of {device.name} took \d+ ms", last.stderr)
+    told = re.search(r"was met by (\d+) requests and had (\d) windows written", last.stderr)
+    assert told
+    assert told.group(1) == "2"
+    assert len(dumps_of(trace)) == int(told.group(2)) <= 2
+
+
+def test_one_window_at_a_time(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
+    """A request meanwhile is refused and told, to the one who asked and by the recorder."""
+    trace = tmp_path / "T"
+    with load(pause=0.005), recording(trace, "--last", "2s") as process:
+        time.sleep(2)
+        process.send_signal(signal.SIGUSR1)
+        until(lambda: dumps_of(trace))
+        done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+        first = await_dump(trace, until)
+        process.send_signal(signal.SIGTERM)
+        last = finish(process, trace)
+    if done.returncode == 6:
+        assert "another window is still being written" in done.stderr
+        assert "another window is still being written" in last.stderr
+    else:  # converting was quicker than asking
+        assert done.returncode == 0, done.stderr
+    assert window(first).trace.completeness.lost == window(first).trace.completeness.vanished
+
+
+def test_who_cannot_be_asked(tmp_path: Path) -> None:
+    """Each with what is the matter, and exit code 2; nobody gets a signal."""
+
+    def ask(trace: Path) -> str:
+        done = subprocess.run([LO2IO, "dump", str(trace)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "nothing is being recorded there" in ask(tmp_path / "none")
+    with recording(tmp_path / "all", "-e", "pread64") as process:
+        assert "keeps everything" in ask(tmp_path / "all")
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        finish(process, tmp_path / "all")
+    with recording(tmp_path / "cut", "-e", "pread64", "--last", "1s") as process:
+        process.kill()
+        process.communicate()
+    assert "is over, or was cut off" in ask(tmp_path / "cut")
+
+
+def test_what_was_killed_can_be_converted(tmp_path: Path) -> None:
+    """The segments that were kept are a spool: not proven, but whole."""
+    trace = tmp_path / "T"
+    with load(1, pause=0.01) as (pid,), recording(trace, "--last", "1s") as process:
+        time.sleep(3)
+        process.kill()
+        process.communicate()
+    arguments = [LO2IO, "convert", str(trace / "spool"), "-o", str(trace)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "not proven" in done.stderr
+    found = Recorded(open_trace(trace), 0, "", "")
+    assert {row["path"] for row in found.calls("pread64") if row["pid"] == pid} == {"/dev/zero"}
+    assert found.trace.metadata["recording_start_ns"] < found.trace.metadata["start_ns"]
+    assert subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        (("--max-size", "4MiB"), "--max-size"),
+        (("--trigger", "latency > 1ms"), "add --last"),
+        (("--last", "1s", "--trigger", "latency > soon"), "a unit"),
+        (("--last", "1s", "--trigger", "latency > 1s and device == nothing"), "no such disk"),
+        (("--last", "1s", "-e", "pread64", "--trigger", "latency > 1s"), "not recorded"),
+        (("--last", "0s"), "no time"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: tuple[str, ...], answer: str) -> None:
+    """Before anything is recorded; nothing is left."""
+    command = [LO2IO, "system-wide", "-o", str(tmp_path / "T"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "T").exists()
+
+
+def test_windows_survive_the_next_recording(tmp_path: Path) -> None:
+    """--force replaces the trace of the former recording; what was dumped meanwhile is nobody's to remove."""
+    trace = tmp_path / "T"
+    with recording(trace, "-e", "pread64", "--last", "1s") as process:
+        path = dump(trace)
+        process.send_signal(signal.SIGTERM)
+        finish(process, trace)
+    with recording(trace, "-e", "pread64", "--last", "1s", "--duration", "1s") as process:
+        finish(process, trace)
+    window(path)
+    window(trace)
