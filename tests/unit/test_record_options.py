@@ -1,0 +1,78 @@
+"""What can be wrong with a recording's options before anything is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lo2io.capture.options import RecordOptions, check_options, choose_cpus
+from lo2io.errors import UsageError
+from lo2io.kernel.sysfs import format_cpu_list, parse_cpu_list
+
+
+@pytest.mark.parametrize(("cpus", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2,5,7-8"), ((2, 0), "0,2")])
+def test_lists_of_cpus(cpus: tuple[int, ...], text: str) -> None:
+    """As the kernel writes them, and read again."""
+    assert format_cpu_list(cpus) == text
+    assert parse_cpu_list(text) == tuple(sorted(cpus))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [(None, (0, 1, 4)), ("4", (4,)), ("0-1,4", (0, 1, 4)), ("4,0,4", (0, 4)), ("1-1", (1,))]
+)
+def test_chosen_cpus(text: str | None, cpus: tuple[int, ...]) -> None:
+    """Each once, ascending; all without a list."""
+    assert choose_cpus(text, (0, 1, 4)) == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("2", "CPU 2 not online"),
+        ("0-5", "CPUs 2-3,5 not online"),
+        ("4-0", "there is none in it"),
+        ("", "not a list of CPUs"),
+        ("0,", "not a list of CPUs"),
+        ("0-", "not a list of CPUs"),
+        ("-1", "not a list of CPUs"),
+        ("all", "not a list of CPUs"),
+        ("0 1", "not a list of CPUs"),
+    ],
+)
+def test_wrong_cpus(text: str, answer: str) -> None:
+    """The answer names those that are online."""
+    with pytest.raises(UsageError) as caught:
+        choose_cpus(text, (0, 1, 4))
+    assert caught.value.answer == answer
+    assert "online: 0-1,4" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({}, "either a command or processes"),
+        ({"command": ("true",), "pids": (1,)}, "either a command or processes"),
+        ({"command": ("true",), "duration_s": 1.0}, "a command is recorded to its end"),
+        ({"command": ("true",), "cpus": "0"}, "only of the whole machine"),
+        ({"command": ("true",), "cgroup": "/a"}, "only of the whole machine"),
+        ({"system": True, "pids": (1,)}, "they are in it"),
+        ({"system": True, "scope": "inherit"}, "its tasks are not known"),
+        ({"system": True, "user": "root"}, "there is no command"),
+        ({"system": True, "cgroup": "/", "opener": "python-perf"}, "it knows no cgroups"),
+        ({"system": True, "ring_bytes": 12345}, "a ring is a power of two of at least"),
+        ({"system": True, "cpus": "100000"}, "CPU 100000 not online"),
+    ],
+)
+def test_contradictions(options: dict[str, Any], answer: str) -> None:
+    """Each is told apart."""
+    with pytest.raises(UsageError) as caught:
+        check_options(RecordOptions(Path("spool"), ("block:block_rq_issue",), **options))
+    assert answer in caught.value.answer
+
+
+@pytest.mark.parametrize("options", [{}, {"command": ("true",), "duration_s": 3.0, "user": "root"}, {"cpus": "0"}])
+def test_what_goes_together(options: dict[str, Any]) -> None:
+    """Of the whole machine, with a command or without."""
+    check_options(RecordOptions(Path("spool"), ("block:block_rq_issue",), system=True, **options))
