@@ -4,7 +4,7 @@
  */
 #include "engine.h"
 
-enum { BUCKETS = 4096, KERNEL_PATH_BYTES = 1023 /* TRACE_CGROUP_PATH_LEN less the zero, kernel/cgroup/cgroup-internal.h */ };
+enum { BUCKETS = 4096, V2 = 0, KERNEL_PATH_BYTES = 1023 /* TRACE_CGROUP_PATH_LEN less the zero, kernel/cgroup/cgroup-internal.h */ };
 
 static uint64_t hash_path(const char *path, uint32_t length)
 {
@@ -81,7 +81,8 @@ void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path,
 
 /*
  * The kernel names the leader when a process moves, another thread when that one moves alone: then the process, whose
- * cgroup is its leader's, stays. A process is followed in one hierarchy: the one its path is known of, else v2's.
+ * cgroup is its leader's, stays. A process is followed in one hierarchy: the one its path is known of, else v2's, to
+ * which one comes over whom somebody puts below v2's root.
  */
 void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time)
 {
@@ -90,12 +91,14 @@ void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uin
     uint32_t hierarchy = (uint32_t)load_unsigned(raw, f[LO2_FIELD_CGROUP_HIERARCHY]);
     const task *t = task_of(e, tid);
     process *p = t ? &e->processes.at[t->process] : NULL;
-    if (!p || p->pid != tid || hierarchy != p->hierarchy)
+    if (!p || p->pid != tid)
         return;
     uint32_t where = (uint32_t)load_unsigned(raw, f[LO2_FIELD_CGROUP_PATH]), offset = where & 0xffff, size = where >> 16;
     if (f[LO2_FIELD_CGROUP_PATH].size != 4 || offset + size > raw_size || !size)
         return;
     uint32_t length = (uint32_t)strnlen((const char *)raw + offset, size);
+    if (hierarchy != p->hierarchy && (hierarchy != V2 || length <= 1))
+        return;
     bool whole = length < KERNEL_PATH_BYTES; /* it is somewhere else now, even if what is left of the path is too little */
     set_cgroup(e, p, hierarchy, whole ? cgroup_of(e, (const char *)raw + offset, length) : NONE);
     p->cgroup_since = time;

@@ -246,10 +246,14 @@ class Tasks:
                 each.recorded = not each.from_exec
 
     def attached(self, time: int, values: dict[str, Any]) -> None:
-        """``cgroup_attach_task``: only the leader takes its process along, in the hierarchy it is known in."""
+        """``cgroup_attach_task``: only the leader takes its process along, in the hierarchy it is known in, or into v2's."""
         task = self.alive.get(values["tid"])
-        if task is None or task.process.pid != task.tid or task.process.hierarchy != values["hierarchy"]:
+        if task is None or task.process.pid != task.tid:
             return
+        below_v2s_root = values["hierarchy"] == 0 and len(values["path"]) > 1
+        if task.process.hierarchy != values["hierarchy"] and not below_v2s_root:
+            return
+        task.process.hierarchy = values["hierarchy"]
         task.process.cgroup = values["path"] if len(values["path"]) < LONGEST_CGROUP else None
         task.process.moved = time
 

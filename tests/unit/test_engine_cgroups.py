@@ -61,13 +61,21 @@ def test_only_the_leader_takes_its_process_along(run: Run, spool: SpoolBuilder) 
     assert cgroups(run(spool)) == {10: b"/a", 11: b"/a"}
 
 
-@pytest.mark.parametrize(("known", "moved", "cgroup"), [(0, 0, b"/b"), (5, 5, b"/b"), (0, 5, b"/a"), (5, 0, b"/a")])
+@pytest.mark.parametrize(("known", "moved", "cgroup"), [(0, 0, b"/b"), (5, 5, b"/b"), (0, 5, b"/a"), (5, 0, b"/b")])
 def test_a_process_is_followed_in_one_hierarchy(
     run: Run, tmp_path: Path, known: int, moved: int, cgroup: bytes
 ) -> None:
-    """The one that its path is known of: paths of two hierarchies say nothing of each other."""
+    """The one that its path is known of, or v2's from the time on that it is put below its root."""
     spool = SpoolBuilder(tmp_path / "spool").fact_task(1_000, 10, 10, cgroup=(known, b"/a"))
     assert cgroups(run(spool.attach(60_000, 0, 10, b"/b", moved))) == {10: cgroup}
+
+
+def test_the_root_of_v2_tells_nothing_of_v1(run: Run, tmp_path: Path) -> None:
+    """Whoever is known in v1 is put into v2's root: that is no news; once below it, v1 tells nothing more."""
+    spool = SpoolBuilder(tmp_path / "spool").fact_task(1_000, 10, 10, cgroup=(5, b"/a"))
+    spool.attach(60_000, 0, 10, b"/", 0).fork(61_000, 0, 11, 11, 10, 10)
+    spool.attach(62_000, 0, 10, b"/b", 0).attach(63_000, 0, 10, b"/c", 5)
+    assert cgroups(run(spool)) == {10: b"/b", 11: b"/a"}
 
 
 @pytest.mark.parametrize(("hierarchy", "cgroup"), [(0, b"/b"), (5, b"")])
