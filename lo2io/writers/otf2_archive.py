@@ -38,6 +38,10 @@ def _address(pointer: Any) -> int:
     return int(ffi.cast("uintptr_t", pointer))
 
 
+_SPARE_FILES = 8
+"""Descriptors kept back for cleaning up: where locations have used up all that are allowed, nothing could be listed."""
+
+
 def raise_open_files_limit() -> None:
     """Every location with more than a chunk of events keeps a file open: ask for as many as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,6 +69,7 @@ class Archive:
         self.library = load()
         self._previous = self.library.OTF2_Error_RegisterCallback(_address(lib.lo2_otf2_error_callback()), None)
         raise_open_files_limit()
+        self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_FILES)]
         try:
             self._open()
         except BaseException:
@@ -90,6 +95,10 @@ class Archive:
         self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), None)
         self.call("SetSerialCollectiveCallbacks")
         self.call("OpenEvtFiles")
+
+    def _close_spare(self) -> None:
+        while self._spare:
+            os.close(self._spare.pop())
 
     def _restore_errors(self) -> None:
         self.library.OTF2_Error_RegisterCallback(self._previous, None)
@@ -178,6 +187,7 @@ class Archive:
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
             raise self._refused("traces.otf2 was cut short")
         self._closed = True
+        self._close_spare()
         self._restore_errors()
 
     def abort(self) -> None:
@@ -185,6 +195,7 @@ class Archive:
         if self._closed:
             return
         self._closed = True
+        self._close_spare()
         pointer, self.pointer = self.pointer, None
         # Closing an archive that has failed to write crashes in libotf2 3.2: its memory is left until the process ends.
         if pointer is not None and not self._broken:

@@ -46,6 +46,8 @@ class TaskRow:
     """Its process' last one; empty: unknown."""
 
 
+MAX_DRIFT = 1_000
+"""Clocks that part by more than one in so many are not drifting (adjtimex(2) slews by 500 ppm at most): one was set."""
 _HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
 
 
@@ -137,13 +139,15 @@ def request_operation(code: int) -> str:
 def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
     """CLOCK_REALTIME at a time of the spool's clock: on the line through the first and last reading.
 
-    Without a reading: OTF2's undefined timestamp.
+    Where the clocks moved apart by more than drift (the machine slept, somebody set the clock) there is no line: only
+    the reading that is closer in time counts. Without a reading: OTF2's undefined timestamp.
     """
     if not syncs:
         return UNDEFINED_U64
     first, last = syncs[0], syncs[-1]
-    span = last.time_ns - first.time_ns
+    span, real = last.time_ns - first.time_ns, last.realtime_ns - first.realtime_ns
+    if abs(real - span) > span // MAX_DRIFT + first.error_ns + last.error_ns:
+        near = min(first, last, key=lambda sync: abs(time_ns - sync.time_ns))
+        return near.realtime_ns + time_ns - near.time_ns
     moved = time_ns - first.time_ns
-    if span > 0:
-        moved = moved * (last.realtime_ns - first.realtime_ns) // span
-    return first.realtime_ns + moved
+    return first.realtime_ns + (moved * real // span if span > 0 else moved)

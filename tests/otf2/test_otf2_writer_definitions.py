@@ -10,7 +10,7 @@ import pytest
 from otf2.enums import LocationGroupType, LocationType, RegionRole
 from otf2_written import META, REALTIME, START, STOP, BatchMaker, complete
 
-from lo2io.model import UNKNOWN_I64, Totals, TraceEnd
+from lo2io.model import UNKNOWN_I64, ClockSync, Totals, TraceEnd
 from lo2io.writers.otf2_rows import realtime_at
 
 Write = Any
@@ -22,7 +22,7 @@ def test_empty_trace(write: Write, maker: BatchMaker) -> None:
     written = write(maker.make())
     clock = written.definitions.clock_properties
     assert (clock.timer_resolution, clock.global_offset, clock.trace_length) == (10**9, START, STOP - START)
-    assert clock.realtime_timestamp == REALTIME + 2 * START
+    assert clock.realtime_timestamp == REALTIME + START + START // 2_000
     assert not written.events
     assert [location.name for location in written.definitions.locations] == ["no thread recorded"]
     assert [group.name for group in written.definitions.location_groups] == ["no process recorded"]
@@ -48,10 +48,17 @@ def test_clock_covers_every_event(write: Write, maker: BatchMaker) -> None:
 def test_realtime_is_on_the_line_through_the_readings() -> None:
     """Between, before and after the two; with one reading at its rate of 1; without any undefined."""
     syncs = META.syncs
-    assert [realtime_at(syncs, t) - REALTIME for t in (0, 5 * 10**6, 10**7)] == [0, 10**7, 2 * 10**7]
-    assert realtime_at(syncs, 15 * 10**6) == REALTIME + 3 * 10**7
+    assert [realtime_at(syncs, t) - REALTIME for t in (0, 5 * 10**6, 10**7)] == [0, 5_002_500, 10_005_000]
+    assert realtime_at(syncs, 15 * 10**6) == REALTIME + 15_007_500
     assert realtime_at(syncs[:1], 7) == REALTIME + 7
     assert realtime_at((), 7) == 2**64 - 1
+
+
+def test_a_clock_that_was_set_draws_no_line() -> None:
+    """An hour asleep, or a step by whoever keeps the time: each reading counts for what is closer to it."""
+    syncs = (ClockSync(0, 0, REALTIME, 100), ClockSync(10**7, 0, REALTIME + 10**7 + 3_600 * 10**9, 100))
+    assert [realtime_at(syncs, t) - REALTIME for t in (1, 4 * 10**6)] == [1, 4 * 10**6]
+    assert [realtime_at(syncs, t) - REALTIME - 3_600 * 10**9 for t in (6 * 10**6, 2 * 10**7)] == [6 * 10**6, 2 * 10**7]
 
 
 def test_processes_and_threads(write: Write, maker: BatchMaker) -> None:
