@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.catalog import Catalog
+    from lo2io.model import ClockSync
     from lo2io.spool.reader import SpoolReader
 
 BATCH_ROWS = 1 << 15
@@ -182,15 +183,18 @@ class Engine:
         config.partitions, config.nr_partitions = rows, len(partitions)
 
     def _set_clock(self, config: Any) -> None:
-        """Facts bear CLOCK_MONOTONIC; the clocks were compared at the start and, unless cut off, at the end."""
+        """Facts bear CLOCK_MONOTONIC; both clocks were read at the start and, unless cut off, at the stop."""
         syncs = self.spool.meta.syncs
         if not syncs:
             return
-        first, last = syncs[0], syncs[-1]
-        config.facts_base_ns = first.monotonic_ns
-        config.facts_shift_ns = first.time_ns - first.monotonic_ns
-        elapsed = last.monotonic_ns - first.monotonic_ns
-        config.facts_slope = (last.time_ns - first.time_ns) / elapsed - 1 if elapsed > 0 else 0.0
+        rising: list[ClockSync] = []
+        for sync in syncs:
+            if not rising or sync.monotonic_ns > rising[-1].monotonic_ns:
+                rising.append(sync)
+        rows = self._keep(ffi.new("lo2_sync[]", len(rising)))
+        for row, sync in zip(rows, rising, strict=True):
+            row.time_ns, row.monotonic_ns, row.error_ns = sync.time_ns, sync.monotonic_ns, sync.error_ns
+        config.syncs, config.nr_syncs = rows, len(rising)
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def _completions_missing(self) -> bool:

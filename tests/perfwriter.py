@@ -270,7 +270,7 @@ class SpoolBuilder:
         """What ``spool.json`` will say."""
         shift, error = self._clock
         stop = self._stop_ns
-        syncs = [ClockSync(at + shift, at, at + 10**18, error) for at in (0, 10**9)]
+        syncs = [ClockSync(at + shift, at, at + 10**18, error) for at in (0, max(10**9, stop or 0))]
         return SpoolMeta(
             lo2io_version="0",
             complete=stop is not None,

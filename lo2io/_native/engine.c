@@ -162,19 +162,15 @@ static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t t
     e->batch->losses.lost[row] = lost;
 }
 
-/* A fact's place in the order is margin after the look; the look began, less margin, as long before as it lasted. */
-static int64_t look_began(const engine *e, int64_t time, uint64_t end, uint64_t begin)
-{
-    return minus(minus(time, plus(e->clock.margin, e->clock.margin)), (int64_t)(end - begin));
-}
+static int64_t not_before(fact_moment m) { return minus(m.time, plus(m.margin, m.doubt)); }
 
-static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size, int64_t time)
+static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size)
 {
     const uint8_t *body = record + 8;
     if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
         lo2_fact_task fact; /* a copy: nothing says that records lie aligned */
         memcpy(&fact, body, sizeof fact);
-        int64_t begin = look_began(e, time, fact.time_ns, fact.begin_time_ns);
+        int64_t begin = not_before(fact_when(&e->clock, fact.begin_time_ns));
         process *p = on_task_fact(e, &fact, begin);
         lo2_fact_cgroup cgroup = {0};
         size_t at = sizeof fact + sizeof cgroup;
@@ -188,8 +184,11 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
         memcpy(&fact, body, sizeof fact);
         if (fact.path_length > size - 8 - sizeof fact)
             return;
-        on_fd_fact(e, time, &fact, (const char *)body + sizeof fact,
-                   look_began(e, time, fact.time_ns, fact.begin_time_ns));
+        fact_moment begin = fact_when(&e->clock, fact.begin_time_ns), end = fact_when(&e->clock, fact.time_ns);
+        if (begin.doubt == JUMPED || end.doubt == JUMPED)
+            e->totals.nr_names_refused++;
+        else
+            on_fd_fact(e, &fact, (const char *)body + sizeof fact, not_before(begin), end.time);
     }
 }
 
@@ -207,7 +206,7 @@ static void dispatch(engine *e, stream *s)
         e->totals.first_time_ns = time;
     e->totals.last_time_ns = time;
     if (s->is_facts) {
-        on_fact(e, record, type, size, time);
+        on_fact(e, record, type, size);
     } else if (type == RECORD_SAMPLE) {
         on_sample(e, s, record, size, time);
     } else if ((type == RECORD_FORK || type == RECORD_EXIT) && size >= 32) {
@@ -314,8 +313,7 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
     }
     e->next_id = 1;
     e->totals.first_time_ns = e->totals.last_time_ns = UNKNOWN;
-    e->clock = (facts_clock){config->facts_base_ns, config->facts_shift_ns, config->clock_error_ns,
-                             config->facts_slope};
+    e->clock = (facts_clock){config->syncs, config->nr_syncs, config->clock_error_ns};
     for (uint32_t i = 0; i < config->nr_streams; i++)
         e->streams[i].fd = -1;
     for (uint32_t i = 0; i < config->nr_streams; i++) {

@@ -54,7 +54,14 @@ typedef struct {
     uint64_t bytes_read;
 } stream;
 
-typedef struct { int64_t base, shift, margin; double slope; } facts_clock;
+/* clock.c */
+typedef struct { const lo2_sync *syncs; uint32_t nr_syncs; int64_t margin; } facts_clock;
+typedef struct {
+    int64_t time, margin;         /* on the spool's clock, and what both clocks' readings may be off */
+    int64_t doubt;                /* what it may be off besides, far from readings; JUMPED: by anything */
+} fact_moment;
+#define JUMPED (INT64_MAX / 4)
+fact_moment fact_when(const facts_clock *clock, uint64_t fact_time);
 
 int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes);
 /* 1: a record is at hand (stream_time, stream_record); 0: the end; -1: read error (errno). */
@@ -278,7 +285,7 @@ file_digest file_digest_of(const uint64_t key[2], uint64_t device, uint64_t inod
 void files_free(engine *e);
 
 /* names.c */
-void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin);
+void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t begin, int64_t end);
 void name_from_call(engine *e, description *d, const char *path, uint32_t length);
 
 /* calls.c */

@@ -114,6 +114,10 @@ typedef struct {
 } lo2_partition;
 
 typedef struct {
+    int64_t time_ns, monotonic_ns, error_ns; /* the spool's clock and that of facts at the same moment, so far apart at most */
+} lo2_sync;
+
+typedef struct {
     const lo2_stream *streams;
     uint32_t nr_streams;
     const lo2_event *events_by_type; /* indexed by common_type */
@@ -125,9 +129,8 @@ typedef struct {
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
-    int64_t facts_base_ns;  /* spool time = time + facts_shift_ns + (time - facts_base_ns) * facts_slope */
-    int64_t facts_shift_ns;
-    double facts_slope;
+    const lo2_sync *syncs;  /* monotonic_ns rises strictly */
+    uint32_t nr_syncs;
     int64_t clock_error_ns; /* margin by which a fact must lie inside a handle's life */
     int64_t start_ns;       /* tracepoints were enabled from here on */
     const uint32_t *own_pids; /* further ones of lo2io's own */

@@ -37,7 +37,7 @@ static void learn_flags(engine *e, slot *s, description *d, uint32_t open_flags)
         e->handles.at[s->handle].open_flags = open_flags;
 }
 
-void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *path, int64_t begin)
+void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t begin, int64_t end)
 {
     task *t = task_for_fact(e, fact->pid);
     if (t && is_own(e, t))
@@ -49,7 +49,7 @@ void on_fd_fact(engine *e, int64_t time, const lo2_fact_fd *fact, const char *pa
     }
     if (s->handle == NONE) {
         uint32_t d = description_new(e);
-        uint8_t origin = minus(time, e->clock.margin) <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
+        uint8_t origin = end <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
         uint32_t index = d == NONE ? NONE : handle_new(e, t, fact->fd, d, origin);
         if (index == NONE)
             return;

@@ -72,10 +72,9 @@ static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size
     memcpy(&type, record, 4);
     if (s->is_facts || type == RECORD_SAMPLE) {
         memcpy(&time, record + HEADER_BYTES, 8);
-        if (s->is_facts) {
-            double drift = (double)minus(time, clock->base) * clock->slope;
-            int64_t whole = drift > -9e18 && drift < 9e18 ? (int64_t)drift : 0;
-            time = plus(plus(time, clock->shift), plus(whole, clock->margin));
+        if (s->is_facts) { /* descriptors must be what they were until no doubt is left; of threads it does no harm */
+            fact_moment end = fact_when(clock, (uint64_t)time);
+            time = plus(end.time, plus(end.margin, type == LO2_FACT_FD && end.doubt < JUMPED ? end.doubt : 0));
         }
         return time;
     }
@@ -147,9 +146,9 @@ static void put_in_order(stream *s, lo2_totals *totals)
     for (uint32_t i = 0; i < s->nr_entries; i++) {
         if (s->entries[i].time < s->last_time) {
             s->entries[i].time = s->last_time; /* its place in the order has passed */
-            totals->nr_late++;
+            totals->nr_late += !s->is_facts;
         } else if (s->entries[i].time < s->highest) {
-            totals->nr_reordered++;
+            totals->nr_reordered += !s->is_facts; /* facts' doubts differ */
             inverted = true;
         }
         if (s->entries[i].time > s->highest)

@@ -373,7 +373,7 @@ class Calls:
     def fact(self, values: dict[str, Any]) -> None:
         """``FD``: a descriptor as /proc showed it somewhen between begin - margin and end + margin (now)."""
         found = self.engine.tasks.table_of(values["pid"])
-        if found is None:
+        if found is None or values["jumped"]:
             self.engine.totals["nr_names_refused"] += 1
             return
         task, table = found

@@ -63,7 +63,7 @@ class Reference:
         streams = self.decoder.streams()
         self.seen = [[0] * len(self.meta.events) for _ in streams[:-1]]
         for cpu, stream in enumerate(streams):
-            self.totals["nr_reordered"] += stream.reordered
+            self.totals["nr_reordered"] += stream.reordered if cpu < len(self.seen) else 0
             self.totals["truncated_bytes"] += stream.truncated
             for record in stream.records:
                 self._count(cpu, record)

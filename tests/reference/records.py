@@ -13,10 +13,13 @@ from lo2io.spool.reader import SpoolReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.model import CallSpec, SpoolMeta
+    from lo2io.model import CallSpec, ClockSync, SpoolMeta
     from reference.specs import Specs
 
 CLOCK_SLACK_NS = 2_000
+MAX_DRIFT, SECOND = 500e-6, 10**9
+JUMPED = 10**30
+"""A doubt nothing is known of."""
 FIELD = re.compile(r"field:(?P<decl>[^;]*);\s*offset:(?P<o>\d+);\s*size:(?P<s>\d+);\s*signed:(?P<n>[01]);")
 
 
@@ -132,8 +135,8 @@ class Decoder:
         return values
 
     def _fact(self, kind: int, body: bytes) -> Record | None:
-        time, begin = (self._spool_time(t) for t in struct.unpack_from("<QQ", body))
-        values: dict[str, Any] = {"begin": begin - self.margin, "end": time}
+        (time, doubt), (begin, begin_doubt) = (self._spool_time(t) for t in struct.unpack_from("<QQ", body))
+        values: dict[str, Any] = {"begin": begin - self.margin - begin_doubt, "end": time}
         if kind == 0x4C01:
             pid, tid, ppid, flags = struct.unpack_from("<IIII", body, 16)
             values |= {"pid": pid, "tid": tid, "ppid": ppid, "flags": flags, "comm": body[32:48].split(b"\0")[0]}
@@ -148,15 +151,44 @@ class Decoder:
         values["path"] = body[64 : 64 + values["length"]]
         values["position"] = None if values["position"] == UNKNOWN_I64 else values["position"]
         values["open_flags"] = None if values["open_flags"] == UNKNOWN_U32 else values["open_flags"]
-        return Record(time + self.margin, 0, "fact_fd", values)
+        values["jumped"] = JUMPED in (doubt, begin_doubt)
+        return Record(time + self.margin + (0 if doubt == JUMPED else doubt), 0, "fact_fd", values)
 
-    def _spool_time(self, monotonic: int) -> int:
-        """Linear between the first and the last reading of both clocks."""
-        first, last = self.meta.syncs[0], self.meta.syncs[-1]
-        elapsed = last.monotonic_ns - first.monotonic_ns
-        drift = (last.time_ns - first.time_ns) / elapsed - 1 if elapsed else 0.0
-        past = monotonic - first.monotonic_ns
-        return first.time_ns + past + int(past * drift)
+    def _spool_time(self, monotonic: int) -> tuple[int, int]:
+        """On the spool's clock, and what that may be off besides the margin."""
+        syncs = [self.meta.syncs[0]]
+        for sync in self.meta.syncs:
+            if sync.monotonic_ns > syncs[-1].monotonic_ns:
+                syncs.append(sync)
+        first, last = syncs[0], syncs[-1]
+        if first.monotonic_ns < monotonic <= last.monotonic_ns:
+            before = max((s for s in syncs if s.monotonic_ns < monotonic), key=lambda s: s.monotonic_ns)
+            after = min((s for s in syncs if s.monotonic_ns >= monotonic), key=lambda s: s.monotonic_ns)
+            drift = _drift(before, after)
+            if drift is not None:
+                return _from(before, monotonic, drift), 0
+            late = after.monotonic_ns - monotonic < monotonic - before.monotonic_ns
+            return _from(after if late else before, monotonic, 0.0), JUMPED
+        nearest, pair = (first, syncs[:2]) if monotonic <= first.monotonic_ns else (last, syncs[-2:])
+        drift = None
+        if len(pair) > 1 and pair[1].monotonic_ns - pair[0].monotonic_ns >= SECOND:
+            drift = _drift(*pair)
+        doubt = int(abs(monotonic - nearest.monotonic_ns) * MAX_DRIFT)
+        return _from(nearest, monotonic, drift or 0.0), doubt
+
+
+def _drift(before: ClockSync, after: ClockSync) -> float | None:
+    """Of the spool's clock against that of facts; None if one has jumped."""
+    elapsed = after.monotonic_ns - before.monotonic_ns
+    parted = after.time_ns - before.time_ns - elapsed
+    if abs(parted) > elapsed * MAX_DRIFT + before.error_ns + after.error_ns:
+        return None
+    return parted / elapsed
+
+
+def _from(sync: ClockSync, monotonic: int, drift: float) -> int:
+    past = monotonic - sync.monotonic_ns
+    return sync.time_ns + past + int(past * drift)
 
 
 def _fields(text: str) -> dict[str, tuple[int, int, bool, bool]]:

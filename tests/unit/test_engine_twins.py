@@ -14,8 +14,22 @@ from reference.block_histories import block_histories
 from reference.compare import Tables, run_native, run_reference
 from reference.histories import History, call_histories
 
+from lo2io.model import ClockSync
+
 FIRST_PID = 100
 """Of the machine that histories are about."""
+SYNCS = tuple(
+    tuple(ClockSync(time, monotonic, 0, error) for time, monotonic, error in readings)
+    for readings in (
+        [(0, 0, 300), (1_000_400_000, 10**9, 200)],
+        [(99_990, 100_000, 5)],
+        [(100_000, 100_000, 300), (100_900, 100_001, 300)],
+        [(0, 0, 0), (10**12, 130_000, 0), (10**12 + 10**9, 130_000 + 10**9, 0)],
+        [(100_000, 100_000, 0), (50_000, 120_000, 0), (10**6, 90_000, 0)],
+        [(-(10**13), 0, 100), (-(10**13) + 120_000, 120_000, 100)],
+    )
+)
+"""What both clocks may have been read as."""
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "150")), deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -54,6 +68,17 @@ def test_calls_agree_on_whole_recordings(history: History) -> None:
 def test_calls_agree_on_damaged_recordings(history: History, error_ns: int) -> None:
     """Records dropped, LOST records, inversions, readings of the clocks that are less sure."""
     check(history, start_ns=100_500, error_ns=error_ns)
+
+
+@SETTINGS
+@given(call_histories(damage=False), st.sampled_from(SYNCS))
+def test_calls_agree_whatever_the_clocks_do(history: History, syncs: tuple[ClockSync, ...]) -> None:
+    """Drift, jumps, readings close to each other, far away, or in no order."""
+    with tempfile.TemporaryDirectory() as directory:
+        builder = SpoolBuilder(Path(directory), 2, start_ns=100_500)
+        replay(builder, history)
+        path = builder.write(syncs=syncs)
+        assert_same(run_native(path), run_reference(path))
 
 
 @SETTINGS
