@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lo2io.catalog import Selection
     from lo2io.filtering import Stream
     from lo2io.model import Batch, SpoolMeta, Totals
+    from lo2io.reconcile import Reconciler
     from lo2io.status import Status
     from lo2io.streams import Batches
 
@@ -295,10 +296,8 @@ def convert(
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
-    from lo2io.filtering import properties  # noqa: PLC0415
     from lo2io.matching import Criteria  # noqa: PLC0415
-    from lo2io.reconcile import Reconciler, reconciliation_line  # noqa: PLC0415
-    from lo2io.reports.losses import completeness, filtered_words  # noqa: PLC0415
+    from lo2io.reconcile import Reconciler  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
     from lo2io.streams import open_batches  # noqa: PLC0415
 
@@ -312,27 +311,38 @@ def convert(
         whole_trace(trace, spool_path, force=force),
         open_batches(spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress) as batches,
     ):
-        # The engine works while the writers' libraries, which are large, are being loaded.
-        from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
-        from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+        return _write_trace(trace, meta, batches, accounts, block_records)
 
-        with (
-            TableWriter(trace, meta, catalog.calls) as tables,
-            Otf2Writer(trace, meta, catalog.calls, block_records=block_records) as otf2,
-        ):
-            _write(batches, (otf2, tables) if criteria else (otf2, tables, accounts))
-            engine = batches.engine
-            proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
-            compared = accounts.close()
-            line = reconciliation_line(compared)
-            facts = properties(criteria, batches.left_out) | ({"RECONCILIATION": line} if line else {})
-            end = _end(meta, engine.totals, proof, facts)
-            otf2.close(end)
-            known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
-            if criteria:
-                known["filtered"] = asdict(batches.left_out)
-            tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
-    left_out = batches.left_out
+
+def _write_trace(
+    trace: Path, meta: SpoolMeta, batches: Batches, accounts: Reconciler, block_records: str | None
+) -> Converted:
+    """Archive and tables, and what is known when all is written."""
+    # The engine works while the writers' libraries, which are large, are being loaded.
+    from lo2io.filtering import properties  # noqa: PLC0415
+    from lo2io.reconcile import reconciliation_line  # noqa: PLC0415
+    from lo2io.reports.losses import completeness, filtered_words  # noqa: PLC0415
+    from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
+    from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+
+    criteria, engine = batches.criteria, batches.engine
+    calls = engine.catalog.calls
+    with (
+        TableWriter(trace, meta, calls) as tables,
+        Otf2Writer(trace, meta, calls, block_records=block_records) as otf2,
+    ):
+        _write(batches, (otf2, tables) if criteria else (otf2, tables, accounts))
+        left_out = batches.left_out
+        proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
+        compared = accounts.close()
+        line = reconciliation_line(compared)
+        facts = properties(criteria, left_out) | ({"RECONCILIATION": line} if line else {})
+        end = _end(meta, engine.totals, proof, facts)
+        otf2.close(end)
+        known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
+        if criteria:
+            known["filtered"] = asdict(left_out)
+        tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
     return Converted(trace, proof, line, filtered_words(meta.filter, left_out.calls, left_out.requests))
 
 

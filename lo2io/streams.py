@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Batches:
     """What to iterate over, and the engine behind it."""
 
+    criteria: Criteria
     engine: Engine
     stream: BatchStream | FilteredStream
     progress: Callable[[], None]
@@ -65,7 +66,7 @@ def open_batches(
 
     if not criteria:
         with BatchStream(engine, held) as stream:
-            yield Batches(engine, stream, lambda: tell(engine))
+            yield Batches(criteria, engine, stream, lambda: tell(engine))
         return
     finder = Engine(spool, catalog)
 
@@ -77,4 +78,4 @@ def open_batches(
     passing = find_passing(again, criteria, spool.meta, catalog.calls, lambda: tell(finder))
     read_before = finder.bytes_read
     with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
-        yield Batches(engine, filtered, lambda: tell(engine))
+        yield Batches(criteria, engine, filtered, lambda: tell(engine))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -169,4 +170,30 @@ def test_refused_before_anything_is_written(spool: Path, tmp_path: Path) -> None
     for chosen in ("size >=", "device == lop0"):
         with pytest.raises(UsageError):
             pipeline.convert(spool, tmp_path / "T", filters=[chosen])
+    assert not (tmp_path / "T").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen", "said"),
+    [
+        (["convert", "{spool}"], "size >= 64Ki", "size >= 64Ki\n          ^"),
+        (["convert", "{spool}"], "comm == 'x", "end the value with '"),
+        (["record"], "pid == 1 or pid == 2", "several values mean any of them"),
+        (["record"], "device == no_such_disk", "no block device is called no_such_disk"),
+        (["system-wide", "-a"], "operation == raed", "did you mean read"),
+        (["system-wide", "-a"], "kind == call and operation == discard", "none can pass"),
+    ],
+)
+def test_malformed_filters_on_the_command_line(
+    spool: Path, tmp_path: Path, arguments: list[str], chosen: str, said: str
+) -> None:
+    """Exit code 2, the place and what may stand there; no root is needed to be told, and nothing is left behind."""
+    words = [word.format(spool=spool) for word in arguments]
+    last = [] if words[0] == "convert" else ["--", "true"]
+    start = [sys.executable, "-c", "from lo2io.cli import main; main()"]
+    command = [*start, *words, "-o", str(tmp_path / "T"), "--filter", chosen, *last]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not done.stdout
     assert not (tmp_path / "T").exists()
