@@ -16,17 +16,16 @@ import os
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.capture.accounting import window_accounts
-from lo2io.capture.border import BorderReader, Reading, subtract
+from lo2io.capture.border import BorderReader
 from lo2io.capture.dumping import Dumper
 from lo2io.capture.watch import Watcher, parse_trigger
+from lo2io.capture.window import Border, describe_window, final_border
 from lo2io.catalog import load_catalog
 from lo2io.decode import compile_layout
 from lo2io.kernel.sysfs import read_devices
-from lo2io.model import EventCounts
 from lo2io.spool.format import SegmentStart, segment_name
 from lo2io.spool.segments import PARTS, SegmentedSpool
 from lo2io.units import NS_PER_S
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from lo2io.capture.session import Session, Stopped
     from lo2io.capture.source import OpenEvents
     from lo2io.decode import Layout
-    from lo2io.model import ClockSync, SpoolMeta
+    from lo2io.model import SpoolMeta
     from lo2io.spool.segments import Segment
     from lo2io.spool.writer import SpoolWriter
 
@@ -71,25 +70,6 @@ class FlightOptions:
     max_bytes: int | None = None
     keep_spool: bool = False
     convert: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Border:
-    """Where a segment begins, or the last one ends."""
-
-    first_ns: int
-    """Before the first ring got there; spool's clock, as all of these."""
-    last_ns: int
-    """After the last ring did."""
-    monotonic_ns: int
-    """``first_ns`` on CLOCK_MONOTONIC."""
-    syncs: tuple[ClockSync, ...]
-    counts: tuple[tuple[Reading, ...], ...]
-    """Of each event on each CPU; empty: nothing was counted yet."""
-    accounts_before: Readings = ()
-    """The kernel's accounts, before ``first_ns``: a window that ends here …"""
-    accounts_after: Readings = ()
-    """… and after ``last_ns``: one that begins here."""
 
 
 class FlightRecorder:
@@ -199,9 +179,9 @@ class FlightRecorder:
             self._note("some names are not known: the facts of open files had no room in the spool")
         if self._watcher is not None:
             self._note(self._watcher.summary())
-        end = Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], _final_readings(stopped.counts), last)
+        end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
-        return self._describe(meta, names, end)
+        return self._describe(meta, names, (self._borders[names[0]], end))
 
     def abandon(self) -> None:
         """Stop without a result, after an error; does nothing after :meth:`finish`."""
@@ -330,7 +310,9 @@ class FlightRecorder:
             kept = self._spool.kept
             if len(kept) < 2:  # noqa: PLR2004
                 return
-            second = self._borders[kept[1].name]
+            second = self._borders.get(kept[1].name)
+            if second is None:  # the rings are on their way to it
+                return
             unneeded = self._last_ns is not None and time.monotonic_ns() - second.monotonic_ns >= self._last_ns
             if not (unneeded or self._spool.is_tight(self._opened.ring_bytes * len(self._opened.cpus))):
                 break
@@ -346,36 +328,13 @@ class FlightRecorder:
         begins: Mapping[str, Border] = dict(self._borders)
 
         def describe(names: tuple[str, ...]) -> SpoolMeta:
-            return self._describe(meta, names, end, begins)
+            return self._describe(meta, names, (begins[names[0]], end))
 
         self.dumper.start(why, segment, describe)
 
-    def _describe(
-        self, meta: SpoolMeta, names: tuple[str, ...], end: Border, begins: Mapping[str, Border] | None = None
-    ) -> SpoolMeta:
-        """Of a window that consists of these segments."""
-        begin = (begins or self._borders)[names[0]]
-        is_whole = not begin.counts
-        syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
-        starts = begin.counts or ((Reading(0),) * len(meta.cpus),) * len(meta.events)
-        counts = tuple(
-            _window_counts(name, *borders, has_lost=self._opened.has_lost)
-            for name, *borders in zip(meta.events, starts, end.counts, strict=True)
-        )
-        return replace(
-            meta,
-            complete=True,
-            segments=names,
-            start_ns=begin.first_ns,
-            recording_start_ns=None if is_whole else meta.start_ns,
-            stop_ns=end.last_ns,
-            syncs=syncs,
-            counts=counts,
-            own_pids=tuple(self.dumper.own_pids),
-            # The whole recording's know the command, too.
-            accounts=(meta.accounts if is_whole else ())
-            or window_accounts(begin.accounts_after, end.accounts_before, syncs),
-        )
+    def _describe(self, meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border]) -> SpoolMeta:
+        own_pids, has_lost = self.dumper.own_pids, self._opened.has_lost
+        return describe_window(meta, names, borders, own_pids=own_pids, has_lost=has_lost)
 
     def _window_ns(self) -> int:
         """How long a trigger rests: what is kept is then new."""
@@ -416,25 +375,3 @@ def _run_on(cpu: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _window_counts(name: str, starts: Sequence[Reading], ends: Sequence[Reading], *, has_lost: bool) -> EventCounts:
-    found = [subtract(end, start) for end, start in zip(ends, starts, strict=True)]
-    slack = tuple(each.slack for each in found)
-    return EventCounts(
-        name,
-        tuple(each.count for each in found),
-        tuple(each.lost for each in found) if has_lost else None,
-        slack if any(slack) else None,
-    )
-
-
-def _final_readings(counts: Sequence[EventCounts]) -> tuple[tuple[Reading, ...], ...]:
-    """Read when nothing happened any more: exact."""
-    return tuple(
-        tuple(
-            Reading(count, 0, lost)
-            for count, lost in zip(each.counts, each.lost or (0,) * len(each.counts), strict=True)
-        )
-        for each in counts
-    )
