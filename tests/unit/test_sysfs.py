@@ -42,7 +42,13 @@ def test_disks_and_partitions(tmp_path: Path) -> None:
     devices = tmp_path / "sys/devices"
     put(devices, vda__dev="254:0\n", vda__size="2048\n", vda__queue__scheduler="none [mq-deadline] kyber\n")
     put(devices, vda__queue__rotational="1\n", vda__device__model="Disk 5  \n")
-    put(devices, vda__vda1__dev="254:1\n", vda__vda1__size="1024\n", vda__vda1__partition="1\n")
+    put(
+        devices,
+        vda__vda1__dev="254:1\n",
+        vda__vda1__size="1024\n",
+        vda__vda1__partition="1\n",
+        vda__vda1__start="512\n",
+    )
     put(devices, nvme0n1__dev="259:300\n", nvme0n1__queue__scheduler="none\n", nvme0n1__queue__rotational="0\n")
     (devices / "cciss!c0d0").mkdir()
     put(devices / "cciss!c0d0", dev="104:0")
@@ -53,7 +59,7 @@ def test_disks_and_partitions(tmp_path: Path) -> None:
     assert sysfs.read_devices(tmp_path) == (
         BlockDevice(104 << 20, "cciss/c0d0", None, None, None, None),
         BlockDevice(254 << 20, "vda", "mq-deadline", True, 1 << 20, "Disk 5"),
-        BlockDevice(254 << 20 | 1, "vda1", "mq-deadline", True, 512 << 10, "Disk 5", disk=254 << 20),
+        BlockDevice(254 << 20 | 1, "vda1", "mq-deadline", True, 512 << 10, "Disk 5", disk=254 << 20, start_sector=512),
         BlockDevice(259 << 20 | 300, "nvme0n1", "none", False, None, None),
     )
     assert sysfs.read_devices(tmp_path / "nowhere") == ()
