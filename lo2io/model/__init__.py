@@ -1,0 +1,55 @@
+"""The types between the stages.
+
+What comes in and goes out of each stage is declared here, and nothing else is: no stage imports another.
+Times are int64 nanoseconds on the spool's clock unless a name says otherwise.
+"""
+
+from lo2io.model.recording import Account, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
+from lo2io.model.trace import (
+    UNKNOWN_I64,
+    UNKNOWN_U32,
+    Batch,
+    Columns,
+    Completeness,
+    EventCompleteness,
+    Reconciliation,
+    Totals,
+    TraceEnd,
+)
+from lo2io.model.tracepoints import (
+    CallKind,
+    CallSpec,
+    EventFormat,
+    FieldLayout,
+    RequestOp,
+    Returns,
+    Role,
+    TracepointSpec,
+)
+
+__all__ = [
+    "UNKNOWN_I64",
+    "UNKNOWN_U32",
+    "Account",
+    "Batch",
+    "BlockDevice",
+    "CallKind",
+    "CallSpec",
+    "ClockSync",
+    "Columns",
+    "Completeness",
+    "Cpu",
+    "EventCompleteness",
+    "EventCounts",
+    "EventFormat",
+    "FieldLayout",
+    "Mount",
+    "Reconciliation",
+    "RequestOp",
+    "Returns",
+    "Role",
+    "SpoolMeta",
+    "Totals",
+    "TraceEnd",
+    "TracepointSpec",
+]

@@ -1,0 +1,154 @@
+"""What tracepoints mean: roles of samples, kinds of calls, and the entries of ``tracepoints/*.toml``."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Role(enum.IntEnum):
+    """What a tracepoint's sample does to an operation (``enum lo2_role``)."""
+
+    IGNORED = 0
+    ENTER = 1
+    EXIT = 2
+    RQ_INSERT = 3
+    RQ_ISSUE = 4
+    RQ_COMPLETE = 5
+    RQ_REQUEUE = 6
+    RQ_MERGE = 7
+    BIO_FRONTMERGE = 8
+    BIO_FLUSH = 9
+    SCHED_SWITCH = 10
+    CGROUP_ATTACH = 11
+
+
+class CallKind(enum.IntEnum):
+    """What a system call does to fds and positions (``enum lo2_call_kind``)."""
+
+    META = 0
+    OPEN = 1
+    CLOSE = 2
+    CLOSE_RANGE = 3
+    READ = 4
+    WRITE = 5
+    SEEK = 6
+    SYNC = 7
+    DUP = 8
+    DUP_TO = 9
+    FCNTL = 10
+    COPY = 11
+    CLONE = 12
+    UNSHARE = 13
+    IOCTL = 14
+
+
+class Returns(enum.IntEnum):
+    """What a successful call returns (``enum lo2_returns``)."""
+
+    ZERO = 0
+    BYTES = 1
+    FD = 2
+    OFFSET = 3
+    COUNT = 4
+    VALUE = 5
+
+
+class RequestOp(enum.IntEnum):
+    """What a block request does (``enum lo2_rq_op``)."""
+
+    READ = 0
+    WRITE = 1
+    FLUSH = 2
+    DISCARD = 3
+    SECURE_ERASE = 4
+    WRITE_ZEROES = 5
+    ZONE = 6
+    OTHER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLayout:
+    """One field of a tracepoint's raw data, as the kernel's ``format`` file states it.
+
+    ``offset`` and ``size`` are bytes. ``is_data_loc`` marks a dynamic array: 4 bytes that hold
+    ``length << 16 | offset``; ``is_array`` one of fixed size (``char rwbs[10]``).
+    """
+
+    name: str
+    ctype: str
+    offset: int
+    size: int
+    signed: bool
+    is_array: bool = False
+    is_data_loc: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventFormat:
+    """A tracepoint as one kernel has it: full name, id (= common_type) and fields in file order."""
+
+    name: str
+    """``subsystem:event``."""
+    id: int
+    fields: tuple[FieldLayout, ...]
+
+    def field(self, name: str) -> FieldLayout | None:
+        """The first field of that name, or None."""
+        return next((f for f in self.fields if f.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """One system call of ``tracepoints/syscalls.toml``."""
+
+    name: str
+    """Suffix of the tracepoints: ``newfstat`` for ``syscalls:sys_enter_newfstat``."""
+    abi_name: str
+    """The name programmers know: ``fstat``; the region's name in the trace."""
+    group: str
+    core: bool
+    """Recorded by default."""
+    kind: CallKind
+    returns: Returns
+    io_mode: str
+    """``read``, ``write``, ``flush`` or ``none``: the OTF2 I/O operation mode."""
+    region_role: str
+    """OTF2 region role: ``file_io`` or ``file_io_metadata`` …"""
+    fields: Mapping[str, str]
+    """Role (fd, fd2, count, offset, flags, path) → field name in the entry's format."""
+    vectored: bool = False
+    fixed_flags: int | None = None
+    """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
+    summary: str = ""
+
+    @property
+    def enter_event(self) -> str:
+        """Full name of the entry tracepoint."""
+        return f"syscalls:sys_enter_{self.name}"
+
+    @property
+    def exit_event(self) -> str:
+        """Full name of the exit tracepoint."""
+        return f"syscalls:sys_exit_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TracepointSpec:
+    """One tracepoint that is no system call: its role and which field means what."""
+
+    event: str
+    role: Role
+    fields: Mapping[str, str]
+    """Role (dev, sector, nr_sector, bytes, rwbs, error) → field name in the format."""
+    group: str
+    core: bool
+    optional: bool = False
+    """Kernels without it are recorded without it."""
+    filter: str = ""
+    """In the kernel's own syntax: samples that do not pass are neither taken nor counted."""
+    summary: str = ""
