@@ -178,6 +178,7 @@ class FlightRecorder:
         if self._spool.skipped_facts:
             self._note("some names are not known: the facts of open files had no room in the spool")
         if self._watcher is not None:
+            self._watcher.take_hits()  # of the last moment: they count, though there is no other window any more
             self._note(self._watcher.summary())
         end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
