@@ -254,8 +254,14 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
     session.begin()
     scanner: Scanner
     if options.system:
-        own = frozenset({os.getpid()})
-        scanner = MachineScanner(writer.facts, options.scan_period_s, note, command=roots[0] if roots else 0, skip=own)
+        scanner = MachineScanner(
+            writer.facts,
+            options.scan_period_s,
+            note,
+            command=roots[0] if roots else 0,
+            skip=frozenset({os.getpid()}),
+            controller=plan.cgroup.controller if plan.cgroup else None,
+        )
     else:
         scanner = FactScanner(writer.facts, roots, options.scan_period_s, note)
     scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))

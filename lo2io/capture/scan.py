@@ -39,9 +39,12 @@ class FactWriter:
         sink: The spool's facts.
         tell: Called with a notice if the facts had to stop.
         root: Where ``proc`` lies.
+        controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
     """
 
-    def __init__(self, sink: Sink, tell: Callable[[str], None], root: Path = Path("/")) -> None:
+    def __init__(
+        self, sink: Sink, tell: Callable[[str], None], root: Path = Path("/"), controller: bytes | None = None
+    ) -> None:
         self.is_over = False
         """The disk is full, or nobody wants any more: nothing is written."""
         self.lived_at_ns: int | None = None
@@ -49,6 +52,7 @@ class FactWriter:
         self._sink = sink
         self._tell = tell
         self._root = root
+        self._controller = controller
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """TASK facts of a process' threads that were not seen before, the first one with the cgroup.
@@ -63,7 +67,7 @@ class FactWriter:
             stat = None if tid in seen else procfs.read_stat(pid, tid, self._root)
             if stat is None:
                 continue
-            cgroup = None if records else procfs.read_cgroup(pid, self._root)
+            cgroup = None if records else procfs.read_cgroup(pid, self._root, self._controller)
             seen.add(tid)
             is_kernel = is_kernel or stat.is_kernel
             end = time.monotonic_ns()

@@ -60,6 +60,7 @@ class MachineScanner(Scanner):
         tell: Called with a notice if the facts had to stop.
         command: The command that is about to start; 0: there is none.
         skip: Processes whose descriptors are not looked at: lo2io's own.
+        controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
         root: Where ``proc`` lies.
     """
 
@@ -71,9 +72,10 @@ class MachineScanner(Scanner):
         *,
         command: int = 0,
         skip: frozenset[int] = frozenset(),
+        controller: bytes | None = None,
         root: Path = Path("/"),
     ) -> None:
-        super().__init__(FactWriter(sink, tell, root), period_s)
+        super().__init__(FactWriter(sink, tell, root, controller), period_s)
         self._root = root
         self._processes: dict[int, _Process] = {}
         self._command = command

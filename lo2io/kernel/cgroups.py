@@ -32,6 +32,8 @@ class Cgroup:
     path: str
     """In its hierarchy, as ``/proc/PID/cgroup`` has it."""
     folder: Path
+    controller: bytes
+    """Names its hierarchy: ``perf_event`` of v1, or empty for v2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class _Mount:
     point: Path
     root: str
     """The cgroup that is mounted there; ``/`` but in containers."""
+    is_v1: bool
 
 
 def find_cgroup(text: str, root: Path = ROOT) -> Cgroup:
@@ -54,7 +57,8 @@ def find_cgroup(text: str, root: Path = ROOT) -> Cgroup:
     for folder in _candidates(text, mount):
         if folder.is_dir() and (folder / "cgroup.procs").exists():
             inside = folder.relative_to(mount.point)
-            return Cgroup(str(PurePosixPath(mount.root) / inside.as_posix()) if inside.parts else mount.root, folder)
+            path = str(PurePosixPath(mount.root) / inside.as_posix()) if inside.parts else mount.root
+            return Cgroup(path, folder, b"perf_event" if mount.is_v1 else b"")
     near = _near_names(text, mount)
     remedy = f"did you mean {' or '.join(near)}?" if near else "`cat /proc/PID/cgroup` tells a process' own"
     raise UsageError(tried, f"there is none below {mount.point}", remedy)
@@ -95,7 +99,7 @@ def _find_mount(root: Path) -> _Mount | None:
         if is_v1 or rest[0] == b"cgroup2":
             inside = unescape_mount(fields[3])
             point = root / unescape_mount(fields[4]).lstrip("/")
-            found.append((not is_v1, len(inside), _Mount(point, inside)))
+            found.append((not is_v1, len(inside), _Mount(point, inside, is_v1)))
     return min(found, key=lambda each: each[:2])[2] if found else None
 
 

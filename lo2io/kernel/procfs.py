@@ -140,11 +140,12 @@ def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
     return tuple(found)
 
 
-def read_cgroup(pid: int, root: Path = ROOT) -> tuple[int, bytes] | None:
+def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) -> tuple[int, bytes] | None:
     """The cgroup of a process: hierarchy number (0: v2) and path, or None if the process is gone.
 
-    It is the v2 one, unless that is the root and a v1 hierarchy says more, as on machines that mount both and whose
-    containers use v1: then the first of :data:`CGROUP_V1_ORDER` that is not the root. Format: cgroups(7).
+    It is the one in the hierarchy of that v1 controller (empty: v2), if there is one. Else the v2 one, unless that is
+    the root and a v1 hierarchy says more, as on machines that mount both and whose containers use v1: then the first
+    of :data:`CGROUP_V1_ORDER` that is not the root. Format: cgroups(7).
     """
     found: dict[bytes, tuple[int, bytes]] = {}
     for line in (_read(root / f"proc/{pid}/cgroup") or b"").split(b"\n"):
@@ -152,11 +153,13 @@ def read_cgroup(pid: int, root: Path = ROOT) -> tuple[int, bytes] | None:
         controllers, second, path = rest.partition(b":")
         if first and second and number.isdigit() and path.startswith(b"/"):
             # Of two v1 hierarchies with one controller, which cannot be, and of several names: the first.
-            for controller in controllers.split(b","):
-                found.setdefault(controller, (int(number), path))
+            for name in controllers.split(b","):
+                found.setdefault(name, (int(number), path))
+    if controller in found:
+        return found[controller]
     best = found.get(b"")
     if best is None or best[1] == b"/":
-        named = (found[controller] for controller in CGROUP_V1_ORDER if controller in found)
+        named = (found[name] for name in CGROUP_V1_ORDER if name in found)
         best = next((cgroup for cgroup in named if cgroup[1] != b"/"), best)
     return best or next(iter(found.values()), None)
 

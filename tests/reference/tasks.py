@@ -246,7 +246,7 @@ class Tasks:
                 each.recorded = not each.from_exec
 
     def attached(self, time: int, values: dict[str, Any]) -> None:
-        """``cgroup_attach_task``: only the leader takes its process along, in the hierarchy it is known in, or into v2's."""
+        """Only the leader takes its process along, in the hierarchy it is known in, or into v2's."""
         task = self.alive.get(values["tid"])
         if task is None or task.process.pid != task.tid:
             return

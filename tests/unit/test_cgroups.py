@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lo2io.errors import UsageError
-from lo2io.kernel.cgroups import find_cgroup, has_processes
+from lo2io.kernel.cgroups import Cgroup, find_cgroup, has_processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_cgroup_has_several_names(tmp_path: Path, form: str) -> None:
     """Below the mount, or in the hierarchy, with or without a slash."""
     root = make(tmp_path, OTHER_V1 + V2, "cg", "cg/app", "cg/app/web")
     found = find_cgroup(form.format(root=root), root)
-    assert (found.path, found.folder) == ("/app/web", root / "cg/app/web")
+    assert found == Cgroup("/app/web", root / "cg/app/web", b"")
 
 
 def test_the_root_is_one(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_root_is_one(tmp_path: Path) -> None:
 def test_perf_has_a_hierarchy_of_its_own(tmp_path: Path) -> None:
     """Where v1 has the controller, v2 does not."""
     root = make(tmp_path, V2 + OTHER_V1 + V1, "cg", "cg/a", "v1", "v1/b", "cpu", "cpu/c")
-    assert find_cgroup("b", root).folder == root / "v1/b"
+    assert find_cgroup("b", root) == Cgroup("/b", root / "v1/b", b"perf_event")
     for name in ("a", "c"):
         with pytest.raises(UsageError, match="there is none below"):
             find_cgroup(name, root)

@@ -19,7 +19,10 @@ print(len(os.listdir("/proc/self/task")))
 """
 CALLS = {
     "convert": "from lo2io import pipeline; pipeline.convert(pathlib.Path('/nowhere'), pathlib.Path('/nowhere'))",
-    "report": "from lo2io import cli_options; cli_options.print_summary(pathlib.Path('/nowhere'), as_json=False, to_stdout=True)",
+    "report": (
+        "from lo2io import cli_options; "
+        "cli_options.print_summary(pathlib.Path('/nowhere'), as_json=False, to_stdout=True)"
+    ),
 }
 
 

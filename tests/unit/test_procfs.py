@@ -176,6 +176,16 @@ def test_the_cgroup_that_says_most(tmp_path: Path, text: str, cgroup: tuple[int,
 
 
 @pytest.mark.parametrize(
+    ("controller", "cgroup"), [(b"", (0, b"/v2")), (b"perf_event", (7, b"/v1")), (b"cpu", (0, b"/v2"))]
+)
+def test_cgroup_of_one_hierarchy(tmp_path: Path, controller: bytes, cgroup: tuple[int, bytes]) -> None:
+    """The one that is asked for, if there is one; else the usual choice."""
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_bytes(b"7:net_cls,perf_event:/v1\n4:memory:/m\n0::/v2\n")
+    assert procfs.read_cgroup(7, tmp_path, controller) == cgroup
+
+
+@pytest.mark.parametrize(
     ("path", "container"),
     [
         (f"/docker/{ID}", ID),
