@@ -99,19 +99,24 @@ def test_after_a_jump_the_next_readings_count(engine: Callable[[Path], Tables], 
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
-def test_a_jump_does_not_hide_the_command(engine: Callable[[Path], Tables], tmp_path: Path, jump: int) -> None:
+@pytest.mark.parametrize("near", ["first", "last"])
+def test_a_jump_does_not_hide_the_command(
+    engine: Callable[[Path], Tables], tmp_path: Path, jump: int, near: str
+) -> None:
     """Facts about threads are placed by the nearest reading, whatever the other says."""
     base = 2 * HOUR
     spool = SpoolBuilder(tmp_path / "spool", 1, mode="process", stop_ns=10 * HOUR)
-    spool.fact_task(base + 1_000_000, 10, 10, flags=FROM_EXEC)
-    spool.comm(base + SECOND, 0, 10, 10, b"cmd", is_exec=True).call(base + 2 * SECOND, 0, 10, "sync")
+    look = base + (1 if near == "first" else 8) * SECOND
+    at = look + (0 if near == "first" else jump)
+    spool.fact_task(look, 10, 10, flags=FROM_EXEC)
+    spool.comm(at + SECOND // 2, 0, 10, 10, b"cmd", is_exec=True).call(at + SECOND, 0, 10, "sync")
     tables = engine(written(spool, [(base, base, 0), (base + 10 * SECOND + jump, base + 10 * SECOND, 0)]))
     assert [row["call"] for row in tables["operations"]] == ["sync"]
 
 
 def test_readings_close_to_each_other_tell_no_drift(engine: Callable[[Path], Tables], tmp_path: Path) -> None:
     """A microsecond apart and 300 ns unsure, they would make hours of a second."""
-    spool = spool_of_one(tmp_path, 10 * SECOND, 20 * SECOND)
+    spool = spool_of_one(tmp_path, 10 * SECOND, 11 * SECOND).call(12 * SECOND, 0, 10, "close", fd=3)
     spool.fact_fd(11 * SECOND, 10, 3, b"/f")
     assert named(engine(written(spool, [(0, 0, 300), (1_600, 1_000, 300)]))) == [b"/f"]
 
@@ -124,6 +129,17 @@ def test_far_from_the_readings_facts_prove_less(
     opened = 10 * SECOND
     spool = spool_of_one(tmp_path, opened, 20 * SECOND)
     spool.fact_fd(opened + after, 10, 3, b"/f")
+    assert named(engine(written(spool, [(0, 0, 0)]))) == [b"/f" if proven else None]
+
+
+@pytest.mark.parametrize(("after", "proven"), [(4_000_000, False), (6_000_000, True)])
+def test_a_descriptor_must_stay_until_no_doubt_is_left(
+    engine: Callable[[Path], Tables], tmp_path: Path, after: int, *, proven: bool
+) -> None:
+    """The same after the look: what was seen may be what stands there next."""
+    look = 10 * SECOND
+    spool = spool_of_one(tmp_path, SECOND, 2 * SECOND).call(look + after, 0, 10, "close", fd=3)
+    spool.fact_fd(look, 10, 3, b"/f")
     assert named(engine(written(spool, [(0, 0, 0)]))) == [b"/f" if proven else None]
 
 

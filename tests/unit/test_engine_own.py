@@ -76,6 +76,15 @@ def test_a_child_of_an_unknown_thread_of_the_recorder_is_its_own(run: Run, spool
     assert own(tables) == (1, 0)
 
 
+def test_the_recorder_needs_no_fact(run: Run, tmp_path: Path) -> None:
+    """Its pid is known from the spool: what it forks is its own, though nothing told of it before."""
+    spool = SpoolBuilder(tmp_path / "bare", recorder_pid=RECORDER)
+    spool.fork(60_000, 0, 40, 40, RECORDER, 33).call(60_010, 0, 40, "sync").call(60_020, 0, RECORDER, "sync")
+    tables = run(spool)
+    assert not tables["operations"]
+    assert own(tables) == (2, 0)
+
+
 def test_children_it_had_before_are_not_its_own(run: Run, spool: SpoolBuilder) -> None:
     """A shell's background job stays one when the shell has become lo2io."""
     spool.fact_task(1_500, 40, 40, ppid=RECORDER).call(60_000, 0, 40, "sync")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from perfformats import switch_layout
 from perfwriter import SpoolBuilder
+from reference.compare import run_native
 from reference.engines import each_engine  # noqa: F401 - the fixture `run`
 from reference.specs import SPECS
 
@@ -47,6 +48,7 @@ def ask(spool: SpoolBuilder, t: int, tid: int, event: str = "rq_issue", sector: 
 
 def test_every_switch_of_every_cpu_is_a_row(run: Run, spool: SpoolBuilder) -> None:
     """In the order of time; who is not recorded has a tid and no task, the idle thread tid 0."""
+    spool.fork(59_000, 1, NOBODY, NOBODY, 2, 2)  # of a CPU plugged in: its idle thread is no thread like others
     spool.switch(60_000, 1, 10, 30, S).switch(60_010, 0, NOBODY, 20, R).switch(60_020, 1, 30, 77, D)
     rows = run(spool)["switches"]
     assert [(row["time_ns"], row["cpu"], row["prev_tid"], row["next_tid"], row["state"]) for row in rows] == [
@@ -159,6 +161,18 @@ def test_of_an_exec_stretches_count_from_the_exec_on(run: Run, tmp_path: Path) -
     spool.comm(60_030, 0, 10, 10, b"cmd", is_exec=True).switch(60_040, 0, 10, NOBODY, S)
     spool.switch(60_050, 0, NOBODY, 10).exit(60_060, 0, 10, "execve")
     assert stretches(run(spool)) == [(60_040, 60_050, SLEEPING)]
+
+
+def test_batches_of_eight_hold_all_of_them(spool: SpoolBuilder) -> None:
+    """Though no row of another table fills the batch."""
+    spool.enter(60_000, 0, 10, "read", fd=3)
+    for step in range(50):
+        spool.switch(61_000 + 20 * step, 0, 10, NOBODY, S).switch(61_010 + 20 * step, 0, 10, NOBODY, D)
+        spool.switch(61_015 + 20 * step, 0, NOBODY, 10)
+    path = spool.write()
+    tables = run_native(path, 8)
+    assert tables == run_native(path)
+    assert (len(tables["switches"]), len(tables["off_cpu"])) == (150, 100)
 
 
 # ---- waiting for the device ----
