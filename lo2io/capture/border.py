@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io._native._lib import ffi, lib
-from lo2io.capture import abi
 from lo2io.errors import CaptureError
+from lo2io.kernel import abi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from lo2io.capture import abi
+from lo2io.kernel import abi
 from lo2io.model import ClockSync
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lo2io.capture import abi
+from lo2io.kernel import abi
 from lo2io.status import Status
 
 if TYPE_CHECKING:

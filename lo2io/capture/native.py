@@ -12,7 +12,6 @@ import time
 from fcntl import ioctl
 from typing import TYPE_CHECKING
 
-from lo2io.capture import abi
 from lo2io.capture.source import (
     INHERIT,
     OpenEvents,
@@ -23,6 +22,7 @@ from lo2io.capture.source import (
     probe_lost,
 )
 from lo2io.errors import AccessError, UsageError
+from lo2io.kernel import abi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

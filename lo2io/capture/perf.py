@@ -10,7 +10,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from lo2io.capture import abi
 from lo2io.capture.ring import PAGE_BYTES, Ring
 from lo2io.capture.source import (
     SYSTEM,
@@ -23,6 +22,7 @@ from lo2io.capture.source import (
     rings_refused,
 )
 from lo2io.errors import CaptureError
+from lo2io.kernel import abi
 from lo2io.kernel.binding import find_binding
 
 if TYPE_CHECKING:

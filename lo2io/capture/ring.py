@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
-from lo2io.capture.abi import HEAD_OFFSET, RECORD_HEADER, SIZE_OFFSET, TAIL_OFFSET
+from lo2io.kernel.abi import HEAD_OFFSET, RECORD_HEADER, SIZE_OFFSET, TAIL_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lo2io.capture import abi
 from lo2io.capture.clock import read_sync
 from lo2io.capture.ring import RELEASE_BYTES
 from lo2io.errors import CaptureError
+from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts
 from lo2io.spool.writer import DiskFullError
 

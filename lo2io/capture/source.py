@@ -16,9 +16,9 @@ from fcntl import ioctl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lo2io.capture import abi
 from lo2io.capture.ring import PAGE_BYTES, Ring
 from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.kernel import abi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

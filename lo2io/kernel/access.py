@@ -8,15 +8,14 @@ Facts: capabilities(7), perf_event_open(2), Documentation/admin-guide/sysctl/ker
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import platform
 import resource
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from lo2io.kernel import abi
 
 ROOT = Path("/")
 CAPABILITIES = {
@@ -29,20 +28,6 @@ CAPABILITIES = {
     "CAP_BPF": 39,
 }
 """Name → bit, of those that matter here (include/uapi/linux/capability.h)."""
-
-_TYPE_SOFTWARE = 1
-_TYPE_TRACEPOINT = 2
-_DUMMY = 9
-_SAMPLE_TIME_RAW = 1 << 2 | 1 << 10
-_FORMAT_LOST = 1 << 4
-_DISABLED = 1 << 0
-_EXCLUDE_KERNEL = 1 << 5
-_EXCLUDE_HV = 1 << 6
-_USE_CLOCKID = 1 << 25
-_FD_CLOEXEC = 1 << 3
-_ATTR = struct.Struct("<IIQQQQQII4QIiQIHH")
-_PERF_EVENT_OPEN = {"x86_64": 298, "ppc64": 319, "ppc64le": 319, "s390x": 331}
-_PERF_EVENT_OPEN_GENERIC = 241
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,38 +125,33 @@ def try_events(cpu: int, tracepoint_id: int | None) -> Attempts:
         cpu: One that is online.
         tracepoint_id: Of a system call's tracepoint; None if it could not be read.
     """
-    user = _EXCLUDE_KERNEL | _EXCLUDE_HV
+    user = abi.EXCLUDE_KERNEL | abi.EXCLUDE_HV
     # What is asked about clock and counts is asked of this task's own event: anybody may open that.
     return Attempts(
-        any_task=_try(_TYPE_SOFTWARE, _DUMMY, -1, cpu),
-        own_task=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user),
-        tracepoint=None if tracepoint_id is None else _try(_TYPE_TRACEPOINT, tracepoint_id, -1, cpu),
-        own_tracepoint=None if tracepoint_id is None else _try(_TYPE_TRACEPOINT, tracepoint_id, 0, -1, flags=user),
-        clockid=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user | _USE_CLOCKID),
-        lost=_try(_TYPE_SOFTWARE, _DUMMY, 0, -1, flags=user, read_format=_FORMAT_LOST),
+        any_task=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, -1, cpu),
+        own_task=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user),
+        tracepoint=None if tracepoint_id is None else _try(abi.TYPE_TRACEPOINT, tracepoint_id, -1, cpu),
+        own_tracepoint=None if tracepoint_id is None else _try(abi.TYPE_TRACEPOINT, tracepoint_id, 0, -1, flags=user),
+        clockid=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user | abi.USE_CLOCKID),
+        lost=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user, read_format=abi.FORMAT_LOST),
     )
 
 
 def _try(kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_format: int = 0) -> Attempt:
     """perf_event_open(2) and close(2)."""
-    attr = _ATTR.pack(
-        *(kind, _ATTR.size, config, 1, _SAMPLE_TIME_RAW, read_format, flags | _DISABLED),
-        *(0,) * 7,
-        time.CLOCK_MONOTONIC if flags & _USE_CLOCKID else 0,
-        *(0,) * 4,
+    attr = abi.EventAttr(
+        type=kind,
+        config=config,
+        sample_period=1,
+        sample_type=abi.SAMPLE_TYPE,
+        read_format=read_format,
+        flags=flags | abi.DISABLED,
+        clockid=time.CLOCK_MONOTONIC if flags & abi.USE_CLOCKID else 0,
     )
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = _PERF_EVENT_OPEN.get(platform.machine(), _PERF_EVENT_OPEN_GENERIC)
-    fd = libc.syscall(
-        ctypes.c_long(number),
-        ctypes.create_string_buffer(attr, len(attr)),
-        ctypes.c_int(pid),
-        ctypes.c_int(cpu),
-        ctypes.c_int(-1),
-        ctypes.c_ulong(_FD_CLOEXEC),
-    )
-    if fd < 0:
-        return Attempt(ctypes.get_errno())
+    try:
+        fd = abi.event_open(attr, pid, cpu)
+    except OSError as error:
+        return Attempt(error.errno or 0)
     os.close(fd)
     return Attempt(0)
 

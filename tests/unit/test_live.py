@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lo2io.capture import abi, meter
+from lo2io.capture import meter
+from lo2io.kernel import abi
 from lo2io.reports.live import StatusLine, render
 from lo2io.status import Status
 
