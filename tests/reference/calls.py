@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lo2io.model import CallKind, CallSpec, Returns
+from lo2io.model import CallKind, Returns
 from reference.fds import (
     BEFORE,
     DUPLICATED,
@@ -24,6 +23,7 @@ from reference.fds import (
     Tables,
     new_description,
 )
+from reference.pending import Pending
 from reference.tasks import CLONE_FILES
 
 if TYPE_CHECKING:
@@ -42,31 +42,6 @@ NAMES_NO_HANDLE = (CallKind.OPEN, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind
 def _signed(value: int, bits: int) -> int:
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
-
-
-@dataclass(eq=False)
-class Pending:
-    """A call between its entry and its exit."""
-
-    task: Task
-    call: int
-    spec: CallSpec
-    time: int
-    cpu: int
-    values: dict[str, Any]
-    fd: int = -1
-    fd2: int = -1
-    table: Table | None = None
-    handle: Handle | None = None
-    handle2: Handle | None = None
-    taken: Slot | None = None
-    position: int | None = None
-    moves: list[Description] = field(default_factory=list)
-    overlapped: bool = False
-    first_use: int = 0
-    new_flags: int | None = None
-    off: tuple[int, int] | None = None
-    """Without a CPU since then, and why."""
 
 
 class Calls:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lo2io.model import UNKNOWN_U32
 
 if TYPE_CHECKING:
-    from reference.calls import Pending
+    from reference.pending import Pending
     from reference.tasks import Task
 
 LONG_AGO = -(10**30)

@@ -9,8 +9,8 @@ from lo2io.model import CallKind
 from reference.fds import LONG_AGO, Table
 
 if TYPE_CHECKING:
-    from reference.calls import Pending
     from reference.engine import Reference
+    from reference.pending import Pending
 
 CLONE_FILES = 0x400
 SELECT, FROM_EXEC = 1, 2

@@ -1,0 +1,36 @@
+"""A call under way, as the slow engine keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lo2io.model import CallSpec
+    from reference.fds import Description, Handle, Slot, Table
+    from reference.tasks import Task
+
+
+@dataclass(eq=False)
+class Pending:
+    """A call between its entry and its exit."""
+
+    task: Task
+    call: int
+    spec: CallSpec
+    time: int
+    cpu: int
+    values: dict[str, Any]
+    fd: int = -1
+    fd2: int = -1
+    table: Table | None = None
+    handle: Handle | None = None
+    handle2: Handle | None = None
+    taken: Slot | None = None
+    position: int | None = None
+    moves: list[Description] = field(default_factory=list)
+    overlapped: bool = False
+    first_use: int = 0
+    new_flags: int | None = None
+    off: tuple[int, int] | None = None
+    """Without a CPU since then, and why."""
