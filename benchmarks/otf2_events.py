@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from descriptions import META
 from lo2io._native._lib import lib
 
 from lo2io._native.columns import allocate_batch
@@ -26,7 +27,6 @@ from lo2io.model import (
     Columns,
     Completeness,
     Returns,
-    SpoolMeta,
     Totals,
     TraceEnd,
 )
@@ -35,34 +35,6 @@ from lo2io.writers.otf2 import Otf2Writer
 ROWS = 65536
 EVENTS_PER_OPERATION = 4
 CALL = CallSpec("pread64", "pread64", "read", True, CallKind.READ, Returns.BYTES, "read", "file_io", {})
-META = SpoolMeta(
-    *(
-        "0",
-        True,
-        "process",
-        (),
-        (),
-        0,
-        "host",
-        "",
-        "x86_64",
-        (),
-        (),
-        (),
-        "",
-        "perf",
-        (),
-        0,
-        None,
-        0,
-        0,
-        "",
-        "",
-        (),
-        (),
-        (),
-    )  # type: ignore[arg-type]
-)
 
 
 def reads(columns: Columns, threads: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from descriptions import META
 
 from lo2io.model import (
     UNKNOWN_I64,
@@ -30,7 +31,6 @@ from lo2io.model import (
     Columns,
     Completeness,
     Returns,
-    SpoolMeta,
     Totals,
 )
 from lo2io.tables import OPERATIONS, arrow_schema, open_trace
@@ -53,10 +53,6 @@ CALLS = tuple(
         ("newfstat", CallKind.META),
     ]
 )
-META = SpoolMeta(
-    "0", True, "process", ("bench",), (1,), 0, "host", "6.18", "x86_64", (), (), (), "", "perf", (), 0, None, 0, 0,
-    "native", "system", (), (), (),
-)  # fmt: skip
 
 
 def operations(seed: int, first: int) -> Columns:
