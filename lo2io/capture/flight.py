@@ -6,7 +6,7 @@ its proof of completeness. A clerk's thread does all that takes time: it prepare
 at for the one just begun, removes the oldest, and has windows dumped.
 
 The rings do not reach their border at the same moment: the drain thread visits CPU after CPU. A window begins with the
-first of these visits, and the facts of a segment are those looked at after the last.
+last of these visits, and the facts of a segment are those looked at after that.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class FlightRecorder:
         while (work := self._work.get()) is not None:
             segment, border, request = work
             if border.syncs:
-                self._spool.describe_start(segment, SegmentStart(border.first_ns, border.syncs))
+                self._spool.describe_start(segment, SegmentStart(border.last_ns, border.syncs))
             if request:
                 self._dump(segment, border, request)
             self._drop_old()
@@ -314,7 +314,8 @@ class FlightRecorder:
             second = self._borders.get(kept[1].name)
             if second is None:  # the rings are on their way to it
                 return
-            unneeded = self._last_ns is not None and time.monotonic_ns() - second.monotonic_ns >= self._last_ns
+            age = time.monotonic_ns() - second.monotonic_ns - (second.last_ns - second.first_ns)
+            unneeded = self._last_ns is not None and age >= self._last_ns
             if not (unneeded or self._spool.is_tight(self._opened.ring_bytes * len(self._opened.cpus))):
                 break
             if not self._spool.drop_oldest():

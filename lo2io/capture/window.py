@@ -73,7 +73,7 @@ def describe_window(
         meta,
         complete=True,
         segments=names,
-        start_ns=begin.first_ns,
+        start_ns=begin.last_ns,  # before that, some rings' records lie in the segment before
         recording_start_ns=None if is_whole else meta.start_ns,
         stop_ns=end.last_ns,
         syncs=syncs,
