@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from workloads.disks import loop_device
 
 from lo2io.capture import native, source
 from lo2io.errors import Lo2ioError
@@ -93,6 +94,13 @@ def busy_cpus() -> Iterator[None]:
         for spinner in spinners:
             spinner.kill()
             spinner.communicate()
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Path]:
+    """A block device of the test's own: 16 MiB, backed by a sparse file."""
+    with loop_device(tmp_path / "image") as device:
+        yield device
 
 
 @pytest.fixture(params=[native.NativeSource.name, pytest.param("python-perf", marks=pytest.mark.requires("perf"))])

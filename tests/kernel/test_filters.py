@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from workloads.disks import device_number, loop_device
 from workloads.record import LO2IO, Recorded, record
 
 from lo2io.pipeline import convert
 from lo2io.tables import Trace, open_trace
-from lo2io.units import kernel_dev
 from lo2io.verify import Severity, verify
 
 if TYPE_CHECKING:
@@ -32,20 +31,8 @@ WORKLOAD = Path(__file__).parents[1] / "workloads/two_disks.py"
 def two_loop_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Two block devices of the tests' own, 16 MiB each."""
     folder = tmp_path_factory.mktemp("images")
-    found: list[str] = []
-    try:
-        for name in "ab":
-            with (folder / name).open("wb") as file:
-                file.truncate(16 << 20)
-            done = subprocess.run(
-                ["losetup", "--find", "--show", str(folder / name)], capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, f"losetup: {done.stderr}"
-            found.append(done.stdout.strip())
-        yield found[0], found[1]
-    finally:
-        for device in found:
-            subprocess.run(["losetup", "--detach", device], check=True)
+    with loop_device(folder / "a") as first, loop_device(folder / "b") as second:
+        yield str(first), str(second)
 
 
 def run(disks: tuple[str, str], path: Path, *options: str) -> Recorded:
@@ -158,8 +145,7 @@ def test_what_the_kernel_leaves_out_costs_nothing(disks: tuple[str, str], tmp_pa
     """Of another disk's requests and of all calls there is no sample: the kernel did not even count them."""
     name = Path(disks[0]).name
     recorded = run(disks, tmp_path, "--filter", f"device == {name}", "--filter", "kind == request")
-    number = os.stat(disks[0]).st_rdev  # noqa: PTH116 - of the device file
-    dev = f"dev == {kernel_dev(os.major(number), os.minor(number))}"
+    dev = f"dev == {device_number(Path(disks[0]))}"
     counted: Counter[str] = Counter()
     for event in recorded.trace.completeness.events:
         counted[event.event] += event.count or 0

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from workloads.build import build
+from workloads.disks import device_number
 from workloads.record import LO2IO, Recorded, read_json_lines
 
 from lo2io.tables import open_trace
-from lo2io.units import kernel_dev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 needs_loop = pytest.mark.requires("gcc", "losetup")
 Row = dict[str, Any]
-
-
-@pytest.fixture
-def loop(tmp_path: Path) -> Iterator[Path]:
-    """A block device of the test's own: 16 MiB, backed by a sparse file."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(16 << 20)
-    found = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, f"losetup: {found.stderr}"
-    device = Path(found.stdout.strip())
-    try:
-        yield device
-    finally:
-        subprocess.run(["losetup", "--detach", str(device)], check=True)
 
 
 def record(
@@ -59,10 +42,7 @@ def record(
 
 def rows_of(recorded: Recorded, source: str, device: Path | None = None) -> dict[str, Row]:
     """The comparisons with one account, by the numbers' names."""
-    wanted = None
-    if device is not None:
-        number = device.stat().st_rdev
-        wanted = kernel_dev(os.major(number), os.minor(number))
+    wanted = None if device is None else device_number(device)
     rows = recorded.trace.metadata["reconciliation"]
     return {row["name"]: row for row in rows if row["source"] == source and (wanted in {None, row["device"]})}
 

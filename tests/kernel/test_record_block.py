@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from workloads.build import build
+from workloads.disks import device_number
 from workloads.record import Recorded, read_json_lines, record
-
-from lo2io.units import kernel_dev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup"),
@@ -23,25 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def loop(tmp_path: Path) -> Iterator[Path]:
-    """A block device of the test's own: 16 MiB, backed by a sparse file."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(16 << 20)
-    found = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, f"losetup: {found.stderr}"
-    device = Path(found.stdout.strip())
-    try:
-        yield device
-    finally:
-        subprocess.run(["losetup", "--detach", str(device)], check=True)
-
-
 def requests_of(recorded: Recorded, device: Path) -> list[dict[str, Any]]:
     """The requests to this device, in the order of their issue."""
-    number = device.stat().st_rdev
-    wanted = kernel_dev(os.major(number), os.minor(number))
+    wanted = device_number(device)
     rows = [row for row in recorded.trace.requests.to_pylist() if row["device"] == wanted]
     return sorted(rows, key=lambda row: row["issue_time_ns"])
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from otf2_written import assert_rules, attributes, context_path, read_back
+from workloads.disks import device_number
 from workloads.machine import Work, complete, do_all, finish, recording, workers
-from workloads.record import LO2IO
-
-from lo2io.units import kernel_dev
+from workloads.record import verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from otf2_written import Written
     from workloads.machine import Worker
@@ -27,19 +23,6 @@ pytestmark = [
     pytest.mark.usefixtures("busy_cpus"),
 ]
 COUNT, SIZE = 37, 8192
-
-
-@pytest.fixture
-def loop(tmp_path: Path) -> Iterator[Path]:
-    """A block device of the test's own."""
-    image = tmp_path / "image"
-    image.write_bytes(b"\1" * (1 << 20))
-    command = ["losetup", "--find", "--show", "--direct-io=off", str(image)]
-    device = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
-    try:
-        yield device
-    finally:
-        subprocess.run(["losetup", "--detach", str(device)], check=True)
 
 
 def record(tmp_path: Path, loop: Path) -> tuple[Recorded, Written, Worker]:
@@ -56,8 +39,7 @@ def record(tmp_path: Path, loop: Path) -> tuple[Recorded, Written, Worker]:
                 return finish(process, trace)
 
     recorded = complete(attempt)
-    done = subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    verified(trace)
     written = read_back(trace)
     assert_rules(written)
     return recorded, written, found[0]
@@ -89,8 +71,7 @@ def test_trace_of_a_machine_agrees_with_its_tables(tmp_path: Path, loop: Path) -
             assert said["DeviceLatency"] == row["complete_time_ns"] - row["issue_time_ns"]
             assert events[-1].time == row["complete_time_ns"]
 
-    number = loop.stat().st_rdev
-    device = kernel_dev(os.major(number), os.minor(number))
+    device = device_number(loop)
     known = [row for row in rows.values() if row["device"] == device]
     assert [row["bytes_result"] for row in known] == [SIZE] * COUNT
     regions = {context_path(event.calling_context).split("/")[-1] for row in known for event in samples[row["id"]]}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from workloads.disks import device_number, loop_device
 from workloads.machine import (
     Work,
     Worker,
@@ -21,13 +19,13 @@ from workloads.machine import (
     threads_of,
     workers,
 )
-from workloads.record import LO2IO
+from workloads.record import verified
 
 from lo2io.kernel import sysfs
-from lo2io.units import kernel_dev
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from workloads.record import Recorded
 
@@ -41,36 +39,14 @@ EVENTS = ("-e", "syscalls,block")
 @pytest.fixture
 def loops(tmp_path: Path) -> Iterator[list[Path]]:
     """Two block devices of the test's own."""
-    devices: list[Path] = []
-    try:
-        for name in ("one", "two"):
-            image = tmp_path / name
-            image.write_bytes(b"\1" * (4 << 20))
-            found = subprocess.run(
-                ["losetup", "--find", "--show", "--direct-io=off", str(image)],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            devices.append(Path(found.stdout.strip()))
-        yield devices
-    finally:
-        for device in devices:
-            subprocess.run(["losetup", "--detach", str(device)], check=True)
+    with loop_device(tmp_path / "one") as one, loop_device(tmp_path / "two") as two:
+        yield [one, two]
 
 
 def requests_to(recorded: Recorded, device: Path) -> list[dict[str, Any]]:
     """The requests to a device."""
-    number = device.stat().st_rdev
-    wanted = kernel_dev(os.major(number), os.minor(number))
+    wanted = device_number(device)
     return [row for row in recorded.trace.requests.to_pylist() if row["device"] == wanted]
-
-
-def verified(trace: Path) -> str:
-    """What ``lo2io verify`` says; it must find nothing wrong."""
-    done = subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def three(folder: Path, loops: list[Path], groups: list[Path]) -> list[Work]:

@@ -73,6 +73,13 @@ def record(
     return recorded
 
 
+def verified(trace: Path) -> str:
+    """What ``lo2io verify`` says; it must find nothing wrong."""
+    done = subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 def read_json_lines(text: str) -> list[dict[str, Any]]:
     """The ground truth a workload printed."""
     return [json.loads(line) for line in text.splitlines()]
