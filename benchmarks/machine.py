@@ -7,23 +7,24 @@ gets the same events on every CPU.
 
 from __future__ import annotations
 
-import json
-import shutil
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
-from overhead import BLOCK, FILE_BYTES, fio_command, make_cached
+from common import LO2IO, Settings, build, column, in_turns, middle, require, spread, table, verdict
+from overhead import BLOCK, FILE_BYTES, fio_command, make_cached, one_run
 from perf_data import count
 from tracers import Untraced, default_events, seen_and_lost
 
 from lo2io.kernel.tracefs import find_tracefs, load_format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from common import Usage
     from tracers import Tracer
+
+    Row = dict[str, Any]
 
 NAME = "machine"
 LETTER = "f"
@@ -140,8 +141,9 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     make_cached(data)
     reads = {engine: settings.scaled(DIRECT_READS) for engine in ENGINES} | {"cached": settings.scaled(CACHED_READS)}
     timed = build("timed.c", settings.bin)
+    folder = settings.directory
     variants = {
-        f"{job}, {name}": _one(settings.directory, tracer, _workload(settings.directory, timed, data, job, reads[job]))
+        f"{job}, {name}": one_run(folder, tracer, _workload(folder, timed, data, job, reads[job]), _figures)
         for job in reads
         for name, tracer in _tracers(job).items()
     }
@@ -181,28 +183,9 @@ def _workload(folder: Path, timed: Path, data: Path, job: str, reads: int) -> Pa
     return path
 
 
-def _one(directory: Path, tracer: Tracer, workload: Path) -> Callable[[], dict[str, Any]]:
-    def measure_one() -> dict[str, Any]:
-        folder = directory / "run"
-        folder.mkdir()
-        output = directory / "output.txt"
-        whole = run(tracer.command(folder, workload), output)
-        times = json.loads((directory / "times.json").read_text(encoding="ascii"))
-        job = json.loads((directory / "fio.json").read_text(encoding="utf-8"))["jobs"][0]
-        cpu_s = times["user_s"] + times["system_s"]
-        row = {
-            # fio's own clock, from its first read to its last: starting takes it as long as thousands of them.
-            "wall_s": job["read"]["runtime"] / 1e3,
-            "cpu_s": cpu_s,
-            "fio_ios": job["read"]["total_ios"],
-            "mean_latency_ns": job["read"]["clat_ns"]["mean"],
-            "recorder_cpu_s": whole.cpu_s - cpu_s + whole.background_cpu_s,
-            **tracer.outcome(folder, output.read_text(encoding="utf-8", errors="replace")),
-        }
-        shutil.rmtree(folder)
-        return row
-
-    return measure_one
+def _figures(_folder: Path, _whole: Usage, _times: Row, job: Row) -> Row:
+    # fio's own clock, from its first read to its last: starting takes it as long as thousands of them.
+    return {"wall_s": job["read"]["runtime"] / 1e3, "mean_latency_ns": job["read"]["clat_ns"]["mean"]}
 
 
 def render(document: Mapping[str, Any]) -> str:

@@ -13,11 +13,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from common import Settings, build, column, in_turns, middle, require, run, spread, table, verdict
-from tracers import Tracer, variants
+from tracers import variants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from common import Usage
+    from tracers import Tracer
+
+    Row = dict[str, Any]
 
 NAME = "overhead"
 LETTER = "a"
@@ -39,7 +44,7 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     workload = _write_workload(settings, data, reads)
     rows = in_turns(
         NAME,
-        {name: _measure_one(settings.directory, tracer, workload) for name, tracer in variants().items()},
+        {name: one_run(settings.directory, tracer, workload, _figures) for name, tracer in variants().items()},
         settings.runs,
         SLOW,
     )
@@ -79,8 +84,12 @@ def _write_workload(settings: Settings, data: Path, reads: int) -> Path:
     return path
 
 
-def _measure_one(directory: Path, tracer: Tracer, workload: Path) -> Callable[[], dict[str, Any]]:
-    def measure_one() -> dict[str, Any]:
+def one_run(
+    directory: Path, tracer: Tracer, workload: Path, figures: Callable[[Path, Usage, Row, Row], Row]
+) -> Callable[[], Row]:
+    """A workload of fio under a recorder; ``figures`` of the folder, the whole run, ``timed``'s times and fio's job."""
+
+    def measure_one() -> Row:
         folder = directory / "run"
         folder.mkdir()
         output = directory / "output.txt"
@@ -89,21 +98,27 @@ def _measure_one(directory: Path, tracer: Tracer, workload: Path) -> Callable[[]
         job = json.loads((directory / "fio.json").read_text(encoding="utf-8"))["jobs"][0]
         cpu_s = times["user_s"] + times["system_s"]
         row = {
-            "wall_s": (times["end_ns"] - times["begin_ns"]) / 1e9,
             "cpu_s": cpu_s,
-            "system_s": times["system_s"],
             "fio_ios": job["read"]["total_ios"],
-            "getppid_ns": float((directory / "getppid").read_text(encoding="ascii")),
-            "command_wall_s": whole.wall_s,
-            # The loop of getppid and the shell are the recorder's here; they take some hundredths of a second.
+            # Whatever else ran is the recorder's here: a shell, too, which takes some hundredths of a second.
             "recorder_cpu_s": whole.cpu_s - cpu_s + whole.background_cpu_s,
-            "background_s": whole.background_s,
+            **figures(directory, whole, times, job),
             **tracer.outcome(folder, output.read_text(encoding="utf-8", errors="replace")),
         }
         shutil.rmtree(folder)
         return row
 
     return measure_one
+
+
+def _figures(directory: Path, whole: Usage, times: Row, _: Row) -> Row:
+    return {
+        "wall_s": (times["end_ns"] - times["begin_ns"]) / 1e9,
+        "system_s": times["system_s"],
+        "getppid_ns": float((directory / "getppid").read_text(encoding="ascii")),
+        "command_wall_s": whole.wall_s,
+        "background_s": whole.background_s,
+    }
 
 
 def render(document: Mapping[str, Any]) -> str:
