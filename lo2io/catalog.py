@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING
 
 from lo2io.catalog_files import OperationSpec, read_file
 from lo2io.errors import CatalogError, UsageError
-from lo2io.model import CallSpec, TracepointSpec
+from lo2io.model import CallKind, CallSpec, TracepointSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from importlib.resources.abc import Traversable
 
+ENDING = frozenset({CallKind.CLOSE, CallKind.CLOSE_RANGE, CallKind.DUP_TO})
+"""What ends a descriptor: unless all of it is recorded, nobody knows which file a number stands for."""
+MOVING = frozenset({CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY})
+"""What moves a position: unless all of it is recorded, none can be followed."""
 DEFAULT = "default"
 SYSCALLS = "syscalls"
 ALL = "all"
@@ -143,6 +147,12 @@ class Catalog:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
         remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
         raise UsageError(f"find {name!r} among groups, calls and tracepoints", "nothing bears that name", remedy)
+
+
+def left_out(calls: Iterable[CallSpec], kinds: frozenset[CallKind], events: Container[str]) -> tuple[str, ...]:
+    """The calls of the default set, of some kinds, whose entry or exit is not among the events: their ABI names."""
+    core = (call for call in calls if call.core and call.kind in kinds)
+    return tuple(call.abi_name for call in core if call.enter_event not in events or call.exit_event not in events)
 
 
 def _events(specs: Iterable[CallSpec | TracepointSpec]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lo2io._native._lib import ffi, lib
 from lo2io._native.columns import allocate_batch
+from lo2io.catalog import ENDING, MOVING, left_out
 from lo2io.decode import Layout, compile_layout
 from lo2io.errors import SpoolError
 from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
@@ -130,6 +131,9 @@ class Engine:
         self._set_events(config)
         self._set_calls(config)
         self._set_partitions(config)
+        events = {*meta.events, *meta.lacking}
+        config.ends_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, ENDING, events))
+        config.moves_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, MOVING, events))
         config.all_tasks = meta.mode == "system"
         config.recorder_pid = meta.recorder_pid
         config.own_pids = self._keep(ffi.new("uint32_t[]", meta.own_pids))

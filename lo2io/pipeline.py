@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.capture.session import ENDED_EARLY
-from lo2io.catalog import load_catalog
+from lo2io.catalog import ENDING, left_out, load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
 from lo2io.filters.kernel import check_devices, kernel_filters
@@ -214,6 +214,17 @@ def _event_names(request: RecordRequest) -> tuple[str, ...]:
     return (*(f"+{name}" for name in wanted if name in known), *request.events)
 
 
+def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
+    """Say why files will stay unnamed: who does not see descriptors end cannot know what their numbers stand for."""
+    missing = left_out(load_catalog().calls, ENDING, selection.events)
+    if not any(event.startswith("syscalls:") for event in selection.events):
+        return ()
+    if request.cpus is not None:
+        return ("files stay unnamed: calls on other CPUs are not seen",)
+    remedy = "-e +close,+descriptor adds what is needed"
+    return (f"files stay unnamed: {', '.join(missing)} left out ({remedy})",) if missing else ()
+
+
 def _options(request: RecordRequest, spool: Path, selection: Selection) -> RecordOptions:
     return RecordOptions(
         spool=spool,
@@ -235,6 +246,7 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         max_bytes=request.max_bytes,
         trigger=request.trigger,
         keep_spool=request.keep_spool,
+        notices=_unnamed(request, selection),
         convert=() if request.block_records is None else ("--block-records", request.block_records),
     )
 

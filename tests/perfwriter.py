@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from perfformats import HEADER_PAGE, Layout, block_layouts, cgroup_layout, enter_layout, exit_layout, switch_layout
 
+from lo2io.catalog import load_catalog
 from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
 from lo2io.spool.facts import pack_fd, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
@@ -62,6 +63,10 @@ DEFAULT_CALLS = (
 def frame(kind: int, body: bytes, misc: int = 0) -> bytes:
     """One record: header and body."""
     return struct.pack("<IHH", kind, misc, 8 + len(body)) + body
+
+
+_DEFAULT_EVENTS = frozenset(load_catalog().select(()).events)
+"""What a spool without them was recorded without on purpose, unless it says that the kernel lacks them: all here do."""
 
 
 class SpoolBuilder:
@@ -292,6 +297,7 @@ class SpoolBuilder:
             counts=self._counts() if stop is not None else (),
             mounts=(),
             devices=(),
+            lacking=tuple(sorted(_DEFAULT_EVENTS - self.layouts.keys())),
             **self._meta,  # type: ignore[arg-type]
         )
 

@@ -15,7 +15,7 @@ uint32_t description_new(engine *e)
     if (index != NONE)
         e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
                                                   .last_moved = UNKNOWN, .open_flags = NONE,
-                                                  .append = APPENDS_MAYBE};
+                                                  .append = APPENDS_MAYBE, .foreign = e->config.moves_unseen};
     return index;
 }
 

@@ -128,6 +128,8 @@ typedef struct {
     const lo2_partition *partitions;
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
+    uint8_t ends_unseen;    /* not every call that ends a descriptor was recorded: facts prove nothing of one */
+    uint8_t moves_unseen;   /* not every call that moves a position was recorded: none is followed */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
     const lo2_sync *syncs;  /* monotonic_ns rises strictly */
     uint32_t nr_syncs;

@@ -49,6 +49,7 @@ class RecordOptions:
         trigger: … and write them as a trace of their own whenever a block request is slow: ``latency > 100ms``.
         keep_spool: Leave the spool beside each trace that is written meanwhile.
         convert: Options of `lo2io convert` for these traces.
+        notices: What the user must know of this choice; told first, and kept in the spool.
         tracefs: Where tracefs is mounted; None: find it.
     """
 
@@ -73,6 +74,7 @@ class RecordOptions:
     trigger: str | None = None
     keep_spool: bool = False
     convert: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     tracefs: Path | None = None
 
     @property

@@ -127,6 +127,8 @@ def record(
     note = _Notices(tell)
     if cgroup is not None and not has_processes(cgroup):
         note(f"no process is in the cgroup {cgroup.path} yet")
+    for text in options.notices:
+        note(text)
     events = load_events(options, note)
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
@@ -304,6 +306,7 @@ def _describe(
         mounts=procfs.read_mounts(),
         devices=sysfs.read_devices(),
         filters=filters,
+        lacking=tuple(name for name in options.events if name not in {event.name for event in plan.events}),
         notices=tuple(plan.note.texts),
         filter=options.filter,
         cgroup=plan.cgroup.path if plan.cgroup else "",

@@ -135,6 +135,8 @@ class SpoolMeta:
     """Pairs of an event and the filter the kernel applied to it: what did not pass was not counted either."""
     notices: tuple[str, ...] = ()
     """What the user was told while recording: rings halved, disk full, events this kernel lacks …"""
+    lacking: tuple[str, ...] = ()
+    """Events that were asked for and that this kernel does not have."""
     filter: str = ""
     """What the user chose by a filter: converting applies all of it, the kernel what ``filters`` says."""
     cgroup: str = ""

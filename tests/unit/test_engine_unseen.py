@@ -1,0 +1,55 @@
+"""Events that were left out: what they would have told is unknown, and not what was before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from perfwriter import SpoolBuilder
+
+from lo2io.catalog import load_catalog
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.pairing import Engine
+from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLOSE = ("syscalls:sys_enter_close", "syscalls:sys_exit_close")
+SEEK = ("syscalls:sys_enter_lseek", "syscalls:sys_exit_lseek")
+
+
+def named_and_offsets(path: Path) -> tuple[int, int, list[int]]:
+    """How many handles have a file, how many sightings were refused, and the calls' offsets."""
+    engine = Engine(SpoolReader(path), load_catalog())
+    named, offsets = 0, []
+    for batch in engine.batches():
+        named += int((batch.handles["file"] != UNKNOWN_U32).sum())
+        offsets += batch.operations["offset_bytes"].tolist()
+    return named, engine.totals.nr_names_refused, offsets
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (1, 0, [0, 10])),
+        ({"lacking": CLOSE}, (0, 2, [UNKNOWN_I64, UNKNOWN_I64])),
+        ({"lacking": SEEK}, (1, 0, [UNKNOWN_I64, UNKNOWN_I64])),
+        ({"chosen_cpus": (0,)}, (0, 2, [UNKNOWN_I64, UNKNOWN_I64])),
+    ],
+)
+def test_what_may_have_changed_unseen_is_unknown(
+    tmp_path: Path, changes: dict[str, tuple[object, ...]], expected: tuple[int, int, list[int]]
+) -> None:
+    """Without close a sighting proves neither name nor position; without lseek no position is followed.
+
+    ``lacking`` names what is taken from the list of events that the kernel is said to lack: it was left out, then.
+    """
+    spool = SpoolBuilder(tmp_path / "spool", calls=("read",), start_ns=50_000).fact_task(1_000, 10, 10)
+    spool.fact_fd(2_000, 10, 3, b"/data", position=0)
+    spool.call(60_000, 0, 10, "read", 10, fd=3, count=10).call(70_000, 0, 10, "read", 10, fd=3, count=10)
+    spool.fact_fd(90_000, 10, 3, b"/data", position=20)
+    meta = spool.meta()
+    if "lacking" in changes:
+        changes = {"lacking": tuple(event for event in meta.lacking if event not in changes["lacking"])}
+    assert named_and_offsets(spool.write(**changes)) == expected
