@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START, LENGTH, NONE32, NONE64 = 1_000_000, 1_000_000, 2**32 - 1, 2**64 - 1
+UNDEFINED = 77
+"""A reference that no definition of a correct trace has."""
 READ, WRITE, FLUSH = _otf2.IO_OPERATION_MODE_READ, _otf2.IO_OPERATION_MODE_WRITE, _otf2.IO_OPERATION_MODE_FLUSH
 BLOCKING, NON_BLOCKING = _otf2.IO_OPERATION_FLAG_NONE, _otf2.IO_OPERATION_FLAG_NON_BLOCKING
 NO_FLAGS = _otf2.IO_STATUS_FLAG_NONE
@@ -156,6 +158,11 @@ class Breakage:
         assert verdict.ok is (RULES[rule].severity is not Severity.ERROR)
 
     @staticmethod
+    def add_event(trace: Trace, *event: object, location: int = 1) -> None:
+        """One more at the end of a location."""
+        trace.events[location].append(event)
+
+    @staticmethod
     def redefine(trace: Trace, key: tuple[str, int], place: int, value: object) -> None:
         """Exchange one value of a definition."""
         values = list(trace.definitions[key])
@@ -166,28 +173,7 @@ class Breakage:
 def correct() -> Trace:
     """Two threads of a process that share a file, and a disk: layouts (i) and (ii)."""
     trace = Trace()
-    trace.definitions = {("String", ref): (text,) for ref, text in enumerate(_STRINGS)}
-    trace.definitions |= {
-        ("Attribute", 0): (S["Offset"], S["offset in the file"], _otf2.TYPE_UINT64),
-        ("SystemTreeNode", 0): (S["host"], S["machine"], NONE32),
-        ("LocationGroup", 0): (S["process 10"], _otf2.LOCATION_GROUP_TYPE_PROCESS, 0, NONE32),
-        ("LocationGroup", 1): (S["disk vda"], _otf2.LOCATION_GROUP_TYPE_PROCESS, 0, NONE32),
-        ("Location", 0): (S["thread 10"], _otf2.LOCATION_TYPE_CPU_THREAD, 0),
-        ("Location", 1): (S["thread 11"], _otf2.LOCATION_TYPE_CPU_THREAD, 0),
-        ("Location", 2): (S["vda"], _otf2.LOCATION_TYPE_CPU_THREAD, 1),
-        ("Region", 0): _region("read", _otf2.REGION_ROLE_FILE_IO),
-        ("Region", 1): _region("open", _otf2.REGION_ROLE_FILE_IO_METADATA),
-        ("Group", 0): (
-            *(S["I/O regions"], _otf2.GROUP_TYPE_REGIONS, _otf2.PARADIGM_USER, _otf2.GROUP_FLAG_NONE, [0, 1]),
-        ),
-        ("IoParadigm", 0): _paradigm("POSIX", "POSIX I/O"),
-        ("IoParadigm", 1): _paradigm("block_io", "block requests"),
-        ("IoRegularFile", 0): (S["/tmp/file"], 0),
-        ("IoRegularFile", 1): (S["vda requests"], 0),
-        ("IoHandle", READ_FD): (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, NONE32, NONE32),
-        ("IoHandle", WRITE_FD): (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, NONE32, NONE32),
-        ("IoHandle", DISK): (S[""], 1, 1, _otf2.IO_HANDLE_FLAG_PRE_CREATED, NONE32, NONE32),
-    }
+    trace.definitions = _definitions()
     trace.more = [
         ("IoPreCreatedHandleState", (DISK, _otf2.IO_ACCESS_MODE_READ_WRITE, NO_FLAGS)),
         ("IoFileProperty", (0, S["Mount Point"], _otf2.TYPE_STRING, _string(S["/tmp"]))),
@@ -225,6 +211,30 @@ def correct() -> Trace:
     ]
     trace.markers = [(time + 500, 100, 0, _otf2.MARKER_SCOPE_LOCATION, 1, "3 lost")]
     return trace
+
+
+def _definitions() -> dict[tuple[str, int], tuple[Any, ...]]:
+    return {("String", ref): (text,) for ref, text in enumerate(_STRINGS)} | {
+        ("Attribute", 0): (S["Offset"], S["offset in the file"], _otf2.TYPE_UINT64),
+        ("SystemTreeNode", 0): (S["host"], S["machine"], NONE32),
+        ("LocationGroup", 0): (S["process 10"], _otf2.LOCATION_GROUP_TYPE_PROCESS, 0, NONE32),
+        ("LocationGroup", 1): (S["disk vda"], _otf2.LOCATION_GROUP_TYPE_PROCESS, 0, NONE32),
+        ("Location", 0): (S["thread 10"], _otf2.LOCATION_TYPE_CPU_THREAD, 0),
+        ("Location", 1): (S["thread 11"], _otf2.LOCATION_TYPE_CPU_THREAD, 0),
+        ("Location", 2): (S["vda"], _otf2.LOCATION_TYPE_CPU_THREAD, 1),
+        ("Region", 0): _region("read", _otf2.REGION_ROLE_FILE_IO),
+        ("Region", 1): _region("open", _otf2.REGION_ROLE_FILE_IO_METADATA),
+        ("Group", 0): (
+            *(S["I/O regions"], _otf2.GROUP_TYPE_REGIONS, _otf2.PARADIGM_USER, _otf2.GROUP_FLAG_NONE, [0, 1]),
+        ),
+        ("IoParadigm", 0): _paradigm("POSIX", "POSIX I/O"),
+        ("IoParadigm", 1): _paradigm("block_io", "block requests"),
+        ("IoRegularFile", 0): (S["/tmp/file"], 0),
+        ("IoRegularFile", 1): (S["vda requests"], 0),
+        ("IoHandle", READ_FD): (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, NONE32, NONE32),
+        ("IoHandle", WRITE_FD): (S[""], 0, 0, _otf2.IO_HANDLE_FLAG_NONE, NONE32, NONE32),
+        ("IoHandle", DISK): (S[""], 1, 1, _otf2.IO_HANDLE_FLAG_PRE_CREATED, NONE32, NONE32),
+    }
 
 
 def created(time: int, handle: int = READ_FD) -> tuple[Any, ...]:
