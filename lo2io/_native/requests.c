@@ -300,7 +300,8 @@ static void requeued(engine *e, block_sample *s)
 
 static void front_merged(engine *e, const block_sample *s)
 {
-    block_sample behind = *s;
+    block_sample behind = *s; /* the bio still names its partition, but its sector is the disk's already */
+    behind.device = disk_of(e, s->device);
     behind.sector += s->nr_sectors;
     request *r = find(e, &behind, false);
     if (!r)

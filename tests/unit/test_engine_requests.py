@@ -9,6 +9,7 @@ from perfwriter import SpoolBuilder
 from reference.engines import each_engine  # noqa: F401 - the fixture `run`
 from reference.specs import SPECS
 
+from lo2io.model import BlockDevice
 from lo2io.pairing import Engine
 from lo2io.spool.reader import SpoolReader
 
@@ -79,6 +80,18 @@ def test_a_front_merge_moves_the_key(run: Run, spool: SpoolBuilder) -> None:
     events = [("rq_insert", 108, 8, b"W"), ("bio_frontmerge", 100, 8, b"W"), ("rq_issue", 100, 16, b"W")]
     tables = run(add(spool, *events, ("rq_complete", 100, 16, b"W")))
     assert request(tables, "insert_time_ns", "sector", "status", "bytes_result") == [(60_000, 100, 0, 8192)]
+
+
+def test_a_bio_in_front_names_its_partition(spool: SpoolBuilder) -> None:
+    """The request names the disk; the sectors of both are the disk's."""
+    part = {"dev": VDA + 1}
+    events = [("rq_insert", 108, 8, b"W"), ("bio_frontmerge", 100, 8, b"W", part), ("rq_issue", 100, 16, b"W")]
+    add(spool, *events, ("rq_complete", 100, 16, b"W"))
+    disks = [BlockDevice(VDA, "vda", None, None, None), BlockDevice(VDA + 1, "vda1", None, None, None, disk=VDA)]
+    engine = Engine(SpoolReader(spool.write(devices=disks)), SPECS)  # type: ignore[arg-type]
+    (rows,) = (batch.requests for batch in engine.batches())
+    found = [rows[name].tolist() for name in ("insert_time_ns", "sector", "status", "bytes_result")]
+    assert found == [[60_000], [100], [0], [8192]]
 
 
 def test_a_merged_request_ends_and_its_absorber_counts_it(run: Run, spool: SpoolBuilder) -> None:
