@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Reconciliation, RequestOp
+from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,8 @@ _UNCOUNTED_ERRORS: Final = (9, 29)
 """EBADF and ESPIPE: found before the file is asked."""
 REMEMBERED_BATCHES: Final = 8
 """So long a write's second completion is waited for."""
+_FEW_BYTES: Final = 64 << 10
+"""Execs of a script and a few programs read no more by themselves."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
 _NR_OPERATIONS: Final = len(RequestOp)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -317,11 +320,19 @@ def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
     ):
         found = [[row for row in compared if row.source == source and row.name == name] for name in names]
         words = zip(found, ("read", "written"), strict=True)
-        said = [f"{_percent(group)} of {word} bytes" for group, word in words if any(row.counted for row in group)]
+        said = [f"{_bytes_share(group)} of {word} bytes" for group, word in words if any(row.counted for row in group)]
         if said:
             parts += said
             break
     return f"captured {', '.join(parts)}" if parts else ""
+
+
+def _bytes_share(rows: Sequence[Reconciliation]) -> str:
+    """What exec reads by itself is much of what a small program reads: a percentage would alarm for nothing."""
+    short = sum(row.counted - (row.captured or 0) for row in rows if row.name == "rchar")
+    if 0 < short <= _FEW_BYTES and 100 * short > sum(row.counted for row in rows):
+        return f"all but {format_bytes(short)}"
+    return _percent(rows)
 
 
 def _percent(rows: Sequence[Reconciliation]) -> str:

@@ -273,10 +273,14 @@ def pair(source: str, name: str, counted: int, captured: int | None) -> Reconcil
         ),
         ([pair("proc_io", "rchar", 0, 0), pair("diskstats", "read_bytes", 8, 8)], "captured 100 % of read bytes"),
         ([pair("proc_io", "rchar", 7, None)], ""),
+        ([pair("proc_io", "rchar", 1400, 852)], "captured all but 548 B of read bytes"),
+        ([pair("proc_io", "wchar", 1400, 852)], "captured 60.85 % of written bytes"),
+        ([pair("proc_io", "rchar", 200_000, 100_000)], "captured 50 % of read bytes"),
+        ([pair("proc_io", "rchar", 100_000, 99_000)], "captured 99 % of read bytes"),
     ],
 )
 def test_the_line(rows: list[Reconciliation], line: str) -> None:
-    """100 % means all; a byte less is 99.99 % at most, a byte more is said, too."""
+    """100 % means all; a byte less is 99.99 % at most, a byte more is said, too; what exec may have read, in bytes."""
     assert reconciliation_line(rows) == line
 
 
