@@ -16,9 +16,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from rawspool import EVENTS, work
 from workloads.disks import loop_device
 
 from lo2io.capture import native, source
+from lo2io.capture.options import RecordOptions
 from lo2io.errors import Lo2ioError
 from lo2io.kernel import binding, sysfs, tracefs
 
@@ -121,6 +123,21 @@ def until() -> Callable[[Callable[[], object]], object]:
         return value
 
     return wait
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A folder that anybody may write."""
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+@pytest.fixture
+def options(tmp_path: Path, opener: str) -> RecordOptions:
+    """Two events, a spool of its own, each opener in turn."""
+    return RecordOptions(spool=tmp_path / "spool", events=EVENTS, opener=opener, command=work())
 
 
 _RECORDER = """

@@ -8,81 +8,38 @@ import dataclasses
 import os
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rawspool import (
+    EVENTS,
+    NR_CALLS,
+    RECORD_COMM,
+    RECORD_FORK,
+    RECORD_SAMPLE,
+    fd_facts,
+    ids_of,
+    iter_records,
+    iter_samples,
+    task_facts,
+    work,
+)
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import CaptureError, UsageError
-from lo2io.kernel import procfs, sysfs
-from lo2io.spool.facts import FACT_FD, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
+from lo2io.kernel import procfs
+from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
 
-EVENTS = ("syscalls:sys_enter_pwrite64", "syscalls:sys_exit_pwrite64")
-NR_CALLS = 997
-"""No program makes pwrite64 calls while it starts, and none makes so many by chance."""
-WORK = f"""
-import os
-fd = os.open("/dev/null", os.O_WRONLY)
-for index in range({NR_CALLS}):
-    os.pwrite(fd, b"x", index)
-"""
-RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE = 3, 4, 7, 9
 MISC_COMM_EXEC = 1 << 13
-
-
-def iter_records(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, bytes]]:
-    """Type, misc and body of each record of a ring's files, or the facts'."""
-    content = b"".join(path.read_bytes() for path in paths)
-    position = 0
-    while position < len(content):
-        kind, misc, size = struct.unpack_from("<IHH", content, position)
-        assert size >= 8
-        assert position + size <= len(content)
-        yield kind, misc, content[position + 8 : position + size]
-        position += size
-
-
-def iter_samples(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int]]:
-    """Time, event id and thread of each sample: ``common_type`` is at 0 and ``common_pid`` at 4 of the raw data."""
-    for kind, _, body in iter_records(paths):
-        if kind == RECORD_SAMPLE:
-            time_ns, _, common_type, _, _, common_pid = struct.unpack_from("<QIHBBi", body)
-            yield time_ns, common_type, common_pid
-
-
-def ids_of(spool: SpoolReader) -> list[int]:
-    """The ids of the spool's events, from its formats."""
-    return [int(text.split("ID: ")[1].split()[0]) for text in spool.meta.formats]
-
-
-def fd_facts(spool: SpoolReader) -> list[tuple[tuple[int, ...], bytes]]:
-    """The fixed fields, in the order of facts.h, and the path of each FD fact."""
-    return [
-        (struct.unpack_from("<QQQQqIiIIII", body), body[64 : 64 + struct.unpack_from("<I", body, 60)[0]])
-        for kind, _, body in iter_records(spool.facts)
-        if kind == FACT_FD
-    ]
-
-
-def work(code: str = WORK) -> tuple[str, ...]:
-    """A Python process as a command."""
-    return (sys.executable, "-S", "-c", code)
-
-
-@pytest.fixture
-def options(tmp_path: Path, opener: str) -> RecordOptions:
-    """Two events, a spool of its own, each opener in turn."""
-    return RecordOptions(spool=tmp_path / "spool", events=EVENTS, opener=opener, command=work())
 
 
 @pytest.mark.usefixtures("busy_cpus")
@@ -123,10 +80,7 @@ def test_the_command_is_announced(options: RecordOptions) -> None:
     record(dataclasses.replace(options, command=work(code)))
     spool = SpoolReader(options.spool)
     (root,) = spool.meta.roots
-    tasks = [struct.unpack_from("<QQIIII16s", body) for kind, _, body in iter_records(spool.facts) if kind == FACT_TASK]
-    assert [(task[2], task[3], task[4], task[5]) for task in tasks] == [
-        (root, root, os.getpid(), TASK_SELECT | TASK_FROM_EXEC)
-    ]
+    assert task_facts(spool) == [(root, root, os.getpid(), TASK_SELECT | TASK_FROM_EXEC)]
     records = [each for paths, _ in spool.streams() for each in iter_records(paths)]
     execs = [body for kind, misc, body in records if kind == RECORD_COMM and misc & MISC_COMM_EXEC]
     assert [struct.unpack_from("<I", body)[0] for body in execs].count(root) == 1
@@ -218,76 +172,6 @@ sys.stdin.read()
     assert sighted[-1][4] == 7
 
 
-def test_attached_processes_are_recorded_with_all_threads_until_they_end(options: RecordOptions) -> None:
-    """Every thread of each PID gets a TASK fact that selects it at once, and the open files are sighted."""
-    code = """
-import os, sys, threading
-def run():
-    line = os.read(0, 1)
-    fd = os.open("/dev/null", os.O_WRONLY)
-    for _ in range(50): os.pwrite(fd, b"x", 0)
-threads = [threading.Thread(target=run) for _ in range(3)]
-for t in threads: t.start()
-print("ready", flush=True)
-for t in threads: t.join()
-"""
-    processes = [subprocess.Popen(work(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
-    for process in processes:
-        assert process.stdout is not None
-        process.stdout.readline()
-    threads = {(process.pid, tid) for process in processes for tid in procfs.iter_tids(process.pid)}
-    assert len(threads) == 8
-
-    def feed() -> None:
-        wait_for_file(options.spool / "spool.json")
-        for process in processes:
-            process.communicate(b"abc")
-
-    feeder = threading.Thread(target=feed)
-    feeder.start()
-    result = record(dataclasses.replace(options, command=(), pids=tuple(process.pid for process in processes)))
-    feeder.join()
-    assert result.exit_code == 0
-    assert result.meta.exit_code is None
-    spool = SpoolReader(options.spool)
-    tasks = [struct.unpack_from("<QQIIII16s", body) for kind, _, body in iter_records(spool.facts) if kind == FACT_TASK]
-    assert {(task[2], task[3]) for task in tasks} == threads
-    assert {task[5] for task in tasks} == {TASK_SELECT}
-    enter = ids_of(spool)[0]
-    calls = collections.Counter(
-        tid for paths, _ in spool.streams() for _, event, tid in iter_samples(paths) if event == enter
-    )
-    leaders = {process.pid for process in processes}
-    assert {tid: calls[tid] for _, tid in threads} == {tid: 0 if tid in leaders else 50 for _, tid in threads}
-    first = {(fields[5], fields[6]) for fields, _ in fd_facts(spool)}
-    assert {(pid, fd) for pid in leaders for fd in (0, 1, 2)} <= first
-
-
-def wait_for_file(path: Path) -> None:
-    """Until it is there: recording has begun."""
-    for _ in range(10_000):
-        if path.exists():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError(path)
-
-
-def test_interrupted_attaching_leaves_the_process_unharmed(options: RecordOptions) -> None:
-    """SIGINT ends the recording, not the process, and the spool is complete."""
-    process = subprocess.Popen(("cat",), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    # A process of its own: a thread of this one would take the signal itself.
-    script = f"until [ -e {options.spool}/spool.json ]; do sleep 0.01; done; kill -INT {os.getpid()}"
-    killer = subprocess.Popen(("sh", "-c", script))
-    try:
-        result = record(dataclasses.replace(options, command=(), pids=(process.pid,)))
-        assert killer.wait() == 0
-        assert result.meta.complete
-        assert process.poll() is None
-    finally:
-        assert process.communicate(b"still there")[0] == b"still there"
-
-
 @contextlib.contextmanager
 def tiny_disk(size: str) -> Iterator[Path]:
     """A file system of its own that is soon full."""
@@ -369,75 +253,6 @@ def holds_events_of(pid: int) -> bool:
         same = Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes()
         return same and any(b"perf_event" in state.path for state in procfs.iter_fds(pid))
     return False
-
-
-@pytest.mark.requires("setpriv", "prlimit")
-def test_rings_are_halved_until_the_kernel_grants_them(
-    options: RecordOptions, recorder: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    """Without CAP_IPC_LOCK and with little locked memory rings become smaller, which is said and written down."""
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents:
-        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
-            folder.chmod(0o755)
-    capabilities = "+perfmon,+dac_read_search,+dac_override"
-    prefix = (
-        "prlimit", f"--memlock={1 << 20}", "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
-        "--bounding-set", "-all,+perfmon,+dac_read_search,+dac_override",
-        "--inh-caps", capabilities, "--ambient-caps", capabilities,
-    )  # fmt: skip
-    line = recorder(
-        prefix=prefix, spool=str(options.spool), events=EVENTS, opener=options.opener, command=work(),
-        ring_bytes=16 << 20,
-    )  # fmt: skip
-    result = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    meta = SpoolReader(options.spool).meta
-    assert meta.ring_bytes_wanted == 16 << 20
-    nr_cpus = len(sysfs.read_online_cpus())
-    assert (64 << 10) <= meta.ring_bytes <= (1 << 20) // nr_cpus + (516 << 10)
-    assert "KiB per CPU instead of 16384" in result.stderr
-    assert sum(len(list(iter_samples(paths))) for paths, _ in SpoolReader(options.spool).streams()) >= 2 * NR_CALLS
-
-
-@pytest.mark.requires("setpriv")
-def test_users_without_rights_record_their_own_tasks(
-    opener: str, recorder: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    """Refused system-wide, system calls of the command and its children are recorded task by task, and no others."""
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents:
-        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
-            folder.chmod(0o755)
-    capabilities = "+dac_read_search,+dac_override"  # tracefs, the environment; nothing of perf
-    prefix = (
-        "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set", f"-all,{capabilities}",
-        "--inh-caps", capabilities, "--ambient-caps", capabilities,
-    )  # fmt: skip
-    code = f"import os\npid = os.fork()\n{WORK}\nif pid: os.waitpid(pid, 0)"
-    spool = tmp_path / "spool"
-    events = (*EVENTS, "block:block_rq_issue")
-    line = recorder(
-        prefix=prefix,
-        spool=str(spool),
-        events=events,
-        opener=None if opener == "native" else opener,
-        command=work(code),
-    )
-    result = subprocess.run(line, capture_output=True, text=True, check=False)
-    if opener == "python-perf":
-        assert result.returncode == 3
-        assert "perf_event_paranoid is" in result.stderr
-        assert "CAP_PERFMON" in result.stderr
-        assert not spool.exists()
-        return
-    assert result.returncode == 0, result.stderr
-    assert "leaves out block:block_rq_issue" in result.stderr
-    reader = SpoolReader(spool)
-    assert (reader.meta.scope, reader.meta.opener, reader.meta.events) == ("inherit", "native", EVENTS)
-    samples = [sample for paths, _ in reader.streams() for sample in iter_samples(paths)]
-    assert collections.Counter(event for _, event, _ in samples) == dict.fromkeys(ids_of(reader), 2 * NR_CALLS)
-    assert [sum(counts.counts) for counts in reader.meta.counts] == [2 * NR_CALLS] * 2
 
 
 def test_a_spool_that_cannot_be_made_is_an_error_before_anything_is_opened(options: RecordOptions) -> None:

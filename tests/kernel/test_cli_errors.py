@@ -29,15 +29,6 @@ def lo2io(cwd: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> subproces
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Path:
-    """A folder that anybody may write."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
-    tmp_path.chmod(0o777)
-    return tmp_path
-
-
-@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 9 MB."""
     disk = tmp_path / "disk"
