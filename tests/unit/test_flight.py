@@ -2,173 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import struct
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from perfwriter import SpoolBuilder, frame
+from flightrig import META, RING_BYTES, FakeClock, Rig, serials
 
 from lo2io.capture import dumping, flight
-from lo2io.capture.border import BorderReader, Reading, subtract
-from lo2io.capture.flight import FlightOptions, FlightRecorder
-from lo2io.capture.session import Session, Stopped
-from lo2io.capture.source import OpenEvents
-from lo2io.catalog import load_catalog
-from lo2io.decode import compile_layout
+from lo2io.capture.flight import FlightOptions
 from lo2io.errors import UsageError
-from lo2io.model import Cpu, EventCounts
 from lo2io.spool.reader import SpoolReader
-from lo2io.spool.segments import META_COPIES, META_EXTRA, SegmentedSpool
+from lo2io.spool.segments import META_COPIES, META_EXTRA
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from lo2io.decode import Layout
-    from lo2io.model import SpoolMeta
-
-SAMPLE = 9
-RING_BYTES = 4096
-EVENTS = ("syscalls:sys_enter_pread64", "syscalls:sys_exit_pread64")
-
-
-def small_meta(cpus: int = 2) -> SpoolMeta:
-    """Of two events."""
-    whole = SpoolBuilder(Path(), cpus=cpus, calls=("pread64",), stop_ns=None).meta()
-    chosen = [whole.events.index(name) for name in EVENTS]
-    return dataclasses.replace(
-        whole,
-        events=EVENTS,
-        formats=tuple(whole.formats[index] for index in chosen),
-        segments=flight.FIRST_SEGMENTS,
-        cpus=tuple(Cpu(cpu, cpu, 0) for cpu in range(cpus)),
-        ring_bytes=RING_BYTES,
-        start_ns=1000,
-    )
-
-
-META = small_meta()
-LAYOUT: Layout = compile_layout(META.events, META.formats, load_catalog())
-
-
-class FakeRing:
-    """A ring whose kernel is the test."""
-
-    def __init__(self, size: int = RING_BYTES) -> None:
-        self.size = size
-        self.head = self.tail = 0
-        self.content = b""
-        self.nr_samples = [0, 0]
-
-    @property
-    def fill_bytes(self) -> int:
-        """As of ``Ring``, and so the others."""
-        return self.head - self.tail
-
-    def peek(self, limit: int) -> list[memoryview]:
-        """Two pieces, as where a ring wraps."""
-        half = min(limit, self.fill_bytes) // 2
-        return [memoryview(self.content)[:half], memoryview(self.content)[half : min(limit, self.fill_bytes)]]
-
-    def release(self, length: int) -> None:
-        """Forget them."""
-        self.tail += length
-        self.content = self.content[length:]
-
-    def write(self, serial: int, *, event: int = 0, tid: int = 1) -> None:
-        """A sample, as the kernel lays it out."""
-        raw = struct.pack("<HBBiQ", LAYOUT.events[event].type, 0, 0, tid, serial) + bytes(4)
-        record = frame(SAMPLE, struct.pack("<QI", serial, len(raw)) + raw)
-        assert self.fill_bytes + len(record) <= self.size, "the ring overflows"
-        self.content += record
-        self.head += len(record)
-        self.nr_samples[event] += 1
-
-
-class FakeClock:
-    """Instead of the module ``time``."""
-
-    def __init__(self) -> None:
-        self.now = 10**9
-
-    def monotonic_ns(self) -> int:
-        """As the test says."""
-        return self.now
-
-
-class Rig:
-    """A flight recorder whose drain thread is the test."""
-
-    def __init__(self, path: Path, clock: FakeClock, options: FlightOptions) -> None:
-        self.clock = clock
-        self.notices: list[str] = []
-        self.rescans: list[int] = []
-        self.spool = SegmentedSpool(path / "spool", [0, 1], options.max_bytes)
-        self.rings = [FakeRing(), FakeRing()]
-        self.opened = OpenEvents(
-            opener="native",
-            clock="monotonic",
-            scope="system",
-            cpus=(0, 1),
-            names=EVENTS,
-            leaders=[[], []],
-            tracepoints=[[[], []], [[], []]],
-            rings=self.rings,  # type: ignore[arg-type]
-            ring_bytes=RING_BYTES,
-            ring_bytes_wanted=RING_BYTES,
-            has_lost=True,
-        )
-        self.flight = FlightRecorder(options, self.spool, self.opened, LAYOUT, self.notices.append)
-        self.flight._reader = self  # type: ignore[assignment]
-        self.session = Session(self.opened, self.spool, self.notices.append, self.flight)
-        self.session._syncs = [dataclasses.replace(META.syncs[0], time_ns=0, monotonic_ns=0)]
-        self.spool.write_meta(META)
-
-    def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
-        """Instead of ``BorderReader``: nothing happens meanwhile."""
-        assert on_cpu
-        ring = self.rings[index]
-        return ring.head, [Reading(count) for count in ring.nr_samples]
-
-    def start(self) -> None:
-        """The recording begins."""
-        self.flight.start(self.session, META, self.rescans.append)
-
-    def run(self, seconds: float, rate: int = 10) -> None:
-        """Each tenth of a second so many samples on each CPU, drained at once; the clerk keeps pace."""
-        for _ in range(round(seconds * 10)):
-            for ring in self.rings:
-                for _ in range(rate):
-                    ring.write(ring.nr_samples[0])
-            self.clock.now += 100_000_000
-            for index in range(2):
-                self.session.drain_ring(index)
-            self.flight.pass_ended()
-            self.settle()
-
-    def settle(self) -> None:
-        """Until the clerk has nothing to do."""
-        end = time.monotonic() + 60
-        while not (self.flight._work.empty() and self.spool.is_prepared):
-            assert time.monotonic() < end
-            time.sleep(0.0005)
-
-    def finish(self) -> SpoolMeta:
-        """The recording ends: the last window's description, written."""
-        counts = tuple(
-            EventCounts(name, tuple(ring.nr_samples[event] for ring in self.rings), (0, 0))
-            for event, name in enumerate(EVENTS)
-        )
-        stopped = Stopped(self.clock.now, META.syncs, counts)
-        meta = self.flight.finish(dataclasses.replace(META, stop_ns=stopped.stop_ns), stopped)
-        self.spool.write_meta(meta)
-        self.spool.close()
-        return meta
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -194,12 +44,6 @@ def rig(tmp_path: Path, clock: FakeClock) -> Iterator[Callable[[FlightOptions], 
     for each in made:
         each.flight.abandon()
         each.spool.close()
-
-
-def serials(paths: Sequence[Path]) -> list[int]:
-    """The numbers of a CPU's samples."""
-    content = b"".join(path.read_bytes() for path in paths)
-    return [struct.unpack_from("<Q", content, at + 8)[0] for at in range(0, len(content), 40)]
 
 
 @pytest.mark.parametrize("last_s", [1.0, 8.0, 20.0])
@@ -361,41 +205,3 @@ def test_what_cannot_be_linked_is_told_and_left(
     assert not recorder.flight.dumper.claim("a third")
     recorder.run(1)
     assert converter == []
-
-
-def border_reader() -> BorderReader:
-    """Without events."""
-    reader = BorderReader.__new__(BorderReader)
-    reader._ids, reader._names = [event.type for event in LAYOUT.events], EVENTS
-    reader._type_at, reader._tid_at = 20 + LAYOUT.type_offset, 20 + LAYOUT.pid_offset
-    return reader
-
-
-def test_counts_are_carried_to_the_border() -> None:
-    """Samples behind the reading are added; those amid it are uncertain, but for the reader's own call."""
-    ring = FakeRing()
-    own = 77
-    for serial, (event, tid) in enumerate([(0, 5), (0, own), (1, own), (1, 5), (0, 5), (1, 5)]):
-        ring.write(serial, event=event, tid=tid)
-    reader = border_reader()
-    samples = reader._list_samples(ring, ring.head)  # type: ignore[arg-type]
-    enter, exit_ = LAYOUT.events[0].type, LAYOUT.events[1].type
-    assert samples == {enter: [(0, 5), (40, own), (160, 5)], exit_: [(80, own), (120, 5), (200, 5)]}
-    # Both were read while the ring's head went from 40 to 160.
-    results = reader._judge([(40, 160, 1000, 3), (40, 160, 2000, 0)], samples, own)
-    assert results == [Reading(1001, 0, 3), Reading(2002, 1, 0)]
-    assert reader._from_afar(0, Reading(1000, 2, 3)) == Reading(999, 3, 3)
-    assert reader._from_afar(0, Reading(0)) == Reading(0)
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "between"),
-    [
-        (Reading(10), Reading(25), Reading(15)),
-        (Reading(10, 2, 1), Reading(25, 3, 4), Reading(13, 5, 3)),
-        (Reading(10, 2), Reading(11, 0), Reading(0, 1)),
-    ],
-)
-def test_bounds_are_subtracted_as_bounds(start: Reading, end: Reading, between: Reading) -> None:
-    """The least is the end's least minus the start's most; what is sure stays sure."""
-    assert subtract(end, start) == between
