@@ -26,9 +26,9 @@ static int add_latencies(lo2_otf2_writer *w, const lo2_request_event_columns *e,
     if (issue == UNKNOWN)
         return 0;
     if (insert != UNKNOWN && insert <= issue)
-        OTF2(w, add_uint64, w->list, a->queue_latency, (uint64_t)(issue - insert));
+        OTF2(w, add_uint64, w->list, a->queue_latency, otf2_between(insert, issue));
     if (issue <= complete)
-        OTF2(w, add_uint64, w->list, a->device_latency, (uint64_t)(complete - issue));
+        OTF2(w, add_uint64, w->list, a->device_latency, otf2_between(issue, complete));
     return 0;
 }
 

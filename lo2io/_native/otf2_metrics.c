@@ -71,20 +71,25 @@ static void clear(meter *m)
     m->reads = m->writes = m->bytes_read = m->bytes_written = m->latency_ns = m->nr_latencies = 0;
 }
 
+static int64_t begin_of(const lo2_otf2_writer *w, int64_t interval)
+{
+    return (int64_t)((uint64_t)w->config.start_ns + (uint64_t)interval * INTERVAL_NS);
+}
+
 /* Makes the interval of this time the meter's; the one before is written. */
 static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
 {
     int64_t start = w->config.start_ns;
-    int64_t interval = time > start ? (time - start) / INTERVAL_NS : 0;
+    int64_t interval = time > start ? (int64_t)(otf2_between(start, time) / INTERVAL_NS) : 0;
     if (time > m->last_time)
         m->last_time = time;
     if (__builtin_expect(interval <= m->interval, 1))
         return 0;
-    int64_t begin = start + interval * INTERVAL_NS, written = INT64_MIN;
+    int64_t begin = begin_of(w, interval), written = INT64_MIN;
     if (time < begin) /* before the trace's start: counts for its first interval */
         begin = time;
     if (m->interval >= 0) {
-        written = start + (m->interval + 1) * INTERVAL_NS;
+        written = begin_of(w, m->interval + 1);
         TRY(write_rates(w, m, written, INTERVAL_NS));
         clear(m);
         if (written < begin) {
@@ -103,13 +108,12 @@ int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t
     meter *m = &w->meters[location->metrics];
     if (m->interval < 0)
         return 0;
-    int64_t begin = w->config.start_ns + m->interval * INTERVAL_NS, end = begin + INTERVAL_NS;
-    int64_t stop = end_ns > m->last_time ? end_ns : m->last_time;
-    int64_t last = end < stop ? end : stop;
+    int64_t begin = begin_of(w, m->interval), stop = end_ns > m->last_time ? end_ns : m->last_time;
+    int64_t last = stop < begin || otf2_between(begin, stop) < INTERVAL_NS ? stop : begin + INTERVAL_NS;
     TRY(write_rates(w, m, last, last > begin ? last - begin : INTERVAL_NS));
     clear(m);
     if (last < stop)
-        TRY(write_rates(w, m, stop - last < INTERVAL_NS ? stop : last + INTERVAL_NS, INTERVAL_NS));
+        TRY(write_rates(w, m, otf2_between(last, stop) < INTERVAL_NS ? stop : last + INTERVAL_NS, INTERVAL_NS));
     m->interval = -1;
     return 0;
 }
@@ -131,7 +135,7 @@ static int change_depth(lo2_otf2_writer *w, meter *m, int64_t time, bool deeper)
 static void count_completion(meter *m, const lo2_request_event_columns *e, uint32_t row)
 {
     uint64_t bytes = e->bytes[row] == UNKNOWN ? 0 : (uint64_t)e->bytes[row];
-    int64_t latency = e->issue_time_ns[row] == UNKNOWN ? -1 : e->time_ns[row] - e->issue_time_ns[row];
+    int64_t issue = e->issue_time_ns[row];
     if (e->operation[row] == LO2_RQ_READ) {
         m->reads++;
         m->bytes_read += bytes;
@@ -139,8 +143,8 @@ static void count_completion(meter *m, const lo2_request_event_columns *e, uint3
         m->writes++;
         m->bytes_written += bytes;
     }
-    if (latency >= 0) {
-        m->latency_ns += (uint64_t)latency;
+    if (issue != UNKNOWN && issue <= e->time_ns[row]) {
+        m->latency_ns += otf2_between(issue, e->time_ns[row]);
         m->nr_latencies++;
     }
 }

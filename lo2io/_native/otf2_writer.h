@@ -166,6 +166,9 @@ int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, cons
 int otf2_retire_processes(lo2_otf2_writer *w, const lo2_batch *b);
 int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
 
+/* From a time to a later one. Times come from files: whatever they hold, no difference is undefined. */
+static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64_t)end - (uint64_t)begin; }
+
 static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
 {
     if (w->config.contexts)

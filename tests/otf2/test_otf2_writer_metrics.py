@@ -134,6 +134,18 @@ def test_short_rest_after_the_last_interval(maker: BatchMaker, write: Write) -> 
     assert curve(written, VDA, "writes per second") == [(0, 0), (1, 10), (1.25, 0)]
 
 
+def test_interval_that_the_clock_cuts_off(maker: BatchMaker, write: Write) -> None:
+    """Damaged times lie anywhere: no interval ends behind the last that there is, and none of its points moves."""
+    highest = 2**63 - 1
+    maker.request(1001, None, at(0.1), highest)
+    written = write(maker.make(), meta=META, end=TraceEnd(START, highest, complete(), Totals()))
+    begin = highest - (highest - START) % STEP
+    times = [event.time for event in written.find("Metric", VDA)]
+    assert times[-2:] == [highest, highest]
+    assert curve(written, VDA, "writes per second")[-1][1] == pytest.approx(1e9 / (highest - begin))
+    assert "LO2IO::MOVED_EVENTS\nProperty value                 0" in written.printed("-I")
+
+
 def test_request_issued_before_it_completes(maker: BatchMaker, write: Write) -> None:
     """The issue alone makes an interval one in which something happened: of rates of 0."""
     maker.request(1001, None, at(0.5), at(1.5))
