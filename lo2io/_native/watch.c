@@ -174,7 +174,8 @@ static int by_time(const void *a, const void *b)
 uint32_t lo2_watch_hits(lo2_watch *w, lo2_hit *hits, uint32_t room)
 {
     uint32_t count = 0;
-    qsort(w->gathered.at, w->gathered.count, sizeof *w->gathered.at, by_time);
+    if (w->gathered.count) /* C forbids to sort nothing at all, which has no address */
+        qsort(w->gathered.at, w->gathered.count, sizeof *w->gathered.at, by_time);
     for (uint32_t i = 0; i < w->gathered.count; i++) {
         const entry *e = &w->gathered.at[i];
         if (!e->completes) {
