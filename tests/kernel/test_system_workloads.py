@@ -112,7 +112,7 @@ def test_one_cgroup(tmp_path: Path, loops: list[Path]) -> None:
 
 
 def test_chosen_cpus(tmp_path: Path) -> None:
-    """Calls on other CPUs are not in the trace; tasks are known wherever they are born."""
+    """Calls on other CPUs are not in the trace: tasks are known wherever they are born, files have no names."""
     online = sysfs.read_online_cpus()
     if len(online) < 2:
         pytest.skip("one CPU only")
@@ -121,7 +121,8 @@ def test_chosen_cpus(tmp_path: Path) -> None:
         Work(tmp_path / "b", (100, 7), (50, 31), cpu=online[1]),
     ]
     recorded, ready = record_workers(tmp_path / "T", works, "--cpus", str(online[1]))
-    assert [done_by(recorded, worker) for worker in ready] == [{}, expected(works[1])]
+    assert [done_by(recorded, worker, named=False) for worker in ready] == [{}, expected(works[1])]
+    assert [done_by(recorded, worker) for worker in ready] == [{}, {}]
     assert {row["cpu"] for row in recorded.trace.operations.to_pylist()} == {online[1]}
     verified(tmp_path / "T")
 

@@ -201,11 +201,12 @@ def complete(attempt: Callable[[], Recorded], attempts: int = 4) -> Recorded:
         return recorded
 
 
-def done_by(recorded: Recorded, worker: Worker) -> dict[str, tuple[int, int]]:
-    """Reads and writes of a worker's file and device by call: how many, and bytes moved."""
+def done_by(recorded: Recorded, worker: Worker, *, named: bool = True) -> dict[str, tuple[int, int]]:
+    """Reads and writes of a worker's file and device by call: how many, and bytes moved; or of those without a name."""
+    wanted = {str(worker.work.file), str(worker.work.device)} if named else {None}
     found: dict[str, tuple[int, int]] = {}
     for row in recorded.calls("pread64", "pwrite64", "preadv2"):
-        if row["pid"] == worker.pid and row["path"] in (str(worker.work.file), str(worker.work.device)):
+        if row["pid"] == worker.pid and row["path"] in wanted:
             count, size = found.get(row["call"], (0, 0))
             found[row["call"]] = (count + 1, size + row["bytes_result"])
     return found
