@@ -88,11 +88,7 @@ def summarize(trace: Trace) -> Summary:
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
         completeness={key: value for key, value in asdict(proof).items() if key != "events"},
-        completeness_line=completeness_line(
-            proof,
-            meta.get("reconciliation_line", ""),
-            filtered_words(chosen.filter, chosen.filtered_calls, chosen.filtered_requests),
-        ),
+        completeness_line=_last_line(meta, proof, chosen),
         notices=tuple(meta["notices"]),
         chosen=chosen,
         losses=_losses(trace, proof),
@@ -267,6 +263,11 @@ def _chosen(meta: Mapping[str, Any]) -> Chosen:
         own_calls=totals.get("nr_own_calls", 0),
         own_requests=totals.get("nr_own_requests", 0),
     )
+
+
+def _last_line(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> str:
+    filtered = filtered_words(chosen.filter, chosen.filtered_calls, chosen.filtered_requests)
+    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered)
 
 
 def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:

@@ -18,6 +18,8 @@ from reference.specs import CALL_NAMES, SPECS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reference.fds import Handle
+
 Row = dict[str, Any]
 Tables = dict[str, Any]
 TABLES = (
@@ -70,25 +72,7 @@ def reference_rows(reference: Reference) -> Tables:
 
     tables: Tables = {name: [plain(row) for row in getattr(reference, name)] for name in _SHARED}
     tables["operations"] = [row | {"id": 10**6 + 2 * i} for i, row in enumerate(tables["operations"])]
-    tables["handles"] = [
-        {
-            "handle": number[id(h)],
-            "process": h.process,
-            "task": h.task,
-            "fd": h.fd,
-            "origin": h.origin,
-            "name_source": h.name_source if h.ended else h.description.name_source,
-            "close_on_exec": int(h.cloexec),
-            "used": int(h.used),
-            "parent": None if h.parent is None else number[id(h.parent)],
-            "description": descriptions[id(h.description)],
-            "file": file_row(h),
-            "open_flags": h.open_flags,
-            "open_time_ns": h.open_time,
-            "close_time_ns": h.close_time,
-        }
-        for h in handles
-    ]
+    tables["handles"] = [_handle_row(h, number, descriptions) for h in handles]
     tables["tasks"] = [
         {
             "task": task.index,
@@ -109,6 +93,25 @@ def reference_rows(reference: Reference) -> Tables:
 
 
 _SHARED = ("operations", "handle_events", "requests", "request_events", "completions", "switches", "off_cpu", "losses")
+
+
+def _handle_row(handle: Handle, number: dict[int, int], descriptions: dict[int, int]) -> Row:
+    return {
+        "handle": number[id(handle)],
+        "process": handle.process,
+        "task": handle.task,
+        "fd": handle.fd,
+        "origin": handle.origin,
+        "name_source": handle.name_source if handle.ended else handle.description.name_source,
+        "close_on_exec": int(handle.cloexec),
+        "used": int(handle.used),
+        "parent": None if handle.parent is None else number[id(handle.parent)],
+        "description": descriptions[id(handle.description)],
+        "file": file_row(handle),
+        "open_flags": handle.open_flags,
+        "open_time_ns": handle.open_time,
+        "close_time_ns": handle.close_time,
+    }
 
 
 _TASKS = ("task", "prev_task", "next_task")

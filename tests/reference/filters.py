@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.filters.language import FIELDS, Kind, operation_names
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallSpec, RequestOp
+from reference.compare import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,18 +17,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
-NAMES = (
-    "operations",
-    "handle_events",
-    "handles",
-    "files",
-    "tasks",
-    "requests",
-    "request_events",
-    "switches",
-    "off_cpu",
-    "losses",
-)
+NAMES = tuple(name for name in TABLES if name != "completions")
 _ORDER = {
     "<": operator.lt,
     "<=": operator.le,
