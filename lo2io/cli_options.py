@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once, and the messages around a command's work."""
+"""The options of the commands, each declared once, and the messages around a command's work."""
 
 from __future__ import annotations
 
@@ -62,6 +62,34 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but er
 Duration = Annotated[
     str | None,
     typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
+]
+Pids = Annotated[
+    list[int] | None,
+    typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option("--scope", help="system: every CPU, descendants picked when converting; inherit: only CMD's tasks."),
+]
+AllCpus = Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")]
+Cpus = Annotated[str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")]
+Cgroup = Annotated[
+    str | None,
+    typer.Option("--cgroup", metavar="PATH", help="Record only this cgroup and those below it."),
+]
+Last = Annotated[
+    str | None,
+    typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
+]
+MaxSize = Annotated[
+    str | None,
+    typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option(
+        "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
+    ),
 ]
 
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from lo2io.cli_options import (
+    AllCpus,
     BlockRecords,
+    Cgroup,
     Command,
     Convert,
+    Cpus,
     Duration,
     Events,
     Filter,
     Force,
     Json,
     KeepSpool,
+    Last,
+    MaxSize,
     Opener,
     Output,
+    Pids,
     Quiet,
     Ring,
     Sched,
+    Scope,
+    Trigger,
     User,
     parse_seconds,
     parse_size,
@@ -38,22 +46,14 @@ if TYPE_CHECKING:
 def record(
     command: Command = None,
     output: Output = None,
-    pids: Annotated[
-        list[int] | None,
-        typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
-    ] = None,
+    pids: Pids = None,
     events: Events = None,
     duration: Duration = None,
     filters: Filter = None,
     user: User = None,
     ring: Ring = None,
     opener: Opener = None,
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            "--scope", help="system: every CPU, descendants picked when converting; inherit: only CMD's tasks."
-        ),
-    ] = None,
+    scope: Scope = None,
     block_records: BlockRecords = None,
     sched: Sched = False,
     force: Force = False,
@@ -87,34 +87,16 @@ def record(
 
 def system_wide(
     command: Command = None,
-    all_cpus: Annotated[  # noqa: ARG001 - as perf has it, and what this command does anyway
-        bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")
-    ] = False,
+    all_cpus: AllCpus = False,  # noqa: ARG001 - as perf has it, and what this command does anyway
     output: Output = None,
     events: Events = None,
     duration: Duration = None,
-    cpus: Annotated[
-        str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")
-    ] = None,
-    cgroup: Annotated[
-        str | None,
-        typer.Option("--cgroup", metavar="PATH", help="Record only this cgroup and those below it."),
-    ] = None,
+    cpus: Cpus = None,
+    cgroup: Cgroup = None,
     filters: Filter = None,
-    last: Annotated[
-        str | None,
-        typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
-    ] = None,
-    max_size: Annotated[
-        str | None,
-        typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
-    ] = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option(
-            "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
-        ),
-    ] = None,
+    last: Last = None,
+    max_size: MaxSize = None,
+    trigger: Trigger = None,
     user: User = None,
     ring: Ring = None,
     opener: Opener = None,
