@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "lo2io.h"
+#include "capture.h"
 #include "facts.h"
 #include "otf2_events.h"
 #endif

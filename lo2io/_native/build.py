@@ -18,7 +18,7 @@ def declarations(header: str) -> str:
 
 
 ffibuilder = cffi.FFI()
-for name in ("lo2io.h", "facts.h", "otf2_events.h"):
+for name in ("lo2io.h", "capture.h", "facts.h", "otf2_events.h"):
     ffibuilder.cdef(declarations(name))
 ffibuilder.set_source(
     "lo2io._native._lib",
