@@ -61,32 +61,38 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
     return &w->locations[id];
 }
 
+static lo2_otf2_location *location_of(lo2_otf2_writer *w, uint32_t **ids, uint32_t *room, uint32_t at, uint8_t kind)
+{
+    if (!grow_filled((void **)ids, room, at + 1, sizeof **ids)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    lo2_otf2_location *location = otf2_location_new(w, kind, at);
+    if (location)
+        (*ids)[at] = (uint32_t)(location - w->locations);
+    return location;
+}
+
 lo2_otf2_location *otf2_location_of_task(lo2_otf2_writer *w, uint32_t task)
 {
     if (__builtin_expect(task < w->tasks_room, 1) && w->location_by_task[task] != NONE)
         return &w->locations[w->location_by_task[task]];
-    if (task == NONE || !grow_filled((void **)&w->location_by_task, &w->tasks_room, task + 1, sizeof(uint32_t))) {
-        otf2_fail(w, task == NONE ? "no task" : "malloc", 0);
+    if (task == NONE) {
+        otf2_fail(w, "no task", 0);
         return NULL;
     }
-    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_TASK, task);
-    if (location)
-        w->location_by_task[task] = (uint32_t)(location - w->locations);
-    return location;
+    return location_of(w, &w->location_by_task, &w->tasks_room, task, LO2_OTF2_TASK);
 }
 
 lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
 {
     if (__builtin_expect(cpu < w->cpus_room, 1) && w->location_by_cpu[cpu] != NONE)
         return &w->locations[w->location_by_cpu[cpu]];
-    if (cpu > MOST_CPUS || !grow_filled((void **)&w->location_by_cpu, &w->cpus_room, cpu + 1, sizeof(uint32_t))) {
-        otf2_fail(w, cpu > MOST_CPUS ? "no CPU" : "malloc", 0);
+    if (cpu > MOST_CPUS) {
+        otf2_fail(w, "no CPU", 0);
         return NULL;
     }
-    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_CPU, cpu);
-    if (location)
-        w->location_by_cpu[cpu] = (uint32_t)(location - w->locations);
-    return location;
+    return location_of(w, &w->location_by_cpu, &w->cpus_room, cpu, LO2_OTF2_CPU);
 }
 
 lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number)
