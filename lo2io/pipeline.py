@@ -24,9 +24,6 @@ from lo2io.capture.session import ENDED_EARLY
 from lo2io.catalog import ENDING, left_out, load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
-from lo2io.filters.kernel import check_devices, kernel_filters
-from lo2io.filters.text import parse_all
-from lo2io.kernel.sysfs import read_devices
 from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
 
 if TYPE_CHECKING:
@@ -131,12 +128,15 @@ def record(
         (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
 
     _check_known(request.block_records)
-    chosen, catalog = parse_all(request.filter), load_catalog()
-    selection = kernel_filters(chosen, catalog.select(_event_names(request)), read_devices(), catalog).selection
+    selection, chosen = load_catalog().select(_event_names(request)), ""
+    if request.filter:
+        from lo2io.filters.kernel import choose  # noqa: PLC0415 - a recording without a filter starts without it
+
+        selection, chosen = choose(request.filter, selection, load_catalog())
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
-            recording = record_spool(_options(request, spool, selection), tell, show)
+            recording = record_spool(_options(request, spool, selection, chosen), tell, show)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():
             urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
@@ -225,7 +225,7 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
     return (f"files stay unnamed: {', '.join(missing)} left out ({remedy})",) if missing else ()
 
 
-def _options(request: RecordRequest, spool: Path, selection: Selection) -> RecordOptions:
+def _options(request: RecordRequest, spool: Path, selection: Selection, chosen: str) -> RecordOptions:
     return RecordOptions(
         spool=spool,
         events=selection.events,
@@ -241,7 +241,7 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
         system=request.system,
         cpus=request.cpus,
         cgroup=request.cgroup,
-        filter=str(parse_all(request.filter)),
+        filter=chosen,
         last_s=request.last_s,
         max_bytes=request.max_bytes,
         trigger=request.trigger,
@@ -252,10 +252,8 @@ def _options(request: RecordRequest, spool: Path, selection: Selection) -> Recor
 
 
 def _default_name(request: RecordRequest) -> str:
-    if request.command:
-        name = Path(request.command[0]).name
-    else:
-        name = "system" if request.system else f"pid-{'-'.join(map(str, request.pids))}"
+    others = "system" if request.system else f"pid-{'-'.join(map(str, request.pids))}"
+    name = Path(request.command[0]).name if request.command else others
     return f"lo2io-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
@@ -308,6 +306,8 @@ def convert(
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
+    from lo2io.filters.kernel import check_devices  # noqa: PLC0415
+    from lo2io.filters.text import parse_all  # noqa: PLC0415
     from lo2io.matching import Criteria  # noqa: PLC0415
     from lo2io.reconcile import Reconciler  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415

@@ -39,7 +39,7 @@ def small_meta(cpus: int = 2) -> SpoolMeta:
         whole,
         events=EVENTS,
         formats=tuple(whole.formats[index] for index in chosen),
-        segments=flight.FIRST_SEGMENTS,
+        segments=flight.FlightRecorder.first_segments,
         cpus=tuple(Cpu(cpu, cpu, 0) for cpu in range(cpus)),
         ring_bytes=RING_BYTES,
         start_ns=1000,

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from lo2io.spool.segments import Segment
     from lo2io.spool.writer import SpoolWriter
 
-FIRST_SEGMENTS = (segment_name(0),)
-"""In ``spool.json`` from the start on: this spool is a flight recorder's."""
 MIN_SEGMENT_S = 0.5
 """Shorter ones would cost more than they make the window exact."""
 _WATCH_S = 0.25
@@ -85,6 +83,9 @@ class FlightRecorder:
         note: Called with each notice for the user, from whatever thread.
         watcher: Looks for what shall be dumped at once.
     """
+
+    first_segments = (segment_name(0),)
+    """In ``spool.json`` from the start on: this spool is a flight recorder's."""
 
     def __init__(
         self,

@@ -21,27 +21,23 @@ from lo2io import _version
 from lo2io.capture import wait
 from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
-from lo2io.capture.flight import FIRST_SEGMENTS, make_flight
 from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
-from lo2io.capture.meter import Meter
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.scan import FactScanner, Scanner
-from lo2io.capture.scan_machine import MachineScanner
 from lo2io.capture.session import Session
 from lo2io.capture.source import SYSTEM
 from lo2io.kernel import procfs, sysfs, tracefs
-from lo2io.kernel.cgroups import find_cgroup, has_processes
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
-from lo2io.spool.segments import SegmentedSpool
 from lo2io.spool.writer import SpoolWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from lo2io.capture.flight import FlightRecorder
     from lo2io.capture.opening import Event
     from lo2io.capture.session import Stopped
     from lo2io.capture.source import OpenEvents
@@ -123,10 +119,8 @@ def record(
         KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
     """
     check_options(options)
-    cgroup = None if options.cgroup is None else find_cgroup(options.cgroup)
     note = _Notices(tell)
-    if cgroup is not None and not has_processes(cgroup):
-        note(f"no process is in the cgroup {cgroup.path} yet")
+    cgroup = None if options.cgroup is None else _find_cgroup(options.cgroup, note)
     for text in options.notices:
         note(text)
     events = load_events(options, note)
@@ -145,6 +139,15 @@ def record(
     return RecordingResult(options.spool, meta.exit_code or 0, tuple(note.texts), meta)
 
 
+def _find_cgroup(path: str, note: Callable[[str], None]) -> Cgroup:
+    from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings have need of it
+
+    cgroup = find_cgroup(path)
+    if not has_processes(cgroup):
+        note(f"no process is in the cgroup {cgroup.path} yet")
+    return cgroup
+
+
 def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
     options, command, note = plan.options, plan.command, plan.note
@@ -160,11 +163,11 @@ def _run(plan: _Plan) -> SpoolMeta:
         opened = open_events(options, plan.events, plan.roots, note, cgroup=folder)
         undo.callback(close_in_background, opened)
         filters = _set_filters(options, opened)
-        flight = make_flight(options, writer, opened, plan.events, note)
+        flight = _make_flight(plan, writer, opened)
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
         scanner = _start(session, writer, plan)
-        meta = _describe(plan, session, filters, FIRST_SEGMENTS if flight else ())
+        meta = _describe(plan, session, filters, flight.first_segments if flight else ())
         writer.write_meta(meta)
         accounting = Accounting(command.pid if command else None, folder)
         if flight:
@@ -178,7 +181,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         undo.callback(scanner.abandon)
         hotplug = _follow_cpus(plan, session, writer, scanner, filters)
         undo.callback(hotplug.close)
-        with contextlib.nullcontext() if command else _showing(plan, Meter(opened, lambda: writer.size)):
+        with contextlib.nullcontext() if command else _showing(plan, session, writer):
             exit_code = _wait(plan, accounting)
         if command and exit_code is None:
             note("the time is over; the command goes on")
@@ -243,11 +246,19 @@ def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str,
 
 def _make_spool(options: RecordOptions) -> SpoolWriter:
     cpus = sysfs.read_online_cpus()
-    return (
-        SegmentedSpool(options.spool, cpus, options.max_bytes)
-        if options.is_flight
-        else SpoolWriter(options.spool, cpus)
-    )
+    if not options.is_flight:
+        return SpoolWriter(options.spool, cpus)
+    from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - flight recorders alone have need of it
+
+    return SegmentedSpool(options.spool, cpus, options.max_bytes)
+
+
+def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> FlightRecorder | None:
+    if not plan.options.is_flight:
+        return None
+    from lo2io.capture.flight import make_flight  # noqa: PLC0415 - brings in the native library
+
+    return make_flight(plan.options, writer, opened, plan.events, plan.note)
 
 
 def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
@@ -256,6 +267,8 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
     session.begin()
     scanner: Scanner
     if options.system:
+        from lo2io.capture.scan_machine import MachineScanner  # noqa: PLC0415 - a command starts without it
+
         scanner = MachineScanner(
             writer.facts,
             options.scan_period_s,
@@ -328,12 +341,15 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
 
 
 @contextlib.contextmanager
-def _showing(plan: _Plan, meter: Meter) -> Iterator[None]:
+def _showing(plan: _Plan, session: Session, writer: SpoolWriter) -> Iterator[None]:
     """While signals are waited for, somebody may look on."""
     signals, show = plan.signals, plan.show
     if show is None:
         yield
         return
+    from lo2io.capture.meter import Meter  # noqa: PLC0415 - of a command nothing is shown
+
+    meter = Meter(session.opened, lambda: writer.size)
     signals.ticks.append(lambda: show(meter.read()))
     signals.tick_s = _SHOW_S
     try:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
 from lo2io.filters.language import DIFFERENT, EQUAL, Comparison, Filter
+from lo2io.filters.text import parse_all
+from lo2io.kernel.sysfs import read_devices
 from lo2io.model import CallKind, CallSpec, RequestOp, Role, TracepointSpec
 from lo2io.units import kernel_dev
 
@@ -102,6 +104,16 @@ def kernel_filters(
     applied = [] if calls or watched else [one for one in chosen.of("device") if _is_whole(one, devices)]
     rest = (one for one in chosen.comparisons if one not in applied and (one.field != "kind" or (calls and requests)))
     return KernelPart(part, Filter(tuple(rest)))
+
+
+def choose(texts: Sequence[str], selection: Selection, catalog: Catalog) -> tuple[Selection, str]:
+    """What to record on this machine under filters, and these as one text.
+
+    Raises:
+        UsageError: As :func:`kernel_filters` and :func:`lo2io.filters.text.parse`.
+    """
+    chosen = parse_all(texts)
+    return kernel_filters(chosen, selection, read_devices(), catalog).selection, str(chosen)
 
 
 def check_devices(chosen: Filter, devices: Sequence[BlockDevice]) -> None:
