@@ -62,6 +62,8 @@ class Attempts:
     """A clock of one's choice (CLOCK_MONOTONIC)."""
     lost: Attempt
     """Counts of lost samples per event (``PERF_FORMAT_LOST``, Linux 6.0)."""
+    cgroup: Attempt | None
+    """An event of every task of a cgroup on a CPU: what ``--cgroup`` needs; None: there is no cgroup to try."""
 
 
 def read_capabilities(root: Path = ROOT) -> frozenset[str]:
@@ -118,12 +120,13 @@ def read_event_id(tracefs: Path, event: str) -> int | None:
     return _read_int(tracefs / "events" / event.replace(":", "/") / "id")
 
 
-def try_events(cpu: int, tracepoint_id: int | None) -> Attempts:
+def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) -> Attempts:
     """Open each kind of event that recording needs, disabled, and close it at once.
 
     Args:
         cpu: One that is online.
         tracepoint_id: Of a system call's tracepoint; None if it could not be read.
+        cgroup: The folder of one, in the hierarchy that perf knows; None if there is none.
     """
     user = abi.EXCLUDE_KERNEL | abi.EXCLUDE_HV
     # What is asked about clock and counts is asked of this task's own event: anybody may open that.
@@ -134,10 +137,24 @@ def try_events(cpu: int, tracepoint_id: int | None) -> Attempts:
         own_tracepoint=None if tracepoint_id is None else _try(abi.TYPE_TRACEPOINT, tracepoint_id, 0, -1, flags=user),
         clockid=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user | abi.USE_CLOCKID),
         lost=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user, read_format=abi.FORMAT_LOST),
+        cgroup=None if cgroup is None else _try_cgroup(cgroup, cpu),
     )
 
 
-def _try(kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_format: int = 0) -> Attempt:
+def _try_cgroup(folder: Path, cpu: int) -> Attempt:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return Attempt(error.errno or 0)
+    try:
+        return _try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, fd, cpu, open_flags=abi.FLAG_PID_CGROUP)
+    finally:
+        os.close(fd)
+
+
+def _try(
+    kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_format: int = 0, open_flags: int = 0
+) -> Attempt:
     """perf_event_open(2) and close(2)."""
     attr = abi.EventAttr(
         type=kind,
@@ -149,7 +166,7 @@ def _try(kind: int, config: int, pid: int, cpu: int, *, flags: int = 0, read_for
         clockid=time.CLOCK_MONOTONIC if flags & abi.USE_CLOCKID else 0,
     )
     try:
-        fd = abi.event_open(attr, pid, cpu)
+        fd = abi.event_open(attr, pid, cpu, open_flags)
     except OSError as error:
         return Attempt(error.errno or 0)
     os.close(fd)

@@ -6,6 +6,7 @@ had for facts of one's own.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -73,6 +74,7 @@ def judge(facts: Facts) -> Diagnosis:
     return Diagnosis(
         (
             *(check for judgement in checks for check in judgement(facts)),
+            *_cgroups(facts),
             _binding(facts),
             *_libraries(facts),
             Check("io_uring", OK, facts.io_uring, "for information: requests through rings are no system calls"),
@@ -208,6 +210,22 @@ def _accounting(facts: Facts) -> Iterator[Check]:
     else:
         meaning = "losses are known per CPU, not per event; count and samples are compared all the same"
         yield Check(name, WARN, f"PERF_FORMAT_LOST: {facts.attempts.lost}", meaning, "Linux 6.0 or newer")
+
+
+def _cgroups(facts: Facts) -> Iterator[Check]:
+    """Nothing is said to those who may not record every task: they may not record a cgroup's either."""
+    name, tried = "cgroup events", facts.attempts.cgroup
+    meaning = "`lo2io system-wide --cgroup`, for one container, cannot work; all else does"
+    if not facts.attempts.any_task.ok:
+        return
+    if tried is None:
+        yield Check(name, WARN, facts.cgroups.error, meaning, facts.cgroups.remedy)
+    elif tried.ok:
+        yield Check(name, OK, facts.cgroups.found, "one cgroup, that is one container, can be recorded: --cgroup")
+    elif tried.error == errno.EINVAL:
+        yield Check(name, WARN, f"{facts.cgroups.found}: {tried}", meaning, "a kernel with CONFIG_CGROUP_PERF")
+    else:
+        yield Check(name, WARN, f"{facts.cgroups.found}: {tried}", meaning, _more_rights(facts))
 
 
 def _binding(facts: Facts) -> Check:

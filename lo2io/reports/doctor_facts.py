@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.errors import AccessError
+from lo2io.errors import AccessError, UsageError
 from lo2io.kernel import access, binding
+from lo2io.kernel.cgroups import find_cgroup
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs
 
@@ -67,6 +68,8 @@ class Facts:
     otf2_print: str | None
     io_uring: str
     bpf: str
+    cgroups: Answer
+    """The folder of the root of the cgroups that perf knows."""
 
 
 def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
@@ -85,6 +88,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
     selection = catalog.select(())
     lacking = [event for event in selection.events if number is not None and not event_exists(tracefs, event)]
     cpus = read_online_cpus(root)
+    cgroups = _ask_cgroups(root)
     uname = os.uname()
     return Facts(
         kernel=f"Linux {uname.release} {uname.machine}",
@@ -98,7 +102,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         open_files=access.read_limit(resource.RLIMIT_NOFILE)[1],
         tracefs=mounted,
         readable=number is not None,
-        attempts=access.try_events(cpus[0], number),
+        attempts=access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None),
         events=selection.events,
         missing=tuple(event for event in lacking if event not in selection.optional),
         optional=tuple(event for event in lacking if event in selection.optional),
@@ -107,7 +111,15 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         otf2_print=shutil.which("otf2-print"),
         io_uring=_ask_io_uring(root),
         bpf="with type information (BTF)" if (root / "sys/kernel/btf/vmlinux").exists() else "without type information",
+        cgroups=cgroups,
     )
+
+
+def _ask_cgroups(root: Path) -> Answer:
+    try:
+        return Answer(str(find_cgroup("/", root).folder))
+    except UsageError as error:
+        return Answer(error=str(error), remedy="sudo mount -t cgroup2 none /sys/fs/cgroup")
 
 
 def _ask_binding() -> Answer:

@@ -36,6 +36,15 @@ def test_who_can_record_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.requires("root", "tracefs", "events")
+def test_who_can_record_a_cgroup_is_told_so(tmp_path: Path) -> None:
+    """The doctor's word on cgroups is what a recording of one comes to."""
+    _, checks = doctor()
+    command = [str(LO2IO), "system-wide", "-q", "--cgroup", "/", "--duration", "100ms", "-o", str(tmp_path / "T")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode == 0) == (checks["cgroup events"]["status"] == "ok"), done.stderr
+
+
 @pytest.mark.requires("root", "tracefs", "events", "setpriv")
 def test_who_cannot_record_is_told_why() -> None:
     """Exit code 3 with a remedy for all that fails, and a recording is refused with the same code."""

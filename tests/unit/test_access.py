@@ -82,3 +82,12 @@ def test_no_tracepoint_is_tried_without_an_id() -> None:
     tries = access.try_events(0, None)
     assert tries.tracepoint is None
     assert tries.own_tracepoint is None
+
+
+def test_no_folder_but_a_cgroup_is_accepted(tmp_path: Path) -> None:
+    """What is there but no cgroup, and what is not there, is refused with an errno; without one nothing is tried."""
+    ordinary, gone = (access.try_events(0, None, path).cgroup for path in (tmp_path, tmp_path / "gone"))
+    assert ordinary is not None
+    assert ordinary.error in {errno.EBADF, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOSYS}
+    assert gone == access.Attempt(errno.ENOENT)
+    assert access.try_events(0, None).cgroup is None

@@ -14,7 +14,7 @@ from lo2io.reports import doctor
 from lo2io.reports.doctor_facts import Answer, Facts
 
 YES, NO = Attempt(0), Attempt(errno.EACCES)
-ALL_WELL = Attempts(any_task=YES, own_task=YES, tracepoint=YES, own_tracepoint=YES, clockid=YES, lost=YES)
+ALL_WELL = Attempts(any_task=YES, own_task=YES, tracepoint=YES, own_tracepoint=YES, clockid=YES, lost=YES, cgroup=YES)
 PRIVILEGED = frozenset({"CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_PTRACE", "CAP_SYS_NICE"})
 HEALTHY = Facts(
     kernel="Linux 6.18.0 x86_64",
@@ -37,6 +37,7 @@ HEALTHY = Facts(
     otf2_print="/usr/bin/otf2-print",
     io_uring="on",
     bpf="with type information (BTF)",
+    cgroups=Answer("/sys/fs/cgroup"),
 )
 
 
@@ -45,7 +46,7 @@ def judged(**changes: Any) -> doctor.Diagnosis:
     return doctor.judge(dataclasses.replace(HEALTHY, **changes))
 
 
-def tries(**changes: Attempt) -> Attempts:
+def tries(**changes: Attempt | None) -> Attempts:
     """All events can be opened but these."""
     return dataclasses.replace(ALL_WELL, **changes)
 
@@ -73,7 +74,7 @@ def test_healthy_machine() -> None:
         ("tracepoints", "ok", "", {"optional": ("block:block_rq_merge",)}),
         ("perf events", "warn", "--cap-add PERFMON", {"attempts": tries(any_task=NO, tracepoint=NO)}),
         ("perf events", "warn", "sudo", {"root": False, "attempts": tries(tracepoint=NO)}),
-        ("perf events", "fail", "sudo", {"root": False, "attempts": Attempts(NO, NO, NO, NO, NO, NO)}),
+        ("perf events", "fail", "sudo", {"root": False, "attempts": Attempts(NO, NO, NO, NO, NO, NO, NO)}),
         ("perf_event_paranoid", "warn", "perf_event_paranoid=-1", {"capabilities": frozenset()}),
         ("perf_event_paranoid", "ok", "", {"capabilities": frozenset(), "paranoid": -1}),
         ("capabilities", "warn", "sudo", {"root": False, "capabilities": PRIVILEGED - {"CAP_SYS_NICE"}}),
@@ -89,6 +90,14 @@ def test_healthy_machine() -> None:
         ("open files", "fail", "--nofile=", {"root": False, "open_files": 64}),
         ("open files", "ok", "", {"root": False, "open_files": None}),
         ("loss accounting", "warn", "Linux 6.0", {"attempts": tries(lost=Attempt(errno.EINVAL))}),
+        (
+            "cgroup events",
+            "warn",
+            "mount -t cgroup2",
+            {"cgroups": Answer(error="none", remedy="sudo mount -t cgroup2 none /x"), "attempts": tries(cgroup=None)},
+        ),
+        ("cgroup events", "warn", "CONFIG_CGROUP_PERF", {"attempts": tries(cgroup=Attempt(errno.EINVAL))}),
+        ("cgroup events", "warn", "--cap-add PERFMON", {"attempts": tries(cgroup=NO)}),
         ("perf binding", "warn", "get it", {"binding": Answer(error="not installed", remedy="get it")}),
         (
             "perf binding",
@@ -134,3 +143,10 @@ def test_reservations_are_counted() -> None:
     assert doctor.render(judged(), terminal=False).splitlines()[-1] == "lo2io record works here"
     text = doctor.render(judged(otf2_print=None), terminal=False)
     assert text.splitlines()[-1] == "lo2io record works here, with 1 reservation"
+
+
+def test_cgroups_are_no_matter_to_whom_others_are_closed() -> None:
+    """Who may not record every task is told that, once, and not that cgroups are closed as well."""
+    names = [check.name for check in judged(attempts=tries(any_task=NO, tracepoint=NO, cgroup=NO)).checks]
+    assert "cgroup events" not in names
+    assert "cgroup events" in [check.name for check in judged().checks]
