@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
@@ -49,20 +49,8 @@ _LETTERS = {
 _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPart:
-    """A choice of events after a filter had its say."""
-
-    selection: Selection
-    """The events that are still needed, and the kernel's filters of them; events' own filters are part of these."""
-    remaining: Filter
-    """Comparisons that only converting can apply in full."""
-
-
-def kernel_filters(
-    chosen: Filter, selection: Selection, devices: Sequence[BlockDevice], catalog: Catalog
-) -> KernelPart:
-    """Leave to the kernel what it can do of a filter.
+def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[BlockDevice], catalog: Catalog) -> Selection:
+    """Leave to the kernel what it can do of a filter; converting applies all of it.
 
     Args:
         chosen: The filter.
@@ -70,11 +58,14 @@ def kernel_filters(
         devices: Disks and partitions of this machine.
         catalog: What the events mean.
 
+    Returns:
+        The events that are still needed, and the kernel's filters of them; events' own filters are part of these.
+
     Raises:
         UsageError: No such device, or no record of the chosen events can pass the filter.
     """
     if not chosen:
-        return KernelPart(selection, chosen)
+        return selection
     check_devices(chosen, devices)
     specs = {event: catalog.by_event[event] for event in selection.events}
     operations = chosen.operations()
@@ -100,10 +91,7 @@ def kernel_filters(
             text = _block_filter(specs[event], chosen, requests, devices)
             if text:
                 filters[event] = f"({filters[event]}) && ({text})" if event in filters else text
-    part = replace(selection, events=kept, optional=selection.optional & set(kept), filters=filters)
-    applied = [] if calls or watched else [one for one in chosen.of("device") if _is_whole(one, devices)]
-    rest = (one for one in chosen.comparisons if one not in applied and (one.field != "kind" or (calls and requests)))
-    return KernelPart(part, Filter(tuple(rest)))
+    return replace(selection, events=kept, optional=selection.optional & set(kept), filters=filters)
 
 
 def choose(texts: Sequence[str], selection: Selection, catalog: Catalog) -> tuple[Selection, str]:
@@ -113,7 +101,7 @@ def choose(texts: Sequence[str], selection: Selection, catalog: Catalog) -> tupl
         UsageError: As :func:`kernel_filters` and :func:`lo2io.filters.text.parse`.
     """
     chosen = parse_all(texts)
-    return kernel_filters(chosen, selection, read_devices(), catalog).selection, str(chosen)
+    return kernel_filters(chosen, selection, read_devices(), catalog), str(chosen)
 
 
 def check_devices(chosen: Filter, devices: Sequence[BlockDevice]) -> None:
@@ -206,13 +194,6 @@ def _numbers(comparison: Comparison, devices: Sequence[BlockDevice]) -> set[int]
         if number is not None:
             found.add(number)
     return found
-
-
-def _is_whole(comparison: Comparison, devices: Sequence[BlockDevice]) -> bool:
-    if comparison.operator not in {EQUAL, DIFFERENT}:
-        return False
-    named = (find_device(str(name), devices) for name in comparison.values)
-    return all(device is None or device.disk is None for device in named)
 
 
 def _operation_parts(spec: TracepointSpec, requests: Collection[RequestOp]) -> Iterator[str]:

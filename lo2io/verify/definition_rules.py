@@ -87,11 +87,6 @@ def _check_counts(found: Definitions, verdict: Verification) -> None:
         )
 
 
-def is_missing(found: Definitions, kind: str, ref: int) -> bool:
-    """A reference that is neither "undefined" nor defined."""
-    return ref not in found.table(kind) and ref != undefined(kind)
-
-
 def _rule(kind: str) -> str:
     return "reference.metric" if kind == "metric-member" else f"reference.{kind}"
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUCCESS = 0
-INTERRUPTED_BY_CALLBACK = 92
 CONTINUE, STOP = 0, 1
 """What a callback returns."""
 _MESSAGE_BYTES = 512

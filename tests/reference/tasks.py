@@ -58,7 +58,6 @@ class Task:
     ended: bool = False
     exit: int | None = None
     pending: Pending | None = None
-    ever_recorded: bool = False
     cgroup: bytes | None = None
     """Its process' at its end."""
 

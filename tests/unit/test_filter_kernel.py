@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog import Selection, load_catalog
 from lo2io.errors import UsageError
-from lo2io.filters.kernel import KernelPart, check_devices, kernel_filters
+from lo2io.filters.kernel import check_devices, kernel_filters
 from lo2io.filters.text import parse
 from lo2io.model import BlockDevice, CallKind, RequestOp, Role, TracepointSpec
 
@@ -28,7 +28,7 @@ BLOCK = tuple(f"block:block_{name}" for name in ("rq_insert", "rq_issue", "rq_co
 FRONTMERGE, BIO_QUEUE = "block:block_bio_frontmerge", "block:block_bio_queue"
 
 
-def compiled(text: str, *events: str) -> KernelPart:
+def compiled(text: str, *events: str) -> Selection:
     """What the kernel gets of a filter."""
     return kernel_filters(parse(text), CATALOG.select(events), DEVICES, CATALOG)
 
@@ -43,7 +43,7 @@ def passes(text: str, **fields: object) -> bool:
 def test_no_filter_changes_nothing() -> None:
     """The selection comes back as it was, with the events' own filters."""
     selection = CATALOG.select([])
-    assert compiled("").selection == selection
+    assert compiled("") == selection
     assert selection.filters == {BIO_QUEUE: 'rwbs ~ "F*"'}
 
 
@@ -63,7 +63,7 @@ def test_no_filter_changes_nothing() -> None:
 )
 def test_devices(text: str, requests: str, bios: str | None) -> None:
     """Requests name disks, bios what they were sent to; a partition's requests are its disk's."""
-    filters = compiled(text).selection.filters
+    filters = compiled(text).filters
     assert {filters[event] for event in BLOCK} == {requests}
     bios = bios or requests
     assert filters[FRONTMERGE] == bios
@@ -75,32 +75,22 @@ def test_devices(text: str, requests: str, bios: str | None) -> None:
 )
 def test_what_only_converting_tells(text: str) -> None:
     """Patterns fit devices that come later, sizes grow by merging, latencies are known at the end."""
-    part = compiled(text)
-    assert part.selection == CATALOG.select([])
-    assert part.remaining == parse(text)
-
-
-def test_what_remains() -> None:
-    """The kernel does all of a disk's comparison only where no call needs it as well."""
-    assert compiled("device == loop0 and kind == request and size > 1").remaining == parse("size > 1")
-    assert compiled("device == loop0").remaining == parse("device == loop0")
-    assert compiled("device == vda1", "block").remaining == parse("device == vda1")
-    assert compiled("device == loop0", "block").remaining == parse("")
+    assert compiled(text) == CATALOG.select([])
 
 
 def test_events_that_nothing_needs_are_not_recorded() -> None:
     """Calls for requests, requests for calls, bios that ask for a flush for anything but flushes."""
     calls = {event for event in CATALOG.select([]).events if event.startswith("syscalls:")}
     default = CATALOG.select([])
-    assert not calls & set(compiled("kind == request").selection.events)
-    assert not calls & set(compiled("operation == discard").selection.events)
+    assert not calls & set(compiled("kind == request").events)
+    assert not calls & set(compiled("operation == discard").events)
     for text in ("kind == call", "path == /x", "operation == pread64"):
-        left = compiled(text).selection
+        left = compiled(text)
         assert {*BLOCK, FRONTMERGE, BIO_QUEUE}.isdisjoint(left.events)
         assert not left.filters
-    assert BIO_QUEUE not in compiled("operation == write").selection.events
-    assert BIO_QUEUE in compiled("operation == flush").selection.events
-    kept = compiled("operation == read", "+metadata").selection
+    assert BIO_QUEUE not in compiled("operation == write").events
+    assert BIO_QUEUE in compiled("operation == flush").events
+    kept = compiled("operation == read", "+metadata")
     assert kept.optional <= set(kept.events)
     assert set(kept.events) < set(default.events)
 
@@ -108,7 +98,7 @@ def test_events_that_nothing_needs_are_not_recorded() -> None:
 def test_calls_that_move_descriptors_and_positions_are_always_recorded() -> None:
     """Reads that pass depend on opens, seeks and writes that do not; on fstat and fsync they do not."""
     selection = CATALOG.select(["syscalls", "+metadata"])
-    events = kernel_filters(parse("operation == sys_read"), selection, DEVICES, CATALOG).selection.events
+    events = kernel_filters(parse("operation == sys_read"), selection, DEVICES, CATALOG).events
     for call in CATALOG.calls:
         if call.enter_event in selection.events:
             needed = call.name == "read" or call.kind not in (CallKind.META, CallKind.SYNC)
@@ -180,7 +170,7 @@ def test_a_request_passes_with_all_its_samples_or_with_none(
 @pytest.mark.parametrize("rwbs", ["W", "WS", "FW", "FWS", "FWFS", "R", "D", "FD"])
 def test_what_moves_no_sectors_is_a_flush(rwbs: str) -> None:
     """The end of a bio that only asked for a flush passes with the flushes, not with the discards."""
-    text = compiled("operation == flush", "block").selection.filters[BLOCK[2]]
+    text = compiled("operation == flush", "block").filters[BLOCK[2]]
     assert passes(text, rwbs=rwbs, nr_sector=0)
     assert not passes(text, rwbs=rwbs, nr_sector=8)
     assert passes(text, rwbs="FF", nr_sector=0)
@@ -192,7 +182,7 @@ def test_the_kernel_leaves_block_events_alone_where_switches_are_recorded() -> N
     others = [spec for spec in CATALOG.tracepoints if spec.event != switch.event]
     catalog = replace(CATALOG, tracepoints=(*others, switch))
     for text in ("device == loop0 and operation == read", "kind == call"):
-        selection = kernel_filters(parse(text), catalog.select(["+sched:sched_switch"]), DEVICES, catalog).selection
+        selection = kernel_filters(parse(text), catalog.select(["+sched:sched_switch"]), DEVICES, catalog)
         assert {*BLOCK, FRONTMERGE, switch.event} <= set(selection.events)
         assert set(selection.filters) <= {BIO_QUEUE}
         assert selection.filters.get(BIO_QUEUE, 'rwbs ~ "F*"') == 'rwbs ~ "F*"'
