@@ -154,9 +154,9 @@ def test_a_request_passes_with_all_its_samples_or_with_none(
     operation: RequestOp, wanted: set[RequestOp], samples: list[tuple[bool, str, int]]
 ) -> None:
     """Flags come and go in a request's life, the letter stays; and what is wanted passes."""
-    part = compiled(f"operation == {', '.join(op.name.lower() for op in wanted)}", "block")
-    text = part.selection.filters.get(BLOCK[0], "1")
-    assert {part.selection.filters.get(event, "1") for event in (*BLOCK, FRONTMERGE)} == {text}
+    filters = compiled(f"operation == {', '.join(op.name.lower() for op in wanted)}", "block").filters
+    text = filters.get(BLOCK[0], "1")
+    assert {filters.get(event, "1") for event in (*BLOCK, FRONTMERGE)} == {text}
     said = set()
     for preflush, flags, size in samples:
         # A flush has no flags but its own two letters, or is one letter alone; all but flushes have sectors.
