@@ -78,5 +78,4 @@ class Meter:
         head = self._opened.rings[index].head
         has_lost = self._opened.has_lost
         fds = [fd for per_cpu in self._opened.tracepoints for fd in per_cpu[index]]
-        pairs = [abi.read_count(fd, has_lost=has_lost) for fd in fds]
-        self._counted[index] = (sum(count for count, _ in pairs), sum(lost for _, lost in pairs), head)
+        self._counted[index] = (*abi.sum_counts(fds, has_lost=has_lost), head)

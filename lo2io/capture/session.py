@@ -283,7 +283,7 @@ class Session:
         has_lost = self.opened.has_lost
         counts = []
         for name, per_cpu in zip(self.opened.names, self.opened.tracepoints, strict=True):
-            sums = [_sum_counts(fds, has_lost=has_lost) for fds in per_cpu]
+            sums = [abi.sum_counts(fds, has_lost=has_lost) for fds in per_cpu]
             lost = tuple(lost for _, lost in sums) if has_lost else None
             counts.append(EventCounts(name, tuple(count for count, _ in sums), lost))
         return tuple(counts)
@@ -293,15 +293,9 @@ class Session:
         if lost and not self._real_time:
             self._tell("the drain thread ran without real-time priority, for want of CAP_SYS_NICE: it lost samples")
         if self.opened.has_lost:
-            lost_tasks = sum(_sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
+            lost_tasks = sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
             if lost_tasks:
                 self._tell(f"{lost_tasks} records of tasks (FORK, COMM, EXIT) were lost: descendants may be missing")
-
-
-def _sum_counts(fds: list[int], *, has_lost: bool) -> tuple[int, int]:
-    """Count and lost of an event's instances on one CPU."""
-    pairs = [abi.read_count(fd, has_lost=has_lost) for fd in fds]
-    return sum(count for count, _ in pairs), sum(lost for _, lost in pairs)
 
 
 def _run_on_each(cpus: Sequence[int]) -> None:

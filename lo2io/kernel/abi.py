@@ -10,8 +10,12 @@ import os
 import platform
 import struct
 from fcntl import ioctl
+from typing import TYPE_CHECKING
 
 from lo2io.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TYPE_SOFTWARE = 1
 TYPE_TRACEPOINT = 2
@@ -128,3 +132,13 @@ def read_count(fd: int, *, has_lost: bool) -> tuple[int, int]:
         raise CaptureError("read an event's count", f"{len(content)} bytes instead of {size}", "report this kernel")
     values = struct.unpack(f"<{size // 8}Q", content)
     return values[0], values[2] if has_lost else 0
+
+
+def sum_counts(fds: Iterable[int], *, has_lost: bool) -> tuple[int, int]:
+    """Counts and lost samples of several events, as of an event's instances on one CPU.
+
+    Raises:
+        CaptureError: As :func:`read_count`.
+    """
+    pairs = [read_count(fd, has_lost=has_lost) for fd in fds]
+    return sum(count for count, _ in pairs), sum(lost for _, lost in pairs)
