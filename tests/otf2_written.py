@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 from dataclasses import dataclass, replace
@@ -238,6 +239,15 @@ class Written:
     def printed(self, *options: str) -> str:
         """What otf2-print says; it must say it without a warning."""
         return self._said("otf2-print", "-Werror", *options)
+
+    def properties(self) -> dict[str, str]:
+        """The trace's own, as otf2-print has them."""
+        lines = self.printed("-I").splitlines()
+        return {
+            name.split()[-1]: value.removeprefix("Property value").strip()
+            for name, value in itertools.pairwise(lines)
+            if name.startswith("Property name")
+        }
 
     def markers(self) -> list[str]:
         """The lines of otf2-marker: definitions, each with its markers behind it."""

@@ -238,12 +238,7 @@ def test_properties_say_how_complete(write: Write, maker: BatchMaker) -> None:
     """The four counters, the proof, and what the pipeline adds; control characters are escaped."""
     proof = complete(lost=1, vanished=2, late=3, orphan=4, in_flight=5)
     end = TraceEnd(START, STOP, replace(proof, proven=False), Totals(nr_throttled=6), {"exit code": "7"})
-    lines = write(maker.make(), end=end).printed("-I").splitlines()
-    found = {
-        lines[at].split()[-1]: lines[at + 1].removeprefix("Property value").strip()
-        for at in range(len(lines))
-        if lines[at].startswith("Property name")
-    }
+    found = write(maker.make(), end=end).properties()
     expected = {
         "LO2IO::LOST": "1",
         "LO2IO::VANISHED": "2",

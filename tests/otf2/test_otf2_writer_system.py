@@ -273,12 +273,7 @@ def test_properties_of_a_whole_machine(write: Write, maker: BatchMaker) -> None:
         SYSTEM, filter="pid == 7", cgroup="/user.slice", chosen_cpus=(0, 2), recording_start_ns=START - 5_000_000
     )
     end = TraceEnd(START, STOP, complete(), Totals(nr_own_calls=12, nr_own_requests=3))
-    lines = write(maker.make(), meta=meta, end=end).printed("-I").splitlines()
-    found = {
-        lines[at].split()[-1]: lines[at + 1].removeprefix("Property value").strip()
-        for at in range(len(lines))
-        if lines[at].startswith("Property name")
-    }
+    found = write(maker.make(), meta=meta, end=end).properties()
     expected = {
         "LO2IO::MODE": "system",
         "LO2IO::BLOCK_RECORDS": "samples",
