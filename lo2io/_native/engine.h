@@ -162,7 +162,9 @@ typedef struct {
     bool wants_flush;             /* no flush itself: a write without data that only asked for one */
 } block_sample;
 
-typedef struct { uint32_t device, tid; } flush_bio;
+/* A thread at some moment; task NONE: not known. */
+typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
+typedef struct { uint32_t device; submitter who; } flush_bio;
 
 typedef struct {
     request **buckets;
@@ -303,6 +305,14 @@ void off_cpu_end(engine *e, task *t, int64_t end_time); /* of a stretch that has
 
 /* blocksample.c */
 void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);
+
+/* flushes.c */
+uint32_t disk_of(const engine *e, uint32_t device); /* bios name partitions */
+submitter submitter_of(engine *e, uint32_t tid);
+task *submitter_alive(engine *e, const submitter *who);
+bool submitter_is_recorded(engine *e, const submitter *who);
+void flush_wanted(engine *e, const block_sample *s, uint32_t tid);
+submitter flush_owner(engine *e, uint32_t device, submitter issuer);
 
 /* requests.c */
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);

@@ -178,62 +178,14 @@ static request *request_new(engine *e)
     return r;
 }
 
-/* ---- who asked for a flush ---- */
-
-enum { MOST_FLUSH_BIOS = 4096 }; /* devices that never issue a flush (device mapper) must not fill the memory */
-
-static uint32_t disk_of(const engine *e, uint32_t device)
-{
-    for (uint32_t i = 0; i < e->config.nr_partitions; i++)
-        if (e->config.partitions[i].partition == device)
-            return e->config.partitions[i].disk;
-    return device;
-}
-
-static void flush_wanted(engine *e, const block_sample *s, uint32_t tid)
-{
-    request_set *set = &e->requests;
-    if (!(s->flags & LO2_RQ_PREFLUSH))
-        return;
-    if (set->flush_bios.count == MOST_FLUSH_BIOS)
-        set->flush_bios.count = 0;
-    if (!VEC_ROOM(&set->flush_bios, set->flush_bios.count + 1)) {
-        e->out_of_memory = true;
-        return;
-    }
-    set->flush_bios.at[set->flush_bios.count++] = (flush_bio){disk_of(e, s->device), tid};
-}
-
-static bool tid_is_recorded(engine *e, uint32_t tid)
-{
-    const task *t = task_of(e, tid);
-    return t && is_recorded(e, t);
-}
-
-/* One flush serves all bios that have asked since the last one: the first of a recorded thread, else the first, owns it. */
-static uint32_t flush_owner(engine *e, uint32_t device, uint32_t issuer)
-{
-    request_set *set = &e->requests;
-    uint32_t kept = 0, owner = NONE;
-    for (uint32_t i = 0; i < set->flush_bios.count; i++) {
-        flush_bio bio = set->flush_bios.at[i];
-        if (bio.device != device)
-            set->flush_bios.at[kept++] = bio;
-        else if (owner == NONE || (!tid_is_recorded(e, owner) && tid_is_recorded(e, bio.tid)))
-            owner = bio.tid;
-    }
-    set->flush_bios.count = kept;
-    return owner == NONE ? issuer : owner;
-}
-
 /* ---- the life of a request ---- */
 
 static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t time, bool queued)
 {
+    submitter who = submitter_of(e, tid);
     if (s->operation == LO2_RQ_FLUSH)
-        tid = flush_owner(e, s->device, tid);
-    task *t = task_of(e, tid);
-    bool ours = t && is_recorded(e, t);
+        who = flush_owner(e, s->device, who);
+    bool ours = submitter_is_recorded(e, &who);
     request *r = request_new(e);
     if (!r)
         return NULL;
@@ -243,14 +195,14 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     r->bytes_request = s->bytes;
     r->flags = s->flags;
     r->operation = s->operation;
-    r->task = ours ? t->number : NONE;
-    r->pid = ours ? e->processes.at[t->process].pid : NONE;
-    r->tid = tid;
-    if (ours) {
-        r->task_index = (uint32_t)(t - e->tasks.at);
+    r->task = ours ? who.task : NONE;
+    r->pid = ours ? who.pid : NONE;
+    r->tid = who.tid;
+    r->task_index = who.task_index;
+    task *t = ours ? submitter_alive(e, &who) : NULL;
+    if (t)
         t->nr_requests++;
-    }
-    bool own = t && !ours && e->config.all_tasks;
+    bool own = who.task != NONE && !ours && e->config.all_tasks;
     r->written = ours || (e->config.all_tasks && !own);
     e->totals.nr_own_requests += own;
     r->insert = queued ? time : UNKNOWN;

@@ -205,6 +205,19 @@ def test_a_flush_belongs_to_who_asked_for_it(run: Run, spool: SpoolBuilder) -> N
     assert tables["totals"]["nr_orphan_completions"] == 0
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flush_belongs_to_who_asked_though_it_has_ended(run: Run, spool: SpoolBuilder, again: bool) -> None:
+    """Not to nobody, and not to the thread that has its tid by then."""
+    flush = {"dev": VDA, "sector": 0, "nr_sector": 0}
+    spool.block(60_000, 0, 10, "bio_queue", rwbs=b"FW", **flush).task_exit(60_010, 0, 10, 10)
+    if again:
+        spool.fork(60_020, 0, 10, 10, 1, 1)
+    spool.block(60_030, 0, 55, "rq_issue", rwbs=b"FF", **flush).block(60_040, 0, 55, "rq_complete", rwbs=b"FF", **flush)
+    tables = run(spool)
+    assert request(tables, "task", "tid", "complete_time_ns") == [("tid 10 from None", 10, 60_040)]
+    assert {event["pid"] for event in tables["request_events"]} == {10}
+
+
 def test_a_completion_of_nothing_is_an_orphan(run: Run, spool: SpoolBuilder) -> None:
     """Another sector, another device, or not issued."""
     events = [("rq_insert", 100, 8, b"R"), ("rq_complete", 100, 8, b"R"), ("rq_complete", 9, 8, b"R")]
