@@ -278,8 +278,12 @@ static void discover_all(engine *e, task *t, const lo2_call *call, int64_t time)
     uint8_t first = 0, second = 0;
     if (p->has_fd && p->fd >= 0 && p->handle == NONE)
         p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, time, &first);
-    if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE)
-        p->handle2 = p->fd2 == p->fd ? resolve(e, t, p->fd) : discover(e, t, p->fd2, false, time, &second);
+    if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE) {
+        bool same = p->fd2 == p->fd; /* by the time of the exit there may be another handle in the slot */
+        p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, time, &second);
+        if (same && p->handle != NONE)
+            e->handles.at[p->handle].refs++;
+    }
     p->first_use |= (uint8_t)(first | (second << 1));
 }
 

@@ -380,3 +380,13 @@ def test_a_child_process_of_a_thread_with_its_own_table_copies_that(run: Run, sp
     spool.call(60_020, 0, 11, "unshare", unshare_flags=0x400).call(60_030, 0, 11, "close", fd=3)
     spool.fork(60_040, 0, 12, 12, 10, 11).call(60_050, 1, 12, "read", EBADF, fd=3)
     assert rows(run(spool), "call", "handle")[-1] == ("read", None)
+
+
+def test_a_copy_from_a_descriptor_to_itself_has_one_handle(run: Run, spool: SpoolBuilder) -> None:
+    """Also where its number has got another one by the time the copy is over."""
+    spool.fork(59_000, 0, 10, 11, 10, 10).enter(59_500, 0, 10, "dup", fildes=5)
+    spool.enter(60_000, 1, 11, "copy_file_range", fd_in=3, fd_out=3, len=9).exit(60_010, 0, 10, "dup", 3)
+    tables = run(spool.exit(60_020, 1, 11, "copy_file_range", 9))
+    ((handle, written),) = [row[1:] for row in rows(tables, "call", "handle", "handle2") if row[0] == "copy_file_range"]
+    assert handle == written
+    assert handle is not None
