@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from lo2io import output
 from lo2io._version import __version__
 from lo2io.cli_options import (
     BlockRecords,
@@ -169,10 +170,14 @@ def tracepoints_check(as_json: Json = False) -> None:
 
 def main() -> None:
     """Entry point: the one place where errors become messages and exit codes."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    output.protect()
     try:
-        app()
+        try:
+            app()
+        finally:
+            output.flush()
     except Lo2ioError as error:
+        output.give_up()
         print(f"lo2io: {error}", file=sys.stderr)
         if error.remedy:
             print(f"       {error.remedy}", file=sys.stderr)

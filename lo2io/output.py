@@ -1,0 +1,80 @@
+"""stdout and stderr that fail as one expects of a command.
+
+Messages are for whoever still listens: a terminal that went away, a closed pipe or a full disk below stderr must not
+end a recording. Data that cannot be written is an error; a reader who has enough (``| head``) ends the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from lo2io.errors import Lo2ioError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def protect() -> None:
+    """Put such streams in the place of Python's; what is not there, or was replaced already, is left alone."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr = wrap(_Messages(sys.stderr.fileno(), "wb", closefd=False), sys.stderr, line_buffering=True)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout = wrap(_Data(sys.stdout.fileno(), "wb", closefd=False), sys.stdout, line_buffering=False)
+
+
+def wrap(raw: io.FileIO, former: TextIO, *, line_buffering: bool) -> TextIO:
+    """A text stream as the former one; on a terminal each line is written at once."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=former.encoding,
+        errors=former.errors,
+        line_buffering=line_buffering or raw.isatty(),
+    )
+
+
+def flush() -> None:
+    """Write what is still to be written to stdout, if there is one.
+
+    Raises:
+        Lo2ioError: It cannot be written.
+    """
+    with contextlib.suppress(AttributeError):  # a command may be started with stdout closed: Python has None then
+        sys.stdout.flush()
+
+
+def give_up() -> None:
+    """What is still to be written to stdout goes nowhere: the interpreter's own end would complain of it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, sys.stdout.fileno(), inheritable=True)
+        os.close(nowhere)
+
+
+class _Messages(io.FileIO):
+    """Takes everything, and writes what can be written."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+class _Data(io.FileIO):
+    """Fails with an error for the user."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGPIPE)
+            raise
+        except OSError as error:
+            raise Lo2ioError("write to stdout", error.strerror or str(error), "send it elsewhere") from error
