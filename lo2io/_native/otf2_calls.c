@@ -21,8 +21,9 @@ static int transfers_of(lo2_otf2_writer *w, lo2_otf2_location *location, const l
     case LO2_CALL_SYNC:
         mode = v->mode_flush;
         if (handles[0] == NONE && o->fd[row] < 0 && o->error[row] == 0) {
-            t[(*count)++] = (transfer){otf2_sync_handle(w, location), o->id[row], mode};
-            return 0;
+            uint32_t all = otf2_sync_handle(w, location);
+            t[(*count)++] = (transfer){all, o->id[row], mode};
+            return all == NONE ? -1 : 0;
         }
         break;
     default: return 0;

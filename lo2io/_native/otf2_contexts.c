@@ -53,6 +53,15 @@ bool number_map_at(number_map *map, uint64_t key, uint32_t **value)
     return true;
 }
 
+void number_map_forget(number_map *map, uint64_t key)
+{
+    if (!map->room)
+        return;
+    size_t at = place_of(map, key);
+    if (map->keys[at] == key)
+        map->values[at] = NONE;
+}
+
 void number_map_free(number_map *map)
 {
     free(map->keys);

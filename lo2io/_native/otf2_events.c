@@ -109,11 +109,23 @@ static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
     return 0;
 }
 
+/* What is found by the pid of a process that ended is another's when the pid is used again. */
+static void retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
+{
+    for (uint32_t row = 0; row < b->nr_tasks; row++) {
+        if (b->tasks.tid[row] != b->tasks.pid[row])
+            continue;
+        number_map_forget(&w->meter_by_pid, b->tasks.pid[row]);
+        number_map_forget(&w->sync_by_pid, b->tasks.pid[row]);
+    }
+}
+
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
     TRY(write_operations(w, b));
     TRY(write_machine(w, b));
-    return otf2_retire_processes(w, b);
+    retire_processes(w, b);
+    return 0;
 }
 
 int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
@@ -178,6 +190,7 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->region_by_key);
     number_map_free(&w->context_by_key);
     number_map_free(&w->meter_by_pid);
+    number_map_free(&w->sync_by_pid);
     free(w->waiting);
     free(w);
 }

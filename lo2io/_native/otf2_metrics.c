@@ -210,16 +210,3 @@ int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, cons
     m->bytes_written += writes ? (uint64_t)bytes : 0;
     return 0;
 }
-
-int otf2_retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
-{
-    for (uint32_t row = 0; row < b->nr_tasks; row++) {
-        uint32_t *number;
-        if (b->tasks.tid[row] != b->tasks.pid[row] || b->tasks.exit_time_ns[row] == UNKNOWN || !w->meter_by_pid.used)
-            continue;
-        if (!number_map_at(&w->meter_by_pid, b->tasks.pid[row], &number))
-            return otf2_fail(w, "malloc", 0);
-        *number = NONE;
-    }
-    return 0;
-}

@@ -183,14 +183,16 @@ uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
 /* sync(2) acts on no handle: one stands for all, per process. */
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
+    uint32_t *known;
     if (location->handle != NONE)
         return location->handle;
-    for (uint64_t i = 0; i < w->view.nr_locations && location->handle == NONE; i++)
-        if (w->locations[i].kind == LO2_OTF2_TASK && w->locations[i].pid == location->pid)
-            location->handle = w->locations[i].handle;
-    if (location->handle == NONE)
-        location->handle = lo2_otf2_new_handle(w);
-    return location->handle;
+    if (!number_map_at(&w->sync_by_pid, location->pid, &known)) {
+        otf2_fail(w, "malloc", 0);
+        return NONE;
+    }
+    if (*known == NONE)
+        *known = lo2_otf2_new_handle(w);
+    return location->handle = *known;
 }
 
 void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status)

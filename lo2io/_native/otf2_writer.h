@@ -97,7 +97,7 @@ struct lo2_otf2_writer {
     meter *meters;
     size_t regions_room, contexts_room, metrics_room, meters_room;
     uint32_t nr_meters;
-    number_map region_by_key, context_by_key, meter_by_pid;
+    number_map region_by_key, context_by_key, meter_by_pid, sync_by_pid;
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
@@ -131,11 +131,12 @@ lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle);
 uint64_t otf2_advance(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time);
 uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags);
 uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
-uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location);
+uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location); /* NONE: failed */
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
 
 /* otf2_contexts.c */
 bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
+void number_map_forget(number_map *map, uint64_t key); /* it is new again */
 void number_map_free(number_map *map);
 /* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
 uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call);
@@ -162,8 +163,6 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 /* otf2_metrics.c */
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
-/* Processes that ended count no more: their pids may be used again. */
-int otf2_retire_processes(lo2_otf2_writer *w, const lo2_batch *b);
 int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
 
 /* From a time to a later one. Times come from files: whatever they hold, no difference is undefined. */

@@ -11,6 +11,8 @@ import pytest
 from otf2.enums import IoAccessMode, IoCreationFlag, IoOperationFlag, IoOperationMode, IoSeekOption, IoStatusFlag
 from otf2_written import STOP, BatchMaker, Written, attributes
 
+from lo2io.model import UNKNOWN_I64
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -204,6 +206,19 @@ def test_sync_uses_a_proxy_of_the_process(maker: BatchMaker, write: Write) -> No
     assert {handle.name for handle in handles.values()} == {"sync"}
     assert {handle.io_handle_flags.value for handle in handles.values()} == {3}
     assert "Flags: {PRE_CREATED, ALL_PROXY}" in written.printed("-G")
+
+
+def test_sync_of_a_pid_used_again(write: Write) -> None:
+    """The proxy is of one process, whether its end was seen or not."""
+    batches = []
+    for task, end in enumerate((T + 10, UNKNOWN_I64, UNKNOWN_I64)):
+        maker = BatchMaker(first_id=100 * (task + 1))
+        maker.first_operation = task
+        maker.call("sync", T + 20 * task, T + 20 * task + 5, task=task, pid=100, tid=100, result=0)
+        maker.task(task, process=task, pid=100, tid=100, exit_time_ns=end)
+        batches.append(maker.make())
+    written = write(*batches)
+    assert len({id(event.handle) for _, event in written.events if hasattr(event, "mode")}) == len(batches)
 
 
 def test_copy_reads_and_writes(before: BatchMaker, write: Write) -> None:

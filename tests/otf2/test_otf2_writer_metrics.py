@@ -202,11 +202,12 @@ def test_call_counts_where_it_ends(maker: BatchMaker, write: Write) -> None:
     assert curve(written, PROCESS, "bytes read per second") == [(4, 0), (5, 100), (6, 0)]
 
 
-def test_pid_used_again(write: Write) -> None:
-    """The process that ended has its curve, the new one another."""
+@pytest.mark.parametrize("end", [at(0.3), UNKNOWN_I64])
+def test_pid_used_again(write: Write, end: int) -> None:
+    """The process that ended has its curve, the new one another; also if only the new one shows that the old ended."""
     first, second = BatchMaker(), BatchMaker(first_id=50)
     first.call("read", at(0.1), at(0.2), task=0, handle=0, bytes_result=10)
-    first.task(0, b"old", exit_time_ns=at(0.3))
+    first.task(0, b"old", exit_time_ns=end)
     second.first_operation = 1
     second.call("read", at(0.4), at(0.5), task=1, tid=100, handle=0, bytes_result=20)
     second.task(1, b"new", process=1, tid=100)
