@@ -53,7 +53,16 @@ CGROUP_FIELDS = {
     "hierarchy": Expected(sizes=(4,), signed=True),
 }
 """The same of include/trace/events/cgroup.h."""
-LONE_FIELDS: Mapping[Role, Mapping[str, Expected]] = {Role.CGROUP_ATTACH: CGROUP_FIELDS}
+SWITCH_FIELDS = {
+    "prev_tid": Expected(sizes=(4,), signed=True),
+    "prev_state": Expected(sizes=(4, 8), signed=True),
+    "next_tid": Expected(sizes=(4,), signed=True),
+}
+"""The same of include/trace/events/sched.h: pid_t, and a long."""
+LONE_FIELDS: Mapping[Role, Mapping[str, Expected]] = {
+    Role.CGROUP_ATTACH: CGROUP_FIELDS,
+    Role.SCHED_SWITCH: SWITCH_FIELDS,
+}
 """Roles of tracepoints that take part in no operation."""
 
 

@@ -15,7 +15,7 @@ from lo2io import catalog_files
 from lo2io.catalog import Catalog, load_catalog
 from lo2io.errors import UsageError
 from lo2io.model import CallKind, Returns, Role
-from lo2io.reports.tracepoints import Finding, check, render_check, render_list, render_show
+from lo2io.reports.tracepoints import LONE_FIELDS, Finding, check, render_check, render_list, render_show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -124,6 +124,13 @@ def test_tracepoints_that_stand_alone_are_compared_too(
     (finding,) = findings
     assert (finding.field, finding.is_error) == (spec.fields[field], True)
     assert what in finding.what
+
+
+def test_every_field_of_the_catalog_can_be_compared() -> None:
+    """Each tracepoint that stands alone has its fields described, or the comparison would end amid them."""
+    assert {role: tuple(fields) for role, fields in LONE_FIELDS.items()} == {
+        catalog_files.EVENT_ROLES[name]: fields for name, fields in catalog_files.LONE_ROLES.items()
+    }
 
 
 def test_a_missing_call_is_a_note(core: Catalog, kernel: Path) -> None:
