@@ -108,8 +108,8 @@ def _completeness(found: Completeness) -> str:
     verdict = "proven complete" if found.proven and not found.lost else "not proven complete"
     if found.lost:
         verdict = "incomplete"
-    vanished = f", {found.vanished:,} of them unreported by the kernel" if found.vanished else ""
+    missing = f"{found.lost - found.vanished:,} lost" + (f", {found.vanished:,} vanished" if found.vanished else "")
     return (
-        f"The recording is {verdict}: {_number(found.samples, 'sample')}, {found.lost:,} lost{vanished}, "
+        f"The recording is {verdict}: {_number(found.samples, 'sample')}, {missing}, "
         f"{found.late:,} late, {found.orphan:,} orphan, {found.in_flight:,} in flight"
     )

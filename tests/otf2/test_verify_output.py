@@ -153,7 +153,7 @@ def test_damaged_tables(tmp_path: Path) -> None:
     [
         (PROVEN, "is proven complete: 1,234,567 samples, 0 lost, 1 late, 2 orphan, 3 in flight"),
         (replace(PROVEN, proven=False), "is not proven complete: "),
-        (replace(PROVEN, lost=7, vanished=3), "is incomplete: 1,234,567 samples, 7 lost, 3 of them unreported"),
+        (replace(PROVEN, lost=7, vanished=3), "is incomplete: 1,234,567 samples, 4 lost, 3 vanished, 1 late"),
     ],
 )
 def test_completeness_line(completeness: Completeness, said: str, tmp_path: Path) -> None:
