@@ -269,7 +269,7 @@ class Session:
         self.opened.switch_tracepoints(on=False)
         self._ended_ns = time.monotonic_ns()
         self.opened.switch_leaders(on=False)
-        self._tell(f"{ENDED_EARLY}: {why}; what was recorded before is kept, the command goes on")
+        self._tell(f"{ENDED_EARLY}: {why}; what was recorded before is kept, and no program is stopped")
 
     def _drain_rest(self) -> None:
         """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""

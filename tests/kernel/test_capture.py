@@ -199,7 +199,7 @@ sys.exit(5)
         spool = SpoolReader(chosen.spool)
         assert result.exit_code == spool.meta.exit_code == 5
         assert spool.meta.complete
-        assert [text for text in told if "No space left" in text and "the command goes on" in text]
+        assert [text for text in told if "No space left" in text and "no program is stopped" in text]
         assert spool.meta.notices == tuple(told) == result.notices
         samples = 0
         for (path,), _ in spool.streams():
