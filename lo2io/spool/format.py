@@ -87,7 +87,9 @@ def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
     except (ValueError, RecursionError) as error:
         raise SpoolError(tried, f"no JSON: {error}", "record again; this spool cannot be read") from error
     if not isinstance(document, dict) or document.get("magic") != MAGIC:
-        raise SpoolError(tried, f'no "magic": "{MAGIC}"', "name the directory that `lo2io record` wrote")
+        raise SpoolError(
+            tried, f'no "magic": "{MAGIC}"', "name a spool: T/spool, if --keep-spool or --no-convert left it"
+        )
     version = document.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise SpoolError(tried, f"version {version!r} is none", "record again; this spool cannot be read")

@@ -43,7 +43,9 @@ class SpoolReader:
             content = name.read_bytes()
         except OSError as error:
             raise SpoolError(
-                f"read {name}", error.strerror or str(error), "name the directory that `lo2io record` wrote"
+                f"read {name}",
+                error.strerror or str(error),
+                "name a spool: T/spool, if --keep-spool or --no-convert left it",
             ) from error
         self.meta = _recover(path, parse_meta(content, str(name)))
         for file in (*(file for files, _ in self.streams() for file in files), *self.facts):
