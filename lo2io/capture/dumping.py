@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from lo2io.directory import SPOOL, give_away, sudo_caller
@@ -39,6 +40,15 @@ BEGUN, DONE, FAILED, REFUSED = "begun", "done", "failed", "refused"
 _POLL_S = 0.2
 
 
+@dataclass(slots=True)
+class _Child:
+    """A process that converts; times are CLOCK_MONOTONIC, before it began and after it had ended."""
+
+    pid: int
+    begin_ns: int
+    end_ns: int | None = None
+
+
 class Dumper:
     """Writes one window at a time.
 
@@ -47,9 +57,6 @@ class Dumper:
         note: Called with each notice for the user, from whatever thread.
         convert: Further options of `lo2io convert`.
         keep_spool: Leave the window's spool beside its trace.
-
-    Attributes:
-        own_pids: The processes that converted, or do: their I/O is lo2io's own.
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class Dumper:
         *,
         keep_spool: bool = False,
     ) -> None:
-        self.own_pids: list[int] = []
+        self._children: list[_Child] = []
         self._spool = spool
         self._note = note
         self._convert = convert
@@ -112,8 +119,13 @@ class Dumper:
         except OSError as error:
             self._fail(why, target, error.strerror or str(error))
             return
-        self._thread = threading.Thread(target=self._run, args=(why, target, meta), name="lo2io-dump", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(why, target, meta), name="lo2io-dump", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads
+            self._fail(why, target, str(error))
+            return
+        self._thread = thread
 
     def wait(self, is_given_up: Callable[[], bool]) -> None:
         """Wait for the window that is being written; nothing can be asked for any more.
@@ -122,11 +134,14 @@ class Dumper:
             is_given_up: Asked now and then; true ends the writing.
         """
         thread = self._thread
+        told = None
         while thread is not None and thread.is_alive():
             self._given_up = self._given_up or is_given_up()
             child = self._child
-            if self._given_up and child is not None:
-                child.send_signal(signal.SIGINT)  # it removes what it has written, as after Ctrl-C
+            if self._given_up and child is not None and child is not told:
+                # It removes what it has written, as after Ctrl-C; another one would stop it from that.
+                child.send_signal(signal.SIGINT)
+                told = child
             thread.join(_POLL_S)
         if self._recorder >= 0:
             os.close(self._recorder)
@@ -134,6 +149,18 @@ class Dumper:
             self._log.close()
             for name in (DUMPS_NAME, LOCK_NAME):
                 (self._spool.path / name).unlink(missing_ok=True)
+
+    def lived(self, begin_ns: int, end_ns: int) -> tuple[int, ...]:
+        """The processes that converted somewhen in a span of CLOCK_MONOTONIC: their I/O is lo2io's own."""
+        return tuple(
+            child.pid
+            for child in list(self._children)
+            if child.begin_ns <= end_ns and (child.end_ns is None or child.end_ns >= begin_ns)
+        )
+
+    def forget(self, before_ns: int) -> None:
+        """Nobody will ask about a time before this one."""
+        self._children[:] = [one for one in self._children if one.end_ns is None or one.end_ns >= before_ns]
 
     # ---- in a thread of its own ----
 
@@ -165,6 +192,7 @@ class Dumper:
         """
         if self._given_up:
             raise Lo2ioError("convert the window")
+        begin_ns = time.monotonic_ns()
         before = signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the child shall be as any other
         try:
             child = subprocess.Popen(
@@ -178,11 +206,15 @@ class Dumper:
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self.own_pids.append(child.pid)
+        life = _Child(child.pid, begin_ns)
+        self._children.append(life)
         self._child = child
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
-        _, told = child.communicate()
+        try:
+            _, told = child.communicate()
+        finally:
+            life.end_ns = time.monotonic_ns()
         lines = told.strip().splitlines()
         if child.returncode:
             raise Lo2ioError("convert the window", lines[-1] if lines else f"exit code {child.returncode}")

@@ -16,11 +16,13 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.border import BorderReader
 from lo2io.capture.dumping import Dumper
+from lo2io.capture.news import with_news
 from lo2io.capture.watch import Watcher, parse_trigger
 from lo2io.capture.window import Border, describe_window, final_border
 from lo2io.catalog import load_catalog
@@ -109,7 +111,7 @@ class FlightRecorder:
         self._segment_ns = None if last_s is None else int(max(last_s / PARTS, MIN_SEGMENT_S) * NS_PER_S)
         self._last_ns = None if last_s is None else int(last_s * NS_PER_S)
         self._borders: dict[str, Border] = {}
-        self._request = ""
+        self._requests: deque[str] = deque()
         self._rest_until_ns = 0
         self._session: Session | None = None
         self._meta: SpoolMeta | None = None
@@ -148,14 +150,16 @@ class FlightRecorder:
         self._session, self._meta = session, meta
         self._clerk.start()
 
-    def request_dump(self, why: str) -> None:
+    def request_dump(self, why: str) -> bool:
         """Have the window that ends now written as a trace; refused, with a notice, while another is being written."""
         session = self._session
         if session is None or not session.is_draining:
             self.dumper.refuse(why, "the recording is over")
         elif self.dumper.claim(why):
-            self._request = why
+            self._requests.append(why)
             os.eventfd_write(self.wake_fd, 1)
+            return True
+        return False
 
     def finish(
         self,
@@ -172,8 +176,8 @@ class FlightRecorder:
             is_given_up: Asked now and then while a dump is being written; true ends that.
             last: The kernel's accounts, read while samples were still taken.
         """
-        if self._request:
-            self.dumper.refuse(self._request, "the recording ended first", claimed=True)
+        for why in self._requests:
+            self.dumper.refuse(why, "the recording ended first", claimed=True)
         self._end_clerk()
         self.dumper.wait(is_given_up)
         if self._spool.skipped_facts:
@@ -225,10 +229,9 @@ class FlightRecorder:
                 session.drain_ring(index)
             self._fire(self._watcher)
         now = time.monotonic_ns()
-        request = self._request
-        if request or self._is_due(now):
-            self._request = ""
-            self._go_on(session, request)
+        if self._requests or self._is_due(now):
+            # One that the main thread makes right now is this border's or the next one's, but not lost.
+            self._go_on(session, self._requests.popleft() if self._requests else "")
 
     def _fire(self, watcher: Watcher) -> None:
         """Dump, unless the last trigger is so near that its window would be told again."""
@@ -236,8 +239,7 @@ class FlightRecorder:
         now = time.monotonic_ns()
         if hits and now >= self._rest_until_ns:
             self._rest_until_ns = now + self._window_ns()
-            watcher.nr_fired += 1
-            self.request_dump(hits[0])
+            watcher.nr_fired += self.request_dump(hits[0])
 
     def _is_due(self, now: int) -> bool:
         current, room = self._spool.current, self._spool.room
@@ -324,6 +326,7 @@ class FlightRecorder:
         names = {segment.name for segment in self._spool.kept}
         for name in [name for name in self._borders if name not in names]:
             del self._borders[name]
+        self.dumper.forget(min(border.monotonic_ns for border in list(self._borders.values())))
 
     def _dump(self, segment: Segment, end: Border, why: str) -> None:
         meta = self._meta
@@ -331,13 +334,15 @@ class FlightRecorder:
         begins: Mapping[str, Border] = dict(self._borders)
 
         def describe(names: tuple[str, ...]) -> SpoolMeta:
-            return self._describe(meta, names, (begins[names[0]], end))
+            return self._describe(with_news(meta), names, (begins[names[0]], end))
 
         self.dumper.start(why, segment, describe)
 
     def _describe(self, meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border]) -> SpoolMeta:
-        own_pids, has_lost = self.dumper.own_pids, self._opened.has_lost
-        return describe_window(meta, names, borders, own_pids=own_pids, has_lost=has_lost)
+        begin = borders[0]
+        # What began later is known by its fork; a number that was one's own before may be anybody's by now.
+        own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
+        return describe_window(meta, names, borders, own_pids=own_pids, has_lost=self._opened.has_lost)
 
     def _window_ns(self) -> int:
         """How long a trigger rests: what is kept is then new."""

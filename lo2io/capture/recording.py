@@ -14,6 +14,7 @@ import platform
 import signal
 import socket
 import sys
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from lo2io.capture.accounting import Accounting
 from lo2io.capture.closing import close_in_background
 from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
+from lo2io.capture.news import with_news
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.scan import FactScanner, Scanner
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
 
+_NOTICES_KEPT = 100
 _SHOW_S = 0.5
 _SWITCH_INTERVAL_S = 0.0005
 """So long at most the thread that reads /proc keeps the one that drains from running."""
@@ -65,15 +68,27 @@ class RecordingResult:
 
 
 class _Notices:
-    """Passes each notice on, and keeps it for the spool."""
+    """Passes each notice on, and keeps it for the spool: of very many, the first and the last."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self.texts: list[str] = []
+        self._first: list[str] = []
+        self._last: deque[str] = deque(maxlen=_NOTICES_KEPT)
+        self._passed_over = 0
         self._tell = tell
 
     def __call__(self, text: str) -> None:
-        self.texts.append(text)
+        if len(self._first) < _NOTICES_KEPT:
+            self._first.append(text)
+        else:
+            self._passed_over += len(self._last) == _NOTICES_KEPT
+            self._last.append(text)
         self._tell(text)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those kept; a recording of days that writes a window every minute has more to say than one would read."""
+        between = [f"{self._passed_over} further notices are not kept"] if self._passed_over else []
+        return (*self._first, *between, *self._last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +151,7 @@ def record(
         finally:
             if command:
                 command.abandon()
-    return RecordingResult(options.spool, meta.exit_code or 0, tuple(note.texts), meta)
+    return RecordingResult(options.spool, meta.exit_code or 0, note.texts, meta)
 
 
 def _find_cgroup(path: str, note: Callable[[str], None]) -> Cgroup:
@@ -164,6 +179,8 @@ def _run(plan: _Plan) -> SpoolMeta:
         undo.callback(close_in_background, opened)
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
+        if flight:
+            undo.callback(flight.abandon)  # after the session's: its thread uses what that closes
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
         scanner = _start(session, writer, plan)
@@ -171,7 +188,6 @@ def _run(plan: _Plan) -> SpoolMeta:
         writer.write_meta(meta)
         accounting = Accounting(command.pid if command else None, folder)
         if flight:
-            undo.callback(flight.abandon)
             flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
         if command:
@@ -193,7 +209,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
         if flight:
             meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
-        meta = replace(meta, notices=tuple(note.texts))
+        meta = replace(meta, notices=note.texts)
         writer.write_meta(meta)
     return meta
 
@@ -226,12 +242,11 @@ def _follow_cpus(
 def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
     """The description with what is known at the end only."""
     return replace(
-        meta,
+        with_news(meta),
         complete=True,
         stop_ns=stopped.stop_ns,
         syncs=stopped.syncs,
         counts=stopped.counts,
-        mounts=tuple(dict.fromkeys((*meta.mounts, *procfs.read_mounts()))),
         exit_code=exit_code,
         accounts=accounts,
     )
@@ -320,7 +335,7 @@ def _describe(
         devices=sysfs.read_devices(),
         filters=filters,
         lacking=tuple(name for name in options.events if name not in {event.name for event in plan.events}),
-        notices=tuple(plan.note.texts),
+        notices=plan.note.texts,
         filter=options.filter,
         cgroup=plan.cgroup.path if plan.cgroup else "",
         segments=segments,

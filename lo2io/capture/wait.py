@@ -51,7 +51,7 @@ class BlockedSignals:
     def __init__(self) -> None:
         self.before: frozenset[int] = frozenset()
         self.ignored: frozenset[int] = frozenset()
-        self.own: dict[int, Callable[[], None]] = {}
+        self.own: dict[int, Callable[[], object]] = {}
         self.ticks: list[Callable[[], None]] = []
         self.tick_s = _MAX_WAIT_S
         self._caught: deque[int] = deque()

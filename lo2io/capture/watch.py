@@ -107,7 +107,7 @@ class Watcher:
 
     Attributes:
         nr_hits: Requests that were slow enough.
-        nr_fired: Dumps that were asked for.
+        nr_fired: Dumps that were asked for, and not refused.
 
     Raises:
         UsageError: The events it needs are not recorded.
@@ -179,8 +179,8 @@ class Watcher:
     def summary(self) -> str:
         """What came of it, for the end."""
         return (
-            f"the trigger {self.trigger.text!r} was met by {self.nr_hits} requests "
-            f"and had {self.nr_fired} windows written"
+            f"the trigger {self.trigger.text!r} was met by {self.nr_hits:,} request{'' if self.nr_hits == 1 else 's'} "
+            f"and had {self.nr_fired:,} window{'' if self.nr_fired == 1 else 's'} written"
         )
 
     def _describe(self, hit: Any) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from flightrig import META, RING_BYTES, FakeClock, Rig, serials
 
-from lo2io.capture import dumping, flight
+from lo2io.capture import dumping, flight, news
 from lo2io.capture.flight import FlightOptions
 from lo2io.errors import UsageError
+from lo2io.model import BlockDevice, Mount
 from lo2io.spool.reader import SpoolReader
 from lo2io.spool.segments import META_COPIES, META_EXTRA
 from lo2io.spool.writer import DiskFullError
@@ -197,7 +199,7 @@ def test_what_cannot_be_linked_is_told_and_left(
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refuse)
         assert recorder.flight.dumper.claim("a test")
-        recorder.flight._request = "a test"
+        recorder.flight._requests.append("a test")
         recorder.run(0.1)
     assert recorder.notices == ["no window was written for a test: Operation not permitted"]
     assert not list(tmp_path.glob("dump-*"))
@@ -205,3 +207,116 @@ def test_what_cannot_be_linked_is_told_and_left(
     assert not recorder.flight.dumper.claim("a third")
     recorder.run(1)
     assert converter == []
+
+
+def test_a_request_amid_the_deciding_is_followed(
+    rig: Callable[[FlightOptions], Rig],
+    converter: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The main thread asks while the drain thread finds that a segment is old enough: the window is written."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    recorder.run(3)
+    monkeypatch.setattr(type(recorder.session), "is_draining", True)
+
+    def is_due(_: int) -> bool:
+        recorder.flight.request_dump("a test")
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder.flight, "_is_due", is_due)
+        recorder.flight.pass_ended()
+    recorder.run(1)
+    recorder.finish()
+    assert [Path(call[-1]).parent for call in converter] == [tmp_path]
+
+
+def test_a_number_used_again_is_not_taken_for_a_converters(rig: Callable[[FlightOptions], Rig]) -> None:
+    """Of lo2io's own are the converters that lived when the window began, and none of before."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    begin = recorder.clock.now
+    children = recorder.flight.dumper._children
+    for pid, first, last in ((11, 0, 0.5), (12, 1, 2), (13, 7, 8.5), (14, 9.6, None), (15, 8, 9.9)):
+        children.append(
+            dumping._Child(pid, begin + int(first * 10**9), None if last is None else begin + int(last * 10**9))
+        )
+    recorder.run(10)
+    meta = recorder.finish()
+    assert 7.0 <= (meta.start_ns - begin) / 1e9 <= 8.4
+    assert meta.own_pids == (13, 15)
+    assert [child.pid for child in children] == [13, 14, 15]
+
+
+def test_the_mounts_and_disks_of_a_window_are_those_of_its_end(
+    rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was mounted and plugged in since the recording began has its name in it."""
+    mount = Mount(id=4711, device=1, mount_point="/new", fs_type="ext4", source="/dev/sdz")
+    disk = BlockDevice(device=0xFFF00000, name="sdz", scheduler=None, rotational=None, size_bytes=None)
+    recorder = rig(FlightOptions(last_s=2.0, keep_spool=True))
+    recorder.start()
+    recorder.run(3)
+    monkeypatch.setattr(news.procfs, "read_mounts", lambda **_: (mount,))
+    monkeypatch.setattr(news.sysfs, "read_devices", lambda _: (disk, *META.devices))
+    assert recorder.flight.dumper.claim("a test")
+    recorder.flight._requests.append("a test")
+    recorder.run(0.1)
+    recorder.finish()
+    (window,) = tmp_path.glob("dump-*")
+    meta = SpoolReader(window / "spool").meta
+    assert meta.mounts == (*META.mounts, mount)
+    assert meta.devices == (*META.devices, disk)
+
+
+def test_no_more_threads(
+    rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window is not written, that is told, and the clerk goes on removing what is old."""
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    recorder.run(3)
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dumping.threading.Thread, "start", refuse)
+        assert recorder.flight.dumper.claim("a test")
+        recorder.flight._requests.append("a test")
+        recorder.run(0.1)
+    assert recorder.notices == ["no window was written for a test: can't start new thread"]
+    assert not list(tmp_path.glob("dump-*"))
+    oldest = recorder.spool.kept[0].name
+    recorder.run(3)
+    assert recorder.spool.kept[0].name != oldest
+    assert recorder.flight.dumper.claim("another")
+    assert converter == []
+
+
+def test_a_converter_is_asked_to_stop_once(
+    rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes what it has written; a second signal would end it amid that."""
+    sent: list[int] = []
+    dumper = rig(FlightOptions(last_s=2.0)).flight.dumper
+    monkeypatch.setattr(dumping, "_POLL_S", 0.001)
+
+    class Child:
+        def send_signal(self, number: int) -> None:
+            sent.append(number)
+
+    class Thread:
+        joined = 0
+
+        def is_alive(self) -> bool:
+            return self.joined < 5
+
+        def join(self, _: float) -> None:
+            self.joined += 1
+
+    dumper._child, dumper._thread = Child(), Thread()  # type: ignore[assignment]
+    dumper.wait(lambda: True)
+    assert sent == [signal.SIGINT]

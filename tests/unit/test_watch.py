@@ -187,7 +187,7 @@ def test_a_hit_is_told_in_words() -> None:
     watcher = Watcher(parse_trigger("latency > 100ms", DEVICES), layout_of(builder), 1, DEVICES)
     watcher.feed(0, [memoryview(b"".join(builder.rings[0]))])
     assert watcher.take_hits() == ["a write at sector 64 of vdb took 120 ms"]
-    assert watcher.summary() == ("the trigger 'latency > 100ms' was met by 1 requests and had 0 windows written")
+    assert watcher.summary() == ("the trigger 'latency > 100ms' was met by 1 request and had 0 windows written")
 
 
 def test_memory_stays_bounded_whatever_never_completes() -> None:
