@@ -10,7 +10,6 @@ most, and of these the one nearest to the kernel's is taken.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Reconciliation, RequestOp
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -311,8 +310,8 @@ def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
     requests = [row for row in compared if row.source == "diskstats" and row.name in _DISK_COUNTS]
     parts = []
     total = sum(row.counted for row in requests)
-    if total:
-        parts.append(f"{_percent(requests)} of {total:,} block request{'' if total == 1 else 's'}")
+    if total or any(row.captured for row in requests):
+        parts.append(f"{_share(requests, '{:,}'.format)} of {total:,} block request{'' if total == 1 else 's'}")
     for source, names in (
         ("proc_io", ("rchar", "wchar")),
         ("cgroup_io", ("read_bytes", "write_bytes")),
@@ -320,7 +319,11 @@ def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
     ):
         found = [[row for row in compared if row.source == source and row.name == name] for name in names]
         words = zip(found, ("read", "written"), strict=True)
-        said = [f"{_bytes_share(group)} of {word} bytes" for group, word in words if any(row.counted for row in group)]
+        said = [
+            f"{_bytes_share(group)} of {word} bytes"
+            for group, word in words
+            if any(row.counted or row.captured for row in group)
+        ]
         if said:
             parts += said
             break
@@ -332,15 +335,18 @@ def _bytes_share(rows: Sequence[Reconciliation]) -> str:
     short = sum(row.counted - (row.captured or 0) for row in rows if row.name == "rchar")
     if 0 < short <= _FEW_BYTES and 100 * short > sum(row.counted for row in rows):
         return f"all but {format_bytes(short)}"
-    return _percent(rows)
+    return _share(rows, format_bytes)
 
 
-def _percent(rows: Sequence[Reconciliation]) -> str:
-    """100 % is said only of what is whole."""
-    captured, counted = sum(row.captured or 0 for row in rows), sum(row.counted for row in rows)
-    hundredths = 10_000 * captured / counted
-    if captured == counted:
-        return "100 %"
-    if captured > counted:
-        return f"{max(math.ceil(hundredths), 10_001) / 100:g} %"
-    return f"{min(math.floor(hundredths), 9_999) / 100:g} %"
+def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
+    """100 % is said only of what is whole in each row: too much of one disk makes up for nothing of another."""
+    counted = sum(row.counted for row in rows)
+    missing = sum(max(0, row.counted - (row.captured or 0)) for row in rows)
+    surplus = sum(max(0, (row.captured or 0) - row.counted) for row in rows)
+    if not counted:
+        return f"{words(surplus)} too many"
+    if missing:
+        hundredths = min(10_000 * (counted - missing) // counted, 9_999)
+        more = f" (and {words(surplus)} not counted)" if surplus else ""
+        return f"{hundredths / 100:g} %{more}"
+    return f"{max(-(-10_000 * (counted + surplus) // counted), 10_001) / 100:g} %" if surplus else "100 %"

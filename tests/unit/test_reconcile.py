@@ -268,6 +268,19 @@ def pair(source: str, name: str, counted: int, captured: int | None) -> Reconcil
         ([pair("diskstats", "writes", 10**9, 10**9 - 1)], "captured 99.99 % of 1,000,000,000 block requests"),
         ([pair("proc_io", "wchar", 10**9, 10**9 + 1)], "captured 100.01 % of written bytes"),
         (
+            [pair("diskstats", "reads", 5000, 4999), pair("diskstats", "writes", 5000, 5001)],
+            "captured 99.99 % (and 1 not counted) of 10,000 block requests",
+        ),
+        (
+            [pair("diskstats", "read_bytes", 8192, 4096), pair("diskstats", "read_bytes", 4096, 8192)],
+            "captured 66.66 % (and 4 KiB not counted) of read bytes",
+        ),
+        (
+            [pair("diskstats", "reads", 0, 3), pair("diskstats", "read_bytes", 0, 512)],
+            "captured 3 too many of 0 block requests, 512 B too many of read bytes",
+        ),
+        ([pair("diskstats", "reads", 10**18, 10**18 - 1)], f"captured 99.99 % of {10**18:,} block requests"),
+        (
             [pair("cgroup_io", "read_bytes", 100, 50), pair("cgroup_io", "write_bytes", 4, 4)],
             "captured 50 % of read bytes, 100 % of written bytes",
         ),
