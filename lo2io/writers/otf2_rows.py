@@ -5,6 +5,7 @@ Memory grows with their number, not with that of the operations.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -137,17 +138,18 @@ def request_operation(code: int) -> str:
 
 
 def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
-    """CLOCK_REALTIME at a time of the spool's clock: on the line through the first and last reading.
+    """CLOCK_REALTIME at a time of the spool's clock: on the line through the two readings it lies between or next to.
 
-    Where the clocks moved apart by more than drift (the machine slept, somebody set the clock) there is no line: only
-    the reading that is closer in time counts. Without a reading: OTF2's undefined timestamp.
+    Where these moved apart by more than drift (the machine slept, somebody set the clock) there is no line: only the
+    reading that is closer in time counts. Without a reading: OTF2's undefined timestamp.
     """
     if not syncs:
         return UNDEFINED_U64
-    first, last = syncs[0], syncs[-1]
+    ordered = sorted(syncs, key=lambda sync: sync.time_ns)
+    after = min(max(bisect_right([sync.time_ns for sync in ordered], time_ns), 1), len(ordered) - 1)
+    first, last = ordered[max(after - 1, 0)], ordered[after]
     span, real = last.time_ns - first.time_ns, last.realtime_ns - first.realtime_ns
-    if abs(real - span) > span // MAX_DRIFT + first.error_ns + last.error_ns:
+    if span <= 0 or abs(real - span) > span // MAX_DRIFT + first.error_ns + last.error_ns:
         near = min(first, last, key=lambda sync: abs(time_ns - sync.time_ns))
         return near.realtime_ns + time_ns - near.time_ns
-    moved = time_ns - first.time_ns
-    return first.realtime_ns + (moved * real // span if span > 0 else moved)
+    return first.realtime_ns + (time_ns - first.time_ns) * real // span

@@ -61,6 +61,16 @@ def test_a_clock_that_was_set_draws_no_line() -> None:
     assert [realtime_at(syncs, t) - REALTIME - 3_600 * 10**9 for t in (6 * 10**6, 2 * 10**7)] == [6 * 10**6, 2 * 10**7]
 
 
+def test_a_sleep_skews_no_time_before_it() -> None:
+    """However small beside the whole recording: only the readings around a time tell of it."""
+    sleep, second = 10**6, 10**9
+    syncs = tuple(
+        ClockSync(at, at, REALTIME + at + (sleep if at > second else 0), 100) for at in (0, second, 3 * second)
+    )
+    assert [realtime_at(syncs, t) - REALTIME - t for t in (-5, 0, second // 2, second)] == [0, 0, 0, 0]
+    assert [realtime_at(syncs, t) - REALTIME - t for t in (2 * second, 3 * second)] == [sleep // 2, sleep]
+
+
 def test_processes_and_threads(write: Write, maker: BatchMaker) -> None:
     """A group per process named after its main thread, parents known; a re-used pid is another process."""
     maker.task(0, b"make")
