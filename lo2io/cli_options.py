@@ -29,7 +29,7 @@ Events = Annotated[
     ),
 ]
 TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
-Command = Annotated[list[str] | None, typer.Argument(metavar="[--] CMD…", help="What to run and record.")]
+Command = Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="What to run and record.")]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),

@@ -17,14 +17,16 @@ Made by `scripts/reference_cli.py` from the commands' own `--help`. Data goes to
 
 | exit code | meaning |
 |---|---|
-| the command's | `record` with a command: its exit code, or 128 + n if signal n ended it |
+| the command's | `record` and `system-wide` with a command: its exit code, or 128 + n if signal n ended it |
+| 0 | without a command: recorded and converted, also when a signal or the time ended the recording |
 | 1 | an error that none of the others names |
 | 2 | an option, event or file that does not fit |
 | 3 | the kernel refuses what recording needs: `lo2io doctor` says what helps |
 | 4 | not a spool, or one that cannot be read |
-| 5 | not a trace, or one that breaks the rules |
+| 5 | not a trace, one that breaks the rules, or one that cannot be written |
 | 6 | recording had to stop; what was recorded is kept |
 | 126, 127 | the command to record cannot be executed, or was not found |
+| 130 | Ctrl-C before recording had begun, or while converting: then the spool is kept (143: SIGTERM, 129: SIGHUP) |
 """
 
 
