@@ -50,7 +50,7 @@ def errors(trace: Path) -> list[str]:
     ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     call_histories(flags=1),
     block_histories(),

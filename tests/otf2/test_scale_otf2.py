@@ -67,12 +67,12 @@ def threads_spool(path: Path, threads: int, processes: int, calls: int) -> Path:
 
 def test_5000_threads_are_5000_locations(tmp_path: Path) -> None:
     """Their files are written although the soft limit of open files is far below."""
-    spool = threads_spool(tmp_path / "spool", 5_000, 125, 4)
+    spool = threads_spool(tmp_path / "spool", 5_000, 125, 2)
     found = converted(spool, tmp_path / "trace")
-    assert (found["samples"], found["proven"], found["lost"], found["orphan"]) == (40_000, True, 0, 0)
+    assert (found["samples"], found["proven"], found["lost"], found["orphan"]) == (20_000, True, 0, 0)
     counts = verified(tmp_path / "trace")
-    assert (counts.operations, counts.handles) == (20_000, 40)
-    assert len(list((tmp_path / "trace/traces").glob("*.evt"))) >= 5_000
+    assert (counts.operations, counts.handles) == (10_000, 40)
+    assert len(list((tmp_path / "trace/traces").glob("*.evt"))) == 5_000 + 40 + 8, "threads, metrics of processes, CPUs"
     assert found["peak_bytes"] < 256 * MIB
 
 
@@ -94,21 +94,22 @@ def test_too_few_files_are_refused_with_the_limit_named(tmp_path: Path) -> None:
 def test_256_cpus(tmp_path: Path) -> None:
     """Calls of 512 threads and block requests on all of them."""
     spool = ScaleSpool(tmp_path / "spool", 256, calls=("read",), stop_ns=10**13)
-    number = np.arange(400_000)
+    number = np.arange(200_000)
     tid, begin, cpu = 1_000 + number % 512, FIRST + 100 * number, number * 5 % 256
     tids = 1_000 + np.arange(512)
     spool.fact_task(1_000, tids // 32 * 32, tids)
     exit_cpu, end = (cpu + number % 3) % 256, begin + 100 + number * 7_919 % 40_000
     spool.call(begin, end, cpu, tid, "read", mixed(tid, begin), exit_cpu=exit_cpu, fd=3, count=MOST)
     number = np.arange(20_000)
-    t, cpu = FIRST + 1_900 * number, number % 256
+    t, cpu = FIRST + 900 * number, number % 256
     same = {"dev": 8 << 20, "sector": number * 8, "nr_sector": 8, "rwbs": b"R"}
     spool.sample("block:block_rq_issue", t, cpu, 1_000 + cpu, **same, bytes=4_096)
     spool.sample("block:block_rq_complete", t + 1_000, (cpu + 1) % 256, 0, **same)
     found = converted(spool.write(), tmp_path / "trace")
-    assert (found["samples"], found["proven"], found["late"], found["orphan"]) == (840_000, True, 0, 0)
+    assert (found["samples"], found["proven"], found["late"], found["orphan"]) == (440_000, True, 0, 0)
     assert found["peak_bytes"] < 320 * MIB
-    assert verified(tmp_path / "trace").operations >= 400_000
+    counts = verified(tmp_path / "trace")
+    assert (counts.operations, counts.samples) == (200_000, 40_000)
 
 
 def test_50000_files(tmp_path: Path) -> None:

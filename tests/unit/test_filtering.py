@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lo2io.model import Batch, SpoolMeta
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "150")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 DEVICES = (
     BlockDevice(8 << 20, "sda", None, None, 1 << 20),
