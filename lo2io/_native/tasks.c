@@ -149,14 +149,16 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         return;
     forget_old(e, tid);
     const task *parent = task_of(e, ptid);
-    if (!parent && !e->config.all_tasks)
-        return;
     char comm[16] = {0};
     if (parent)
         memcpy(comm, parent->comm, sizeof comm);
     uint32_t process_index = parent ? parent->process : NONE, table;
+    if (!parent && pid == ppid) /* a new thread, made by one that is not known: its process may be */
+        process_index = process_of(e, pid);
+    if (process_index == NONE && !e->config.all_tasks)
+        return;
     if (process_index != NONE && e->processes.at[process_index].pid == pid) {
-        table = parent->table;
+        table = parent ? parent->table : e->tasks.at[e->processes.at[process_index].oldest].table;
         e->tables.at[table].refs++;
     } else {
         process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN};

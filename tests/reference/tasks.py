@@ -128,6 +128,9 @@ class Tasks:
         old = self.alive.get(tid)
         if old is not None:
             self.end(old, None)
+        if parent is None and pid == values["ppid"] and self.process(pid) is not None:
+            self._adopt(pid, tid, None).start = time  # a thread of a process that is known, by one that is not
+            return
         if parent is None and not self.engine.all_tasks:
             return
         if parent is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from perfwriter import SpoolBuilder
 from reference.engines import (  # noqa: F401 - the fixtures `run` and `spool`
     EIO,
@@ -214,3 +215,15 @@ def test_a_fact_about_a_thread_that_has_exited_makes_no_new_one(run: Run, spool:
     """The look began before its exit and was over after it."""
     spool.fork(60_000, 0, 11, 11, 10, 10).task_exit(70_000, 0, 11, 11).fact_task(71_000, 11, 11, begin=69_000)
     assert rows(run(spool), "tid", table="tasks") == [(10,), (11,)]
+
+
+@pytest.mark.parametrize("mode", ["system", "process"])
+def test_a_thread_of_a_known_process_made_by_an_unknown_one(run: Run, tmp_path: Path, mode: str) -> None:
+    """The maker's own FORK was lost: the new thread is no process, and shares its process' descriptors."""
+    spool = SpoolBuilder(tmp_path / "spool", mode=mode, start_ns=50_000).fact_task(1_000, 10, 10, comm=b"ten", flags=1)
+    spool.call(60_000, 0, 10, "openat", 3, flags=O_RDWR).fork(60_010, 0, 10, 12, 10, 11)
+    spool.call(60_020, 1, 12, "close", 0, fd=3)
+    tables = run(spool)
+    assert rows(tables, "pid", "tid", "start_time_ns", table="tasks") == [(10, 10, None), (10, 12, 60_010)]
+    assert len({row["process"] for row in tables["tasks"]}) == 1
+    assert [row["handle"] for row in tables["operations"]] == ["h0", "h0"]
