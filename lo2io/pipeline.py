@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
 from lo2io.capture.recording import record as record_spool
-from lo2io.capture.session import ENDED_EARLY
+from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
 from lo2io.catalog import ENDING, left_out, load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
@@ -125,7 +125,7 @@ def record(
     urgent = warn or say
 
     def tell(notice: str) -> None:
-        (urgent if notice.startswith(ENDED_EARLY) else say)(notice)
+        (urgent if notice.startswith((ENDED_EARLY, NO_WINDOW)) else say)(notice)
 
     _check_known(request.block_records)
     selection, chosen = load_catalog().select(_event_names(request)), ""

@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+from lo2io.capture.session import NO_WINDOW
 from lo2io.directory import SPOOL, give_away, sudo_caller
 from lo2io.errors import Lo2ioError
 from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, META_NAME, dump_meta
@@ -91,7 +92,7 @@ class Dumper:
 
     def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
         """Tell that a request was not followed; ``claimed``: it had been accepted."""
-        self._note(f"no window was written for {why}: {reason}")
+        self._note(f"{NO_WINDOW} for {why}: {reason}")
         self._post(REFUSED, text=reason)
         if claimed:
             self._free()
@@ -193,7 +194,9 @@ class Dumper:
         if self._given_up:
             raise Lo2ioError("convert the window")
         begin_ns = time.monotonic_ns()
-        before = signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the child shall be as any other
+        # The child shall be as any other, which needs no SIGCHLD. Here, a thread that does not block it would be given
+        # the one about the recorded command, and the main thread waited for ever.
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGCHLD})
         try:
             child = subprocess.Popen(
                 command,
@@ -226,7 +229,7 @@ class Dumper:
         if target is not None and not keep:
             shutil.rmtree(target, ignore_errors=True)
         self._free()
-        self._note(f"no window was written for {why}: {answer}")
+        self._note(f"{NO_WINDOW} for {why}: {answer}")
         self._post(FAILED, path=target, text=answer)
 
     def _free(self) -> None:

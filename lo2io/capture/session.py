@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import SpoolWriter
 
 ENDED_EARLY = "recording ended early"
-"""So begins the notice that the user must not miss."""
+NO_WINDOW = "no window was written"
+"""So begin the notices that the user must not miss, however quiet it shall be."""
 MAX_WAIT_S = 1.0
 """So long at most bytes stay in memory only, should lo2io be killed."""
 _FIFO_PRIORITY = 1
@@ -225,7 +226,8 @@ class Session:
         """
         for fd in leaders:
             self._ring_of[fd] = index
-            self._epoll.register(fd, select.EPOLLIN)
+            with contextlib.suppress(ValueError):  # recording has ended early, and the thread has closed it
+                self._epoll.register(fd, select.EPOLLIN)
 
     def _drain(self, indices: set[int] | range) -> None:
         """Write what these rings hold now; a full disk ends the recording."""
