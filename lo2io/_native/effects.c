@@ -26,7 +26,7 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
     h->open_time = time;
     h->used = is_recorded(e, t);
     if (flags != NONE) {
-        e->descriptions.at[d].position = 0;
+        e->descriptions.at[d].position = e->descriptions.at[d].foreign ? UNKNOWN : 0;
         e->descriptions.at[d].append = (flags & O_APPEND) ? APPENDS : APPENDS_NOT;
     }
     name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);

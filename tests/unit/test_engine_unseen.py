@@ -53,3 +53,13 @@ def test_what_may_have_changed_unseen_is_unknown(
     if "lacking" in changes:
         changes = {"lacking": tuple(event for event in meta.lacking if event not in changes["lacking"])}
     assert named_and_offsets(spool.write(**changes)) == expected
+
+
+def test_a_position_that_moves_unseen_is_unknown_from_the_open_on(tmp_path: Path) -> None:
+    """It begins at 0; whether it is still there at the first read nobody knows."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=("openat", "read"), start_ns=50_000).fact_task(1_000, 10, 10)
+    spool.call(60_000, 0, 10, "openat", 3, flags=2).call(70_000, 0, 10, "read", 10, fd=3, count=10)
+    lacking = spool.meta().lacking
+    assert named_and_offsets(spool.write())[2] == [UNKNOWN_I64, 0]
+    path = spool.write(lacking=tuple(event for event in lacking if event not in SEEK))
+    assert named_and_offsets(path)[2] == [UNKNOWN_I64, UNKNOWN_I64]
