@@ -10,6 +10,7 @@ import abc
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,7 @@ class Scanner(abc.ABC):
         self._period_s = period_s
         self._wake = threading.Event()
         self._over = False
-        self._rescan_after_ns: int | None = None
+        self._rescans: deque[int] = deque(maxlen=1)
         self._thread = threading.Thread(target=self._run, name="lo2io-scan", daemon=True)
 
     @abc.abstractmethod
@@ -166,7 +167,7 @@ class Scanner(abc.ABC):
         Args:
             after_ns: CLOCK_MONOTONIC. Threads that were born before are stated for this time: they have lived since.
         """
-        self._rescan_after_ns = after_ns
+        self._rescans.append(after_ns)
         self._wake.set()
 
     def stop(self) -> None:
@@ -201,8 +202,8 @@ class Scanner(abc.ABC):
         while not self._over and (left := end - time.monotonic()) > 0:
             self._wake.wait(left)
             self._wake.clear()
-            if self._rescan_after_ns is not None and not self._over:
-                self._writer.lived_at_ns, self._rescan_after_ns = self._rescan_after_ns, None
+            if self._rescans and not self._over:
+                self._writer.lived_at_ns = self._rescans.pop()
                 self.scan_tasks(self._rescan_flags())
                 self._writer.lived_at_ns = None
                 self.scan_fds()

@@ -320,3 +320,33 @@ def test_a_converter_is_asked_to_stop_once(
     dumper._child, dumper._thread = Child(), Thread()  # type: ignore[assignment]
     dumper.wait(lambda: True)
     assert sent == [signal.SIGINT]
+
+
+def test_the_commands_end_is_the_main_threads(
+    rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a converter is started no thread takes SIGCHLD, whose usual effect is none: it would be lost."""
+    masks: list[set[int]] = []
+
+    def popen(*_: object, **__: object) -> None:
+        masks.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        raise OSError
+
+    monkeypatch.setattr(dumping.subprocess, "Popen", popen)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGINT})
+    try:
+        with pytest.raises(OSError):  # noqa: PT011 - its own
+            rig(FlightOptions(last_s=2.0)).flight.dumper._run_child(["x"])
+        after = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert masks == [{signal.SIGCHLD}]
+    assert after == before | {signal.SIGCHLD, signal.SIGINT}
+
+
+def test_a_ring_that_comes_when_all_is_over(rig: Callable[[FlightOptions], Rig]) -> None:
+    """A disk that fills up while a CPU comes online ends the recording, and nothing else."""
+    session = rig(FlightOptions(last_s=2.0)).session
+    session._epoll.close()
+    session.watch([0], 1)
+    assert session._ring_of[0] == 1
