@@ -612,6 +612,29 @@ static void *thread_execs(void *argument)
     _exit(94);
 }
 
+static _Noreturn void forked(int fd)
+{
+    resume();
+    do_read(fd, 4, 0);
+    do_close(fd);                         /* the parent's stays open */
+    do_read(fd, 4, NONE);                 /* EBADF */
+    int own = (int)do_openat(in("f"), O_WRONLY | O_CREAT | O_TRUNC);
+    do_write(own, 13, 0);
+    do_close(own);
+    do_read(21, 4, 0);
+    leave();
+    _exit(0);
+}
+
+static _Noreturn void exec_by_a_thread(int fd)
+{
+    pthread_t id;
+    if (pthread_create(&id, NULL, thread_execs, (void *)L(fd)))
+        _exit(93);
+    for (;;)
+        pause();
+}
+
 static void children(void)
 {
     int fd = 20, opened_fd = (int)do_openat(in("a"), O_RDONLY);
@@ -620,18 +643,8 @@ static void children(void)
     do_dup3(cloexec, 21, O_CLOEXEC);
     leave();
     pid_t pid = fork();
-    if (pid == 0) {
-        resume();
-        do_read(fd, 4, 0);
-        do_close(fd);                         /* the parent's stays open */
-        do_read(fd, 4, NONE);                 /* EBADF */
-        int own = (int)do_openat(in("f"), O_WRONLY | O_CREAT | O_TRUNC);
-        do_write(own, 13, 0);
-        do_close(own);
-        do_read(21, 4, 0);
-        leave();
-        _exit(0);
-    }
+    if (pid == 0)
+        forked(fd);
     wait_for(pid);
     resume();
     do_read(fd, 4, 4);
@@ -661,13 +674,8 @@ static void children(void)
     wait_for(clone(clone_main, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, (void *)L(fd)));
 
     pid = fork();
-    if (pid == 0) {
-        pthread_t id;
-        if (pthread_create(&id, NULL, thread_execs, (void *)L(fd)))
-            _exit(93);
-        for (;;)
-            pause();
-    }
+    if (pid == 0)
+        exec_by_a_thread(fd);
     wait_for(pid);
     resume();
     do_read(fd, 4, 32);
