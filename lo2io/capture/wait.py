@@ -77,7 +77,7 @@ class BlockedSignals:
             signal.raise_signal(self._caught.popleft())
 
     def fetch(self, deadline: float | None = None) -> tuple[int, bool] | None:
-        """The next signal, and whether a terminal sent it; None when the time (``time.monotonic``) is over."""
+        """The next signal, and whether a terminal sent it, to the whole group; None when the time (monotonic) is over."""
         while True:
             found = self._wait(deadline)
             if found is not None and found[0] in self.own:
@@ -98,7 +98,11 @@ class BlockedSignals:
         if deadline is not None:
             rest = max(0.0, min(rest, deadline - time.monotonic()))
         info = signal.sigtimedwait(_WAITED, rest)
-        return None if info is None else (info.si_signo, info.si_code == SI_KERNEL)
+        if info is None:
+            return None
+        # A terminal that goes away tells the leader of its session alone (tty_signal_session_leader, tty_jobctrl.c).
+        alone = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
+        return info.si_signo, info.si_code == SI_KERNEL and not alone
 
     def is_ending(self) -> bool:
         """Whether a signal that ends a recording has come; it is taken."""

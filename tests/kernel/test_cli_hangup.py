@@ -16,16 +16,34 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 
 
-def test_a_terminal_that_goes_away_costs_no_trace(tmp_path: Path) -> None:
-    """The recording ends as by Ctrl-C, whole; what can no longer be shown is no error."""
-    command = [str(LO2IO), "system-wide", "-e", "fsync", "-o", str(tmp_path / "T")]
+def hang_up(command: list[str], until: bytes) -> int:
+    """The exit code of what leads the session of a terminal that goes away when it has said something."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)  # noqa: S606 - the program itself is wanted
     shown = b""
-    while b"events/s" not in shown:
+    while until not in shown:
         shown += os.read(terminal, 1 << 16)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert subprocess.run([LO2IO, "verify", tmp_path / "T"], capture_output=True, check=False).returncode == 0
-    assert not (tmp_path / "T/spool").exists()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def is_whole(trace: Path) -> bool:
+    """It keeps every rule, and no spool is left beside it."""
+    done = subprocess.run([LO2IO, "verify", trace], capture_output=True, check=False)
+    return done.returncode == 0 and not (trace / "spool").exists()
+
+
+def test_a_terminal_that_goes_away_costs_no_trace(tmp_path: Path) -> None:
+    """The recording ends as by Ctrl-C, whole; what can no longer be shown is no error."""
+    command = [str(LO2IO), "system-wide", "-e", "fsync", "-o", str(tmp_path / "T")]
+    assert hang_up(command, b"events/s") == 0
+    assert is_whole(tmp_path / "T")
+
+
+def test_the_command_hears_of_it(tmp_path: Path) -> None:
+    """The kernel tells the leader of the session alone, and that is lo2io here."""
+    script = "trap 'exit 7' HUP; echo ready; while :; do sleep 0.1; done"
+    command = [str(LO2IO), "record", "-q", "-e", "fsync", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
+    assert hang_up(command, b"ready") == 7
+    assert is_whole(tmp_path / "T")
