@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 def maker() -> BatchMaker:
     """An empty batch to be filled."""
     return BatchMaker()
+
+
+@pytest.fixture
+def before(maker: BatchMaker) -> BatchMaker:
+    """A thread with fd 3 (handle 0) open since before the trace."""
+    maker.task(0)
+    maker.row("handles", handle=0, fd=3, origin=3, open_flags=os.O_RDWR | os.O_CLOEXEC)
+    return maker
 
 
 @pytest.fixture
