@@ -295,8 +295,11 @@ class FlightRecorder:
             segment, border, request = work
             if border.syncs:
                 self._spool.describe_start(segment, SegmentStart(border.last_ns, border.syncs))
-            if request:
-                self._dump(segment, border, request)
+            try:
+                if request:
+                    self._dump(segment, border, request)
+            except Exception as error:  # noqa: BLE001 - without the clerk the spool would grow and grow
+                self.dumper.refuse(request, f"{type(error).__name__}: {error}", claimed=True)
             self._drop_old()
             self._prepare()
             self._rescan(border.monotonic_ns)

@@ -118,8 +118,12 @@ class FactWriter:
         try:
             self._sink.append([b"".join(records)])
         except DiskFullError as error:
-            self.is_over = True
-            self._tell(f"no names are looked up any more: {error}")
+            self.give_up(str(error))
+
+    def give_up(self, why: str) -> None:
+        """Write nothing any more, and tell the user."""
+        self.is_over = True
+        self._tell(f"no names are looked up any more: {why}")
 
 
 def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:
@@ -187,6 +191,12 @@ class Scanner(abc.ABC):
             self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._look_again_and_again()
+        except Exception as error:  # noqa: BLE001 - nobody would know why names are missing
+            self._writer.give_up(f"{type(error).__name__}: {error}")
+
+    def _look_again_and_again(self) -> None:
         begin = time.monotonic()
         for delay in EARLY_S:
             if self._sleep(begin + delay - time.monotonic()):

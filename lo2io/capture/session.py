@@ -266,6 +266,10 @@ class Session:
         except (OSError, CaptureError) as error:
             self._failure = error
             self._end_early(str(error))
+        except Exception as error:  # noqa: BLE001 - the thread would be gone, samples be lost, and nobody know
+            failure = CaptureError("drain the rings", f"{type(error).__name__}: {error}", "report this error")
+            self._failure = failure
+            self._end_early(str(failure))
 
     def _end_early(self, why: str) -> None:
         self.opened.switch_tracepoints(on=False)

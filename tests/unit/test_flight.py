@@ -13,7 +13,7 @@ from flightrig import META, RING_BYTES, FakeClock, Rig, serials
 
 from lo2io.capture import dumping, flight, news
 from lo2io.capture.flight import FlightOptions
-from lo2io.errors import UsageError
+from lo2io.errors import CaptureError, UsageError
 from lo2io.model import BlockDevice, Mount
 from lo2io.spool.reader import SpoolReader
 from lo2io.spool.segments import META_COPIES, META_EXTRA
@@ -350,3 +350,35 @@ def test_a_ring_that_comes_when_all_is_over(rig: Callable[[FlightOptions], Rig])
     session._epoll.close()
     session.watch([0], 1)
     assert session._ring_of[0] == 1
+
+
+def test_an_unexpected_failure_ends_no_thread_unseen(
+    rig: Callable[[FlightOptions], Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the drain thread it ends the recording, of the clerk the window that was asked for and nothing else."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("odd")
+
+    recorder = rig(FlightOptions(last_s=2.0))
+    recorder.start()
+    recorder.run(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder.flight.dumper, "start", fail)
+        assert recorder.flight.dumper.claim("a test")
+        recorder.flight._requests.append("a test")
+        recorder.run(0.1)
+    assert recorder.flight.dumper.claim("another")
+    oldest = recorder.spool.kept[0].name
+    recorder.run(3)
+    assert recorder.spool.kept[0].name != oldest
+    with recorder.session._failing():
+        fail()
+    failure = recorder.session._failure
+    assert isinstance(failure, CaptureError)
+    assert failure.answer == "ValueError: odd"
+    assert recorder.session._ended_ns is not None
+    assert [notice.partition(":")[0] for notice in recorder.notices] == [
+        "no window was written for a test",
+        "recording ended early",
+    ]

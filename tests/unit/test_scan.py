@@ -233,3 +233,18 @@ def test_a_full_disk_ends_the_looking(proc: Proc, clock: Clock) -> None:
     made.scan_fds()
     assert len(told) == 1
     assert "no names are looked up any more" in told[0]
+
+
+def test_an_unexpected_failure_is_told(proc: Proc, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that looks ends; without a word nobody would know why names are missing."""
+    told: list[str] = []
+    sink = Sink()
+    scanner = MachineScanner(sink, 0.1, told.append, root=proc.root)
+
+    def fail() -> float:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(scanner, "_look", fail)
+    monkeypatch.setattr(scanner, "_sleep", lambda _: False)
+    scanner._run()
+    assert told == ["no names are looked up any more: OSError: [Errno 24] Too many open files"]
