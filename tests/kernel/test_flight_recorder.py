@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.machine import Work, complete, do_all, done_by, expected, finish, recording, threads_of, workers
-from workloads.record import LO2IO, Recorded
+from workloads.record import LO2IO, Recorded, verified
 
 from lo2io.tables import open_trace
 
@@ -78,10 +78,9 @@ def dump(trace: Path) -> Path:
 
 def window(path: Path) -> Recorded:
     """A window that was written; it keeps every rule, and has no spool left beside it."""
-    done = subprocess.run([LO2IO, "verify", str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    said = verified(path)
     assert not (path / "spool").exists()
-    return Recorded(open_trace(path), 0, done.stdout, done.stderr)
+    return Recorded(open_trace(path), 0, said, "")
 
 
 def seconds_of(recorded: Recorded) -> float:
@@ -325,7 +324,7 @@ def test_what_was_killed_can_be_converted(tmp_path: Path) -> None:
     found = Recorded(open_trace(trace), 0, "", "")
     assert {row["path"] for row in found.calls("pread64") if row["pid"] == pid} == {"/dev/zero"}
     assert found.trace.metadata["recording_start_ns"] < found.trace.metadata["start_ns"]
-    assert subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, check=False).returncode == 0
+    verified(trace)
 
 
 @pytest.mark.parametrize(
