@@ -77,7 +77,7 @@ class BlockedSignals:
             signal.raise_signal(self._caught.popleft())
 
     def fetch(self, deadline: float | None = None) -> tuple[int, bool] | None:
-        """The next signal, and whether a terminal sent it, to the whole group; None when the time (monotonic) is over."""
+        """The next signal, and whether a terminal sent it to the whole group; None when the time is over."""
         while True:
             found = self._wait(deadline)
             if found is not None and found[0] in self.own:
