@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.capture.dumping import BEGUN, DONE, FAILED, REFUSED
+from lo2io.capture.dumping import BEGUN, BUSY, DONE, FAILED, REFUSED
 from lo2io.directory import SPOOL
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, META_NAME, parse_meta
@@ -111,7 +111,8 @@ def _await_dump(tried: str, trace: Path, log: TextIO, process: int) -> Path:
             if event["event"] == BEGUN and path is None:
                 path = event["path"]
             elif path is None and (event["event"] == REFUSED or (event["event"] == FAILED and event["path"] is None)):
-                raise CaptureError(tried, event["text"], "try again a little later")
+                remedy = "try again a little later" if event["text"] == BUSY else "see what the recorder said"
+                raise CaptureError(tried, event["text"], remedy)
             elif path is not None and event["path"] == path:
                 if event["event"] == DONE:
                     return Path(path)

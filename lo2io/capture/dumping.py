@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 NICE = 10
 """What converts a window gives way to what is being recorded."""
 BEGUN, DONE, FAILED, REFUSED = "begun", "done", "failed", "refused"
+BUSY = "another window is still being written"
+"""The one reason to refuse that passes."""
 _POLL_S = 0.2
 
 
@@ -87,7 +89,7 @@ class Dumper:
         with self._lock:
             busy, self._busy = self._busy, True
         if busy:
-            self.refuse(why, "another window is still being written")
+            self.refuse(why, BUSY)
         return not busy
 
     def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
@@ -218,10 +220,13 @@ class Dumper:
             _, told = child.communicate()
         finally:
             life.end_ns = time.monotonic_ns()
-        lines = told.strip().splitlines()
+        lines = told.rstrip().splitlines()
         if child.returncode:
-            raise Lo2ioError("convert the window", lines[-1] if lines else f"exit code {child.returncode}")
-        return lines[-1] if lines else ""
+            # An error's remedy stands in a line of its own, set in: the error is above it.
+            last = next((at for at in reversed(range(len(lines))) if not lines[at].startswith(" ")), 0)
+            answer = "; ".join(line.strip().removeprefix("lo2io: ") for line in lines[last:])
+            raise Lo2ioError("convert the window", answer or f"exit code {child.returncode}")
+        return lines[-1].strip() if lines else ""
 
     # ---- telling ----
 
