@@ -48,7 +48,10 @@ def record(
     output: Output = None,
     pids: Pids = None,
     events: Events = None,
-    duration: Duration = None,
+    duration: Annotated[
+        str | None,
+        typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s."),
+    ] = None,
     filters: Filter = None,
     user: User = None,
     ring: Ring = None,

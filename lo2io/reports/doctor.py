@@ -130,7 +130,7 @@ def _events(facts: Facts) -> Iterator[Check]:
     found = f"for every task: {system if tries.any_task.ok else tries.any_task}"
     if (tries.own_tracepoint or tries.own_task).ok:
         found += "; for own tasks: works"
-        meaning = "only own commands and their calls, no block requests, and only with --scope inherit"
+        meaning = "only own commands and their calls: no block requests, no system-wide, and only with --scope inherit"
         status = WARN
     else:
         found += f"; for own tasks: {tries.own_tracepoint or tries.own_task}"
