@@ -52,7 +52,7 @@ def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
             do_all(ready)
             process.send_signal(number)
             recorded = finish(process, tmp_path / "T")
-            assert done_by(recorded, ready[0]) == expected(ready[0].work)
+            assert done_by(recorded, ready[0], named=False) == expected(ready[0].work)
             return recorded
 
     assert "\r" not in complete(attempt).stderr, "no progress where nobody looks on"
