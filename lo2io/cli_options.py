@@ -91,6 +91,10 @@ Trigger = Annotated[
         "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
     ),
 ]
+AttachDuration = Annotated[
+    str | None,
+    typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."),
+]
 
 
 def parse_size(text: str | None) -> int | None:

@@ -8,6 +8,7 @@ import typer
 
 from lo2io.cli_options import (
     AllCpus,
+    AttachDuration,
     BlockRecords,
     Cgroup,
     Command,
@@ -48,10 +49,7 @@ def record(
     output: Output = None,
     pids: Pids = None,
     events: Events = None,
-    duration: Annotated[
-        str | None,
-        typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s."),
-    ] = None,
+    duration: AttachDuration = None,
     filters: Filter = None,
     user: User = None,
     ring: Ring = None,
