@@ -115,16 +115,18 @@ static void retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
     for (uint32_t row = 0; row < b->nr_tasks; row++) {
         if (b->tasks.tid[row] != b->tasks.pid[row])
             continue;
-        number_map_forget(&w->meter_by_pid, b->tasks.pid[row]);
         number_map_forget(&w->sync_by_pid, b->tasks.pid[row]);
     }
 }
 
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
+    if (w->config.metrics)
+        TRY(otf2_expect_ends(w, b));
     TRY(write_operations(w, b));
     TRY(write_machine(w, b));
     retire_processes(w, b);
+    otf2_forget_ends(w);
     return 0;
 }
 
@@ -190,6 +192,7 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->region_by_key);
     number_map_free(&w->context_by_key);
     number_map_free(&w->meter_by_pid);
+    otf2_forget_ends(w);
     number_map_free(&w->sync_by_pid);
     free(w->waiting);
     free(w);

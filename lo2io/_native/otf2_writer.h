@@ -98,6 +98,7 @@ struct lo2_otf2_writer {
     size_t regions_room, contexts_room, metrics_room, meters_room;
     uint32_t nr_meters;
     number_map region_by_key, context_by_key, meter_by_pid, sync_by_pid;
+    number_map process_by_task, meter_by_process; /* of processes that end in the batch being written */
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
@@ -162,6 +163,8 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
 
 /* otf2_metrics.c */
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+int otf2_expect_ends(lo2_otf2_writer *w, const lo2_batch *b);
+void otf2_forget_ends(lo2_otf2_writer *w);
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
 int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
 
