@@ -292,5 +292,6 @@ def _rate(amount: int, span_ns: int) -> float | None:
 def _realtime_ns(meta: Mapping[str, Any]) -> int | None:
     if not meta["syncs"]:
         return None
-    sync = meta["syncs"][0]
+    # A window's first reading may be the recording's: days before, and as far off as clocks drift.
+    sync = min(meta["syncs"], key=lambda each: abs(each["time_ns"] - meta["start_ns"]))
     return int(sync["realtime_ns"] + meta["start_ns"] - sync["time_ns"])

@@ -16,7 +16,7 @@ from tablemaker import CALLS, COPY, FSTAT, OPENAT, READ, UNLINKAT, WRITE, Row, m
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
 from lo2io.reports.page import printable, report_console, shorten
-from lo2io.reports.summary import Activity, Summary, render, summarize, to_json
+from lo2io.reports.summary import Activity, Summary, _realtime_ns, render, summarize, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,3 +305,11 @@ def test_attached_processes_are_named(tmp_path: Path) -> None:
     """Without a command the page begins with the processes that were attached to."""
     spool = meta(command=(), roots=(7, 12), mode="process")
     assert text_of(summarize(write_trace(tmp_path, [], spool=spool))).startswith("process 7, 12\n")
+
+
+def test_the_start_is_told_by_the_nearest_reading() -> None:
+    """The first one may lie days before a flight recorder's window, and clocks drift."""
+    syncs = [{"time_ns": 0, "realtime_ns": 10**18}, {"time_ns": 10**14, "realtime_ns": 10**18 + 10**14 + 10**9}]
+    assert _realtime_ns({"syncs": syncs, "start_ns": 9 * 10**13}) == 10**18 + 9 * 10**13 + 10**9
+    assert _realtime_ns({"syncs": syncs, "start_ns": 1}) == 10**18 + 1
+    assert _realtime_ns({"syncs": [], "start_ns": 1}) is None
