@@ -24,7 +24,7 @@ Made by `scripts/reference_cli.py` from the commands' own `--help`. Data goes to
 | 3 | the kernel refuses what recording needs: `lo2io doctor` says what helps |
 | 4 | not a spool, or one that cannot be read |
 | 5 | not a trace, one that breaks the rules, or one that cannot be written |
-| 6 | recording had to stop; what was recorded is kept |
+| 6 | recording without a command had to stop: what was recorded is kept; a window was not written |
 | 126, 127 | the command to record cannot be executed, or was not found |
 | 130 | Ctrl-C before recording had begun, or while converting: then the spool is kept (143: SIGTERM, 129: SIGHUP) |
 """

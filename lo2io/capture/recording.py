@@ -28,8 +28,9 @@ from lo2io.capture.news import with_news
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.scan import FactScanner, Scanner
-from lo2io.capture.session import Session
+from lo2io.capture.session import ENDED_EARLY, Session
 from lo2io.capture.source import SYSTEM
+from lo2io.errors import CaptureError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
@@ -61,7 +62,7 @@ class RecordingResult:
 
     spool: Path
     exit_code: int
-    """The command's, 128 + n if signal n killed it; 0 without a command."""
+    """The command's, 128 + n if signal n killed it; without a command 0, or 6 if recording had to stop."""
     notices: tuple[str, ...]
     """What the user was told on the way; the spool keeps it, too."""
     meta: SpoolMeta
@@ -151,7 +152,10 @@ def record(
         finally:
             if command:
                 command.abandon()
-    return RecordingResult(options.spool, meta.exit_code or 0, note.texts, meta)
+    exit_code = meta.exit_code or 0
+    if not command and any(text.startswith(ENDED_EARLY) for text in note.texts):
+        exit_code = CaptureError.exit_code
+    return RecordingResult(options.spool, exit_code, note.texts, meta)
 
 
 def _find_cgroup(path: str, note: Callable[[str], None]) -> Cgroup:
@@ -197,6 +201,8 @@ def _run(plan: _Plan) -> SpoolMeta:
         undo.callback(scanner.abandon)
         hotplug = _follow_cpus(plan, session, writer, scanner, filters)
         undo.callback(hotplug.close)
+        if not command:  # a command goes on whatever happens here
+            plan.signals.is_over = lambda: not session.is_draining
         with contextlib.nullcontext() if command else _showing(plan, session, writer):
             exit_code = _wait(plan, accounting)
         if command and exit_code is None:

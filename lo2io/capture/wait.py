@@ -46,6 +46,7 @@ class BlockedSignals:
         own: What lo2io does on a signal that is its own, whatever runs; it is not fetched.
         ticks: Called again and again while signals are waited for …
         tick_s: … after so long each time, if no signal comes.
+        is_over: Asked then, too: true ends the waiting as the end of the time does.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class BlockedSignals:
         self.own: dict[int, Callable[[], object]] = {}
         self.ticks: list[Callable[[], None]] = []
         self.tick_s = _MAX_WAIT_S
+        self.is_over: Callable[[], bool] = lambda: False
         self._caught: deque[int] = deque()
         self._handlers: dict[int, Any] = {}
 
@@ -89,6 +91,8 @@ class BlockedSignals:
             else:
                 for tick in self.ticks:
                     tick()
+                if self.is_over():
+                    return None
 
     def _wait(self, deadline: float | None) -> tuple[int, bool] | None:
         """As :meth:`fetch`, but None after a while in any case."""
@@ -154,7 +158,7 @@ def wait_for_command(
 
 
 def wait_for_end(signals: BlockedSignals, duration_s: float | None = None) -> None:
-    """Wait until the time is over, or a signal says to stop."""
+    """Wait until the time or the recording is over, or a signal says to stop."""
     deadline = None if duration_s is None else time.monotonic() + duration_s
     while (fetched := signals.fetch(deadline)) is not None:
         if fetched[0] in ENDING:

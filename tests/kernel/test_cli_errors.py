@@ -189,3 +189,18 @@ def test_damaged_traces(tmp_path: Path) -> None:
     done = lo2io(tmp_path, "report", "T")
     assert done.returncode == 5
     assert "convert the spool again" in done.stderr
+
+
+@pytest.mark.parametrize("kept", [(), ("--last", "2s")], ids=["everything", "the newest"])
+def test_disk_full_without_a_command(small_disk: Path, kept: tuple[str, ...]) -> None:
+    """There is nothing to wait for: the recording ends by itself, with exit code 6 for whoever would restart it."""
+    command = [str(LO2IO), "system-wide", "-q", "--no-convert", "--ring", "256KiB", *kept, "-o", "T"]
+    load = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1"]
+    with subprocess.Popen(load, stderr=subprocess.DEVNULL) as busy:
+        try:
+            (small_disk / "full").write_bytes(bytes(6 << 20))
+            done = subprocess.run(command, capture_output=True, text=True, cwd=small_disk, check=False, timeout=60)
+        finally:
+            busy.kill()
+    assert (done.returncode, "recording ended early" in done.stderr) == (6, True), done.stderr
+    assert (small_disk / "T/spool").exists()
