@@ -132,6 +132,8 @@ class Engine:
         self._set_calls(config)
         self._set_partitions(config)
         events = {*meta.events, *meta.lacking}
+        cgroup = os.fsencode(meta.cgroup)
+        config.cgroup, config.cgroup_length = self._keep(ffi.new("char[]", cgroup)), len(cgroup)
         config.ends_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, ENDING, events))
         config.moves_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, MOVING, events))
         config.all_tasks = meta.mode == "system"

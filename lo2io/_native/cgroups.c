@@ -73,6 +73,19 @@ static void set_cgroup(engine *e, process *p, uint32_t hierarchy, uint32_t index
     p->hierarchy = hierarchy;
 }
 
+/* Whether its calls are in the recording: it is in the cgroup that was chosen, or below. */
+bool cgroup_is_recorded(const engine *e, const process *p)
+{
+    uint32_t length = e->config.cgroup_length;
+    if (!length || (length == 1 && e->config.cgroup[0] == '/'))
+        return true;
+    if (p->cgroup == NONE)
+        return false;
+    const cgroup_path *c = &e->cgroups.at[p->cgroup];
+    return c->length >= length && !memcmp(c->path, e->config.cgroup, length) &&
+           (c->length == length || c->path[length] == '/');
+}
+
 void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin)
 {
     if (p->cgroup_since == UNKNOWN || p->cgroup_since <= begin) /* else it moved while /proc was being read */
@@ -102,6 +115,8 @@ void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uin
     bool whole = length < KERNEL_PATH_BYTES; /* it is somewhere else now, even if what is left of the path is too little */
     set_cgroup(e, p, hierarchy, whole ? cgroup_of(e, (const char *)raw + offset, length) : NONE);
     p->cgroup_since = time;
+    if (e->config.cgroup_length) /* what it did before, or does from now on, is not recorded */
+        table_void(e, t->table, time);
 }
 
 void cgroups_free(engine *e)

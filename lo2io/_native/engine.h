@@ -261,6 +261,7 @@ void task_write_end(engine *e, task *t, int64_t time);
 uint32_t cgroup_keep(engine *e, uint32_t index);
 void cgroup_release(engine *e, uint32_t index);
 void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin);
+bool cgroup_is_recorded(const engine *e, const process *p);
 void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time);
 void cgroups_free(engine *e);
 
@@ -268,6 +269,7 @@ void cgroups_free(engine *e);
 uint32_t table_new(engine *e, int64_t since);
 uint32_t table_copy(engine *e, uint32_t table);
 void table_release(engine *e, uint32_t table, int64_t time);
+void table_void(engine *e, uint32_t table, int64_t time);
 void table_unshare(engine *e, task *t, int64_t time);
 void table_exec(engine *e, task *t, int64_t time);
 void slot_sweep(engine *e, const task *t, slot *s, int64_t time);

@@ -133,6 +133,15 @@ void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now)
         handle_end(e, index, cloexec, end_time);
 }
 
+/* What happened to it was not seen: nothing is known of any slot but that it may have changed until now. */
+void table_void(engine *e, uint32_t table, int64_t time)
+{
+    fd_table *f = &e->tables.at[table];
+    f->since = time;
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        slot_clear(e, &f->slots.at[i], UNKNOWN, time);
+}
+
 void table_release(engine *e, uint32_t table, int64_t time)
 {
     fd_table *f = &e->tables.at[table];

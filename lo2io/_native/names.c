@@ -42,7 +42,8 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
     task *t = task_for_fact(e, fact->pid);
     if (t && is_own(e, t))
         return; /* its calls are not followed: nothing would end the handle */
-    slot *s = t && !e->config.ends_unseen ? slot_at(e, t->table, fact->fd, true) : NULL;
+    bool seen = t && !e->config.ends_unseen && cgroup_is_recorded(e, &e->processes.at[t->process]);
+    slot *s = seen ? slot_at(e, t->table, fact->fd, true) : NULL;
     if (!s || (s->since != UNKNOWN && s->since > begin)) { /* it changed while /proc was being read */
         e->totals.nr_names_refused++;
         return;

@@ -29,6 +29,44 @@ def named_and_offsets(path: Path) -> tuple[int, int, list[int]]:
     return named, engine.totals.nr_names_refused, offsets
 
 
+def names_in_cgroup(tmp_path: Path, *moves: tuple[int, bytes]) -> list[bool]:
+    """Of a recording of ``/a`` alone: whether the files of the reads at 60, 70 and 80 µs are known, looks between them."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=("read",), start_ns=50_000)
+    spool.fact_task(1_000, 10, 10, cgroup=(0, b"/b" if moves else b"/a/c"))
+    for at in (2_000, 65_000, 75_000):
+        spool.fact_fd(at, 10, 3, b"/data", position=0)
+    for at, path in moves:
+        spool.attach(at, 0, 10, path)
+    for at in (60_000, 70_000, 80_000):
+        spool.call(at, 0, 10, "read", 10, fd=3, count=10)
+    named: dict[int, bool] = {}
+    used: list[int] = []
+    for batch in Engine(SpoolReader(spool.write(cgroup="/a")), load_catalog()).batches():
+        files = batch.handles["file"] != UNKNOWN_U32
+        named |= dict(zip(batch.handles["handle"].tolist(), files.tolist(), strict=True))
+        used += batch.operations["handle"].tolist()
+    return [named[handle] for handle in used]
+
+
+@pytest.mark.parametrize(
+    ("moves", "named"),
+    [
+        ((), [True, True, True]),
+        (((55_000, b"/a"),), [True, True, True]),
+        (((72_000, b"/ab"),), [False, False, False]),
+        (((72_000, b"/a"),), [False, False, True]),
+        (((52_000, b"/a"), (68_000, b"/b"), (69_000, b"/a")), [True, True, True]),
+        (((52_000, b"/a"), (72_000, b"/b")), [True, True, False]),
+        (((52_000, b"/a"), (78_000, b"/b"), (79_000, b"/a")), [True, True, False]),
+    ],
+)
+def test_a_process_is_known_while_it_is_in_the_cgroup(
+    tmp_path: Path, moves: tuple[tuple[int, bytes], ...], named: list[bool]
+) -> None:
+    """What it closes and opens outside is not recorded: a look from before a move says nothing of what it has after."""
+    assert names_in_cgroup(tmp_path, *moves) == named
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
