@@ -30,7 +30,7 @@ def named_and_offsets(path: Path) -> tuple[int, int, list[int]]:
 
 
 def names_in_cgroup(tmp_path: Path, *moves: tuple[int, bytes]) -> list[bool]:
-    """Of a recording of ``/a`` alone: whether the files of the reads at 60, 70 and 80 µs are known, looks between them."""
+    """Of a recording of ``/a`` alone: are the files of the reads at 60, 70 and 80 µs known, with looks between them?"""
     spool = SpoolBuilder(tmp_path / "spool", calls=("read",), start_ns=50_000)
     spool.fact_task(1_000, 10, 10, cgroup=(0, b"/b" if moves else b"/a/c"))
     for at in (2_000, 65_000, 75_000):
