@@ -298,9 +298,9 @@ def test_signals_other_threads_get_are_remembered(until: Callable[[Callable[[], 
             until(lambda: re.search(r"SigCgt:.*[4-7c-f]...$", status.read_text(), re.MULTILINE))
             os.kill(os.getpid(), signal.SIGTERM)
             assert wait.wait_for_command(child.pid, signals) == 9
-        with pytest.raises(KeyboardInterrupt), wait.BlockedSignals() as signals:
+        with pytest.raises(KeyboardInterrupt), wait.BlockedSignals() as signals:  # noqa: PT012 - it is leaving that raises
             os.kill(os.getpid(), signal.SIGINT)
-            until(lambda: signals._caught)  # noqa: SLF001 - the other thread takes it when it gets a CPU
+            until(lambda: signals._caught)  # the other thread takes it when it gets a CPU
     finally:
         end.set()
         thread.join()
