@@ -4,7 +4,7 @@
 bool emit_has_room(const engine *e)
 {
     const lo2_batch *b = e->batch;
-    return b->nr_operations + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
+    return b->nr_operations + 1 < b->capacity && b->nr_batches + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
            b->nr_request_events + 4 < b->capacity && b->nr_losses + 1 < b->capacity &&
            b->nr_completions + 1 < b->capacity && b->nr_switches + 1 < b->capacity &&
            b->nr_off_cpu + 2 < b->capacity;
@@ -140,6 +140,7 @@ static bool flush_tasks(engine *e)
         b->tasks.comm_length[row] = length;
         b->tasks.cgroup_offset[row] = cgroup_offset;
         b->tasks.cgroup_length[row] = cgroup ? cgroup->length : 0;
+        b->tasks.kind[row] = LO2_TASK_THREAD;
         b->nr_tasks++;
         cgroup_release(e, t->cgroup);
     }

@@ -142,7 +142,7 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
         on_switch(e, event, raw, s->cpu, time);
     } else if (event->role == LO2_ROLE_CGROUP_ATTACH) {
         on_cgroup_attach(e, event, raw, raw_size, time);
-    } else {
+    } else if (event->role < LO2_ROLE_RING_CREATE) {
         on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
     }
 }
@@ -248,6 +248,8 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = 0;
     batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
+    batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
+    batch->nr_batches = batch->nr_rings = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;

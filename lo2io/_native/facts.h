@@ -3,7 +3,7 @@
  * so that they merge into the stream of samples by time. Written by lo2io/spool/facts.py.
  * Little-endian, 8-byte aligned, strings padded with zero bytes. Times are CLOCK_MONOTONIC.
  */
-enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02 };
+enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03 };
 enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
        LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from its first exec on */
 
@@ -31,3 +31,14 @@ typedef struct {            /* a file descriptor as it was somewhen in [begin_ti
     uint32_t mount;         /* mount id; UINT32_MAX unknown */
     uint32_t path_length;   /* bytes that follow; then zero bytes to a multiple of 8 */
 } lo2_fact_fd;
+
+typedef struct {            /* what fdinfo said of an io_uring's descriptor somewhen in [begin_time_ns, time_ns] */
+    uint64_t time_ns;
+    uint64_t begin_time_ns;
+    uint32_t pid;
+    int32_t fd;
+    uint32_t sq_entries, cq_entries; /* 0: not known */
+    int32_t poller;         /* tid of the SQ thread; -1: none, or not known */
+    uint32_t nr_files, nr_buffers; /* registered; UINT32_MAX: not known */
+    uint32_t reserved;
+} lo2_fact_ring;            /* comes behind the lo2_fact_fd of the same descriptor */

@@ -23,7 +23,25 @@ enum lo2_role {
     LO2_ROLE_BIO_FRONTMERGE = 8, /* a queued request grew at its front: its key moves */
     LO2_ROLE_BIO_FLUSH = 9,      /* a bio asks for a flush, which a kernel thread will issue */
     LO2_ROLE_SCHED_SWITCH = 10,  /* a CPU goes from one thread to another */
-    LO2_ROLE_CGROUP_ATTACH = 11  /* a process moves to another cgroup */
+    LO2_ROLE_CGROUP_ATTACH = 11, /* a process moves to another cgroup */
+    /* io_uring: docs/explanation/design.md says what each does to a request and its ring */
+    LO2_ROLE_RING_CREATE = 12,
+    LO2_ROLE_RING_REGISTER = 13,
+    LO2_ROLE_RING_SUBMIT = 14,      /* a request begins */
+    LO2_ROLE_RING_REFUSE = 15,      /* a request begins that was never prepared */
+    LO2_ROLE_RING_FILE_GET = 16,    /* a request looks up its descriptor: it is being executed */
+    LO2_ROLE_RING_PUNT = 17,        /* to a worker */
+    LO2_ROLE_RING_POLL_ARM = 18,    /* it waits for its file to become ready */
+    LO2_ROLE_RING_WAKE = 19,        /* ... which it has */
+    LO2_ROLE_RING_TASK_WORK = 20,   /* the end of a batch of task work */
+    LO2_ROLE_RING_LOCAL_WORK = 21,  /* the same of a DEFER_TASKRUN ring */
+    LO2_ROLE_RING_LINK = 22,        /* a request waits for another */
+    LO2_ROLE_RING_FAIL_LINK = 23,   /* a request fails because another did */
+    LO2_ROLE_RING_DEFER = 24,       /* a request waits for all before it */
+    LO2_ROLE_RING_WAIT = 25,        /* a thread is about to sleep for completions */
+    LO2_ROLE_RING_OVERFLOW = 26,    /* a completion that found no room */
+    LO2_ROLE_RING_SHORT_WRITE = 27,
+    LO2_ROLE_RING_COMPLETE = 28
 };
 
 enum lo2_call_kind {
@@ -41,7 +59,13 @@ enum lo2_call_kind {
     LO2_CALL_COPY = 11,       /* read on fd, write on fd2 */
     LO2_CALL_CLONE = 12,      /* flags: CLONE_FILES shares the fd table */
     LO2_CALL_UNSHARE = 13,
-    LO2_CALL_IOCTL = 14       /* flags = cmd (FIOCLEX, FIONCLEX move the close-on-exec bit) */
+    LO2_CALL_IOCTL = 14,      /* flags = cmd (FIOCLEX, FIONCLEX move the close-on-exec bit) */
+    LO2_CALL_RING_SETUP = 15, /* as OPEN: returns the fd of a new ring; count = entries asked for */
+    LO2_CALL_RING_ENTER = 16, /* fd, count = to_submit, wanted = min_complete, flags */
+    LO2_CALL_AIO_SETUP = 17,  /* count = nr_events */
+    LO2_CALL_AIO_SUBMIT = 18, /* context, count = nr; returns how many */
+    LO2_CALL_AIO_COLLECT = 19, /* context, wanted = min_nr, count = nr; returns how many */
+    LO2_CALL_AIO_DESTROY = 20 /* context */
 };
 
 enum lo2_returns {
@@ -62,6 +86,8 @@ enum lo2_field_id {
     LO2_FIELD_FLAGS = 4,
     LO2_FIELD_PATH = 5,   /* __data_loc string, kernels that have one */
     LO2_FIELD_RET = 6,
+    LO2_FIELD_WANTED = 7, /* min_complete, min_nr: completions a call waits for */
+    LO2_FIELD_CONTEXT = 8, /* aio_context_t */
     /* block */
     LO2_FIELD_DEV = 0,
     LO2_FIELD_SECTOR = 1,
@@ -77,7 +103,21 @@ enum lo2_field_id {
     LO2_FIELD_CGROUP_TID = 0,
     LO2_FIELD_CGROUP_PATH = 1,      /* __data_loc string */
     LO2_FIELD_CGROUP_HIERARCHY = 2, /* as in /proc/PID/cgroup: 0 is cgroup v2 */
-    LO2_NR_FIELDS = 7
+    /* io_uring; a kernel may lack any of them */
+    LO2_FIELD_RING_CTX = 0,         /* of task_work: the task's context, which is no ring */
+    LO2_FIELD_RING_REQ = 1,
+    LO2_FIELD_RING_USER_DATA = 2,
+    LO2_FIELD_RING_OPCODE = 3,
+    LO2_FIELD_RING_FLAGS = 4,       /* submit, refuse: bits 0-6 are the SQE's; complete, overflow: of the CQE; create: of setup */
+    LO2_FIELD_RING_FD = 5,          /* create, file_get */
+    LO2_FIELD_RING_RESULT = 6,      /* complete, overflow, register; refuse: the error; short_write: bytes written */
+    LO2_FIELD_RING_OTHER = 7,       /* link: the request it waits for; fail_link: the victim */
+    LO2_FIELD_RING_COUNT = 8,       /* task_work, local_work: requests; wait: completions wanted; create: SQ entries;
+                                       register: files; punt: hashed; poll_arm, wake: mask */
+    LO2_FIELD_RING_COUNT2 = 9,      /* create: CQ entries; register: buffers; poll_arm: events; submit: by the SQ thread */
+    LO2_FIELD_RING_LENGTH = 10,     /* refuse: the SQE's; short_write: bytes wanted */
+    LO2_FIELD_RING_OFFSET = 11,     /* refuse: the SQE's; short_write: the file position */
+    LO2_NR_FIELDS = 12
 };
 
 typedef struct {
@@ -90,7 +130,7 @@ typedef struct {
     uint32_t event;  /* index of the event in the spool's list, for the counters */
     uint16_t role;   /* enum lo2_role */
     uint16_t call;   /* index into the calls, for ENTER and EXIT */
-    lo2_field fields[7];
+    lo2_field fields[12];
 } lo2_event;
 
 typedef struct {
@@ -100,6 +140,12 @@ typedef struct {
     uint8_t has_flags;   /* kind OPEN: FLAGS are open(2) flags; READ, WRITE: an offset of -1 means the position */
     int32_t fixed_flags; /* open(2) flags of calls that have none (creat); else -1 */
 } lo2_call;
+
+/* What a request of a ring does, by the number of its opcode. */
+typedef struct {
+    uint8_t kind;    /* enum lo2_call_kind: META, OPEN, CLOSE, READ, WRITE, SYNC, COPY */
+    uint8_t returns; /* enum lo2_returns */
+} lo2_opcode;
 
 /* ---- the engine: decode, merge, pair ---- */
 
@@ -125,6 +171,9 @@ typedef struct {
     uint32_t nr_events;
     const lo2_call *calls;
     uint32_t nr_calls;
+    const lo2_opcode *opcodes;
+    uint32_t nr_opcodes;
+    uint32_t sample_rate;   /* of so many requests of rings one is written; 1: all */
     const lo2_partition *partitions;
     uint32_t nr_partitions;
     uint32_t type_offset, pid_offset; /* of common_type (u16) and common_pid (s32) in the raw data */
@@ -223,7 +272,10 @@ typedef struct {
     uint32_t *comm_length;
     uint32_t *cgroup_offset;    /* into the batch's text; its process' last cgroup; length 0: unknown */
     uint32_t *cgroup_length;
+    uint8_t *kind;              /* enum lo2_task_kind */
 } lo2_task_columns;
+
+enum lo2_task_kind { LO2_TASK_THREAD = 0, LO2_TASK_RING_WORKER = 1, LO2_TASK_RING_POLLER = 2 }; /* by the name the kernel gave: iou-wrk-, iou-sqp- */
 
 /* One row per block request, at its end. */
 typedef struct {
@@ -245,6 +297,7 @@ typedef struct {
     uint16_t *nr_requeues;
     uint16_t *nr_merges;        /* queued requests this one absorbed */
     uint16_t *nr_completions;
+    uint64_t *ring_request;     /* id of the ring's request that caused it, where that is proven; 0: none, or not known */
 } lo2_request_columns;
 
 enum lo2_rq_op { LO2_RQ_READ = 0, LO2_RQ_WRITE = 1, LO2_RQ_FLUSH = 2, LO2_RQ_DISCARD = 3, LO2_RQ_SECURE_ERASE = 4,
@@ -269,6 +322,179 @@ typedef struct {
     int64_t *insert_time_ns;    /* as known by now; unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* unknown: not issued yet */
 } lo2_request_event_columns;
+
+/*
+ * io_uring and libaio. A ring is an io_uring instance or a libaio context; requests are io_uring's alone, for those of
+ * libaio stand in user memory. One row per request, when all that can be known of it is.
+ */
+typedef struct {
+    uint64_t *id;               /* from the same counter as the operations' */
+    uint32_t *ring;
+    uint32_t *task;             /* that submitted it: the SQ thread's with SQPOLL */
+    uint32_t *pid;
+    uint32_t *tid;
+    uint64_t *user_data;
+    uint8_t *opcode;            /* the kernel's number; 255 unknown */
+    uint8_t *sqe_flags;         /* IOSQE_*; the kernel may have set ASYNC itself */
+    uint8_t *status;            /* enum lo2_ring_status */
+    uint8_t *path;              /* enum lo2_ring_path */
+    uint16_t *traits;           /* enum lo2_ring_trait bits */
+    uint16_t *inferred;         /* enum lo2_ring_inferred bits: what of this row is inferred, not stated by the kernel */
+    int32_t *fd;                /* -1: none, or a registered file, or not known */
+    uint32_t *handle;           /* of the fd when it was looked up */
+    uint32_t *handle2;          /* splice, tee: handle is read, handle2 written */
+    int64_t *submit_time_ns;
+    int64_t *issue_time_ns;     /* executed first; unknown: never, or not known */
+    int64_t *punt_time_ns;      /* last handed to a worker; this and the next four unknown: did not happen, or not known */
+    int64_t *poll_arm_time_ns;  /* first */
+    int64_t *wake_time_ns;      /* last */
+    int64_t *work_begin_time_ns; /* the last execution by a worker */
+    int64_t *work_end_time_ns;
+    int64_t *complete_time_ns;  /* its last CQE, or its overflow */
+    int64_t *notify_time_ns;    /* SEND_ZC: the buffer is free again */
+    int64_t *queued_ns;         /* from submission to the first execution */
+    int64_t *executing_ns;      /* all executions that are known */
+    int64_t *waiting_ns;        /* the rest until completion */
+    uint32_t *worker;           /* task that executed it last */
+    uint32_t *waker;            /* task that woke it last; UINT32_MAX: none, or not recorded */
+    uint32_t *waker_tid;
+    uint64_t *previous;         /* id of the request it is linked behind; 0: none */
+    uint64_t *culprit;          /* id of the request whose failure ended it; 0: none, or not known */
+    int64_t *offset_bytes;      /* where the kernel tells: refused requests and short writes */
+    int64_t *bytes_request;     /* likewise */
+    int64_t *bytes_result;      /* sum of its CQEs; unknown: failed, or moves no bytes */
+    int32_t *result;            /* of the last CQE */
+    int16_t *error;             /* errno; 0 success */
+    uint32_t *cqe_flags;        /* of the last CQE */
+    uint32_t *nr_completions;   /* CQEs */
+    uint16_t *nr_polls;         /* times it waited for its file */
+    uint16_t *nr_punts;
+} lo2_ring_request_columns;
+
+enum lo2_ring_status { LO2_RING_COMPLETED = 0, LO2_RING_IN_FLIGHT = 1, LO2_RING_CANCELLED = 2, LO2_RING_REFUSED = 3,
+                       LO2_RING_TORN_DOWN = 4, LO2_RING_SILENT = 5 };
+enum lo2_ring_path { LO2_PATH_UNKNOWN = 0, LO2_PATH_INLINE = 1, LO2_PATH_DEVICE = 2, LO2_PATH_POLL = 3, LO2_PATH_WORKER = 4,
+                     LO2_PATH_REFUSED = 5, LO2_PATH_CANCELLED = 6 };
+enum lo2_ring_trait {
+    LO2_TRAIT_SQPOLL = 1,
+    LO2_TRAIT_DRAINED = 2,      /* it waited for all before it */
+    LO2_TRAIT_HASHED = 4,       /* its worker ran requests on the same file one after the other */
+    LO2_TRAIT_OVERFLOWED = 8,   /* a CQE of it found no room */
+    LO2_TRAIT_NOTIFIED = 16,    /* SEND_ZC: the notification came */
+    LO2_TRAIT_MULTISHOT = 32,   /* more than one CQE was announced */
+    LO2_TRAIT_CONTINUED = 64,   /* executed by the worker of the request before it, without being queued */
+    LO2_TRAIT_SHORT = 128,      /* a write was done in part */
+    LO2_TRAIT_BOUNDED = 256,    /* its worker was one of those whose number is bounded by CPUs */
+    LO2_TRAIT_UNBOUNDED = 512,
+    LO2_TRAIT_OLDER = 1024      /* began before the trace */
+};
+enum lo2_ring_inferred {
+    LO2_INFERRED_ISSUE = 1,     /* issue time: that of the submission or another bound */
+    LO2_INFERRED_WORKER = 2,    /* which worker */
+    LO2_INFERRED_WORK_BEGIN = 4,
+    LO2_INFERRED_WORK_END = 8,
+    LO2_INFERRED_PATH = 16,
+    LO2_INFERRED_BOUND = 32,    /* bounded or unbounded: by opcode and kind of file */
+    LO2_INFERRED_IDENTITY = 64, /* the completion was matched by user_data and order, for lack of the request's address */
+    LO2_INFERRED_CULPRIT = 128,
+    LO2_INFERRED_SIZE = 256     /* offset and bytes_request: a short write of the same thread */
+};
+
+/* The same requests as events, in time order on each submitter's location: what an OTF2 writer needs. */
+typedef struct {
+    uint64_t *id;
+    uint64_t *before;           /* written before the operation row with this ordinal */
+    int64_t *call_begin_time_ns; /* of the call that the location's thread is inside of; unknown: of none */
+    int64_t *time_ns;
+    uint32_t *ring;
+    uint32_t *task;             /* the submitter */
+    uint32_t *pid;
+    uint32_t *tid;
+    uint8_t *kind;              /* 0 begin, 1 issued, 2 complete, 3 cancelled; of 2 and 3 the columns below are as in the row */
+    uint8_t *opcode;
+    uint8_t *path;
+    uint8_t *status;
+    uint16_t *traits;
+    uint16_t *inferred;
+    uint8_t *sqe_flags;
+    uint32_t *handle;
+    uint64_t *user_data;
+    int64_t *bytes;             /* begin: asked for, where known; complete: bytes_result */
+    int32_t *result;
+    int16_t *error;
+    uint32_t *worker_tid;
+    int64_t *queued_ns;
+    int64_t *executing_ns;
+    int64_t *waiting_ns;
+    uint64_t *previous;
+    uint64_t *culprit;
+} lo2_ring_event_columns;
+
+/* One row per execution of a request by a worker thread, at its end; a worker's own are in order and do not overlap. */
+typedef struct {
+    uint64_t *id;               /* of the request */
+    uint32_t *ring;
+    uint32_t *task;             /* the worker */
+    uint8_t *opcode;
+    uint16_t *inferred;         /* enum lo2_ring_inferred bits */
+    int64_t *queue_time_ns;     /* handed over; unknown: continued by a link */
+    int64_t *begin_time_ns;
+    int64_t *end_time_ns;
+} lo2_ring_work_columns;
+
+/* What a ring looks like from here on, at turning points: the end of a row of submissions, of completions ... */
+typedef struct {
+    int64_t *time_ns;
+    uint32_t *ring;
+    uint32_t *in_flight;        /* requests that began and have not ended */
+    uint32_t *punted;           /* of them, handed to workers */
+    uint32_t *workers;          /* worker threads alive that serve its submitters */
+    uint32_t *cq_least;         /* CQEs that nobody can have collected yet */
+    uint32_t *cq_most;          /* CQEs that may lie there */
+} lo2_ring_state_columns;
+
+/* One row per call that submits to or collects from a ring (io_uring_enter, io_submit, io_getevents ...), in the order of
+ * their operations' rows. */
+typedef struct {
+    uint64_t *id;               /* of the operation */
+    uint32_t *ring;
+    uint32_t *asked;            /* to_submit; io_submit, io_getevents: nr */
+    uint32_t *wanted;           /* min_complete, min_nr */
+    int32_t *submitted;         /* unknown (-1): it failed, or submits nothing */
+    int32_t *collected;         /* io_getevents: what it returned; else -1, for programs collect without a call */
+    uint32_t *nr_requests;      /* requests that began while it ran, on this ring and thread */
+    uint32_t *nr_completions;   /* CQEs that came to the ring while it ran */
+    int64_t *sleep_time_ns;     /* it was about to sleep for completions; unknown: it was not seen to */
+} lo2_batch_columns;
+
+/* One row per ring, when it has ended or at the end of the run. */
+typedef struct {
+    uint32_t *ring;
+    uint8_t *kind;              /* 0 io_uring, 1 libaio */
+    uint64_t *context;          /* address of the kernel's ring; aio_context_t */
+    uint32_t *process;
+    uint32_t *task;             /* that made it; UINT32_MAX: before the trace */
+    uint32_t *pid;
+    int32_t *fd;                /* -1: not known */
+    uint32_t *handle;
+    uint32_t *sq_entries;       /* libaio: nr_events asked for; 0 unknown, likewise below */
+    uint32_t *cq_entries;
+    uint32_t *flags;            /* IORING_SETUP_*; UINT32_MAX unknown */
+    int64_t *create_time_ns;
+    int64_t *end_time_ns;       /* its last process ended or it was closed; unknown: not seen */
+    uint32_t *poller;           /* task of the SQ thread */
+    uint32_t *nr_files;         /* registered, at most; UINT32_MAX unknown */
+    uint32_t *nr_buffers;
+    uint64_t *nr_requests;      /* all, sampled or not; likewise below */
+    uint64_t *nr_completions;   /* CQEs */
+    uint64_t *nr_overflows;
+    uint64_t *nr_messages;      /* CQEs that other rings sent */
+    uint64_t *nr_orphans;       /* CQEs of requests that began before the trace or were lost */
+    uint64_t *nr_batches;
+    uint64_t *nr_punts;
+    uint32_t *most_in_flight;
+    uint32_t *nr_workers;       /* worker threads born for its submitters */
+} lo2_ring_columns;
 
 /*
  * One row per completion of a block request or a part of one, whoever sent it, recorded or not, in the order of the
@@ -327,11 +553,18 @@ typedef struct {
     lo2_switch_columns switches;
     lo2_off_cpu_columns off_cpu;
     lo2_loss_columns losses;
+    lo2_ring_request_columns ring_requests;
+    lo2_ring_event_columns ring_events;
+    lo2_ring_work_columns ring_works;
+    lo2_ring_state_columns ring_states;
+    lo2_batch_columns batches;
+    lo2_ring_columns rings;
     char *text;                 /* paths and names of this batch */
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
+    uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings;
     uint32_t text_length;
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;
@@ -350,6 +583,10 @@ typedef struct {
     uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
     uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
     uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of every table (all_tasks mode) */
+    uint64_t nr_ring_requests;  /* of recorded threads, sampled or not */
+    uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose begin was lost */
+    uint64_t nr_in_flight_ring_requests;
+    uint64_t nr_ring_unclear;   /* events about a request or ring that nobody knows: no story could take them */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 

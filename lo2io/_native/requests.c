@@ -145,6 +145,7 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->nr_requeues[row] = r->nr_requeues;
     c->nr_merges[row] = r->nr_merges;
     c->nr_completions[row] = r->nr_completions;
+    c->ring_request[row] = 0;
 }
 
 /* What never completes (its completion was lost) must not fill the memory: no machine has so many in flight. */

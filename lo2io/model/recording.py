@@ -150,3 +150,5 @@ class SpoolMeta:
     accounts: tuple[Account, ...] = ()
     own_pids: tuple[int, ...] = ()
     """Further processes that were lo2io's own, beside the recorder: they wrote traces meanwhile."""
+    sample_rate: int = 1
+    """Of so many requests of rings one is written, chosen by its number; 1: all."""

@@ -42,6 +42,12 @@ class Batch:
     first_operation: int
     native: Any = None
     """The ``lo2_batch *`` behind the views, for native writers."""
+    ring_requests: Columns = field(default_factory=dict)
+    ring_events: Columns = field(default_factory=dict)
+    ring_works: Columns = field(default_factory=dict)
+    ring_states: Columns = field(default_factory=dict)
+    batches: Columns = field(default_factory=dict)
+    rings: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,10 @@ class Totals:
     nr_names_refused: int = 0
     nr_own_calls: int = 0
     nr_own_requests: int = 0
+    nr_ring_requests: int = 0
+    nr_orphan_cqes: int = 0
+    nr_in_flight_ring_requests: int = 0
+    nr_ring_unclear: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
 

@@ -25,6 +25,23 @@ class Role(enum.IntEnum):
     BIO_FLUSH = 9
     SCHED_SWITCH = 10
     CGROUP_ATTACH = 11
+    RING_CREATE = 12
+    RING_REGISTER = 13
+    RING_SUBMIT = 14
+    RING_REFUSE = 15
+    RING_FILE_GET = 16
+    RING_PUNT = 17
+    RING_POLL_ARM = 18
+    RING_WAKE = 19
+    RING_TASK_WORK = 20
+    RING_LOCAL_WORK = 21
+    RING_LINK = 22
+    RING_FAIL_LINK = 23
+    RING_DEFER = 24
+    RING_WAIT = 25
+    RING_OVERFLOW = 26
+    RING_SHORT_WRITE = 27
+    RING_COMPLETE = 28
 
 
 class CallKind(enum.IntEnum):
@@ -45,6 +62,12 @@ class CallKind(enum.IntEnum):
     CLONE = 12
     UNSHARE = 13
     IOCTL = 14
+    RING_SETUP = 15
+    RING_ENTER = 16
+    AIO_SETUP = 17
+    AIO_SUBMIT = 18
+    AIO_COLLECT = 19
+    AIO_DESTROY = 20
 
 
 class Returns(enum.IntEnum):
@@ -69,6 +92,44 @@ class RequestOp(enum.IntEnum):
     WRITE_ZEROES = 5
     ZONE = 6
     OTHER = 7
+
+
+class RingPath(enum.IntEnum):
+    """How a request of a ring came to its end (``enum lo2_ring_path``)."""
+
+    UNKNOWN = 0
+    INLINE = 1
+    DEVICE = 2
+    POLL = 3
+    WORKER = 4
+    REFUSED = 5
+    CANCELLED = 6
+
+
+class RingStatus(enum.IntEnum):
+    """How a request of a ring ended (``enum lo2_ring_status``)."""
+
+    COMPLETED = 0
+    IN_FLIGHT = 1
+    CANCELLED = 2
+    REFUSED = 3
+    TORN_DOWN = 4
+    SILENT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OpcodeSpec:
+    """One opcode of io_uring, of ``tracepoints/io_uring.toml``."""
+
+    number: int
+    name: str
+    """As the kernel prints it: ``READ_FIXED``."""
+    kind: CallKind
+    """What it does to descriptors, in the terms of system calls."""
+    returns: Returns
+    io_mode: str
+    """``read``, ``write``, ``flush`` or ``none``."""
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
