@@ -85,6 +85,7 @@ def reference_rows(reference: Reference) -> Tables:
             "exit_time_ns": task.exit,
             "comm": task.comm,
             "cgroup": (task.cgroup if task.ended else task.process.cgroup) or b"",
+            "kind": task.kind,
         }
         for task in reference.tasks.all
         if task.recorded

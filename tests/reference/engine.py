@@ -34,6 +34,10 @@ TOTALS = (
     "nr_names_refused",
     "nr_own_calls",
     "nr_own_requests",
+    "nr_ring_requests",
+    "nr_orphan_cqes",
+    "nr_in_flight_ring_requests",
+    "nr_ring_unclear",
 )
 PAIRED = (Role.ENTER, Role.EXIT)
 

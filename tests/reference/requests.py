@@ -278,6 +278,7 @@ class Requests:
                 "nr_requeues": request.requeues,
                 "nr_merges": request.merges,
                 "nr_completions": request.completions,
+                "ring_request": 0,
             }
         )
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CLONE_FILES = 0x400
 SELECT, FROM_EXEC = 1, 2
+KERNEL_NAMES = {1: b"iou-wrk-", 2: b"iou-sqp-"}
 LONGEST_CGROUP = 1023
 """The kernel's buffer for the path holds no more; what fills it may have been cut off."""
 
@@ -60,6 +61,11 @@ class Task:
     pending: Pending | None = None
     cgroup: bytes | None = None
     """Its process' at its end."""
+
+    @property
+    def kind(self) -> int:
+        """What the kernel's name says: a worker of an io_uring, the thread that polls one, or any other."""
+        return next((kind for kind, name in KERNEL_NAMES.items() if self.comm.startswith(name)), 0)
 
 
 class Tasks:
