@@ -20,7 +20,7 @@ from lo2io.spool.writer import DiskFullError
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lo2io.spool.writer import Sink
 
@@ -90,26 +90,13 @@ class FactWriter:
         return not is_kernel
 
     def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
-        """FD facts of a process; returns number, device and inode of each, nothing if it is gone."""
+        """FD facts of a process, and RING facts of its rings.
+
+        Returns:
+            Number, device and inode of each descriptor; nothing if the process is gone.
+        """
         states = list(procfs.iter_fds(pid, self._root))
-        self._append(
-            [
-                facts.pack_fd(
-                    begin_ns=state.begin_ns,
-                    end_ns=state.end_ns,
-                    pid=pid,
-                    fd=state.fd,
-                    path=state.path,
-                    device=state.device,
-                    inode=state.inode,
-                    mode=state.mode,
-                    position=state.position,
-                    open_flags=state.flags,
-                    mount=state.mount,
-                )
-                for state in states
-            ]
-        )
+        self._append([record for state in states for record in _pack_descriptor(pid, state)])
         return frozenset((state.fd, state.device, state.inode) for state in states)
 
     def _append(self, records: Sequence[bytes]) -> None:
@@ -124,6 +111,36 @@ class FactWriter:
         """Write nothing any more, and tell the user."""
         self.is_over = True
         self._tell(f"no names are looked up any more: {why}")
+
+
+def _pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
+    """What there is to write of one descriptor: what it is, then what more there is to say of a ring."""
+    yield facts.pack_fd(
+        begin_ns=state.begin_ns,
+        end_ns=state.end_ns,
+        pid=pid,
+        fd=state.fd,
+        path=state.path,
+        device=state.device,
+        inode=state.inode,
+        mode=state.mode,
+        position=state.position,
+        open_flags=state.flags,
+        mount=state.mount,
+    )
+    ring = state.ring
+    if ring is not None:
+        yield facts.pack_ring(
+            begin_ns=state.begin_ns,
+            end_ns=state.end_ns,
+            pid=pid,
+            fd=state.fd,
+            sq_entries=ring.sq_entries,
+            cq_entries=ring.cq_entries,
+            poller=ring.poller,
+            nr_files=ring.nr_files,
+            nr_buffers=ring.nr_buffers,
+        )
 
 
 def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:

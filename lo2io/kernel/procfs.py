@@ -5,6 +5,7 @@ Every function takes the ``root`` under which ``proc`` lies, so that tests can b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -28,6 +29,13 @@ _MOUNT_FIELDS = 6
 _PF_KTHREAD = 0x00200000
 """include/linux/sched.h"""
 _CHUNK_BYTES = 64 << 10
+RING_LINK = b"anon_inode:[io_uring]"
+"""What the link of an io_uring's descriptor reads."""
+_FDINFO_BASES = {
+    b"pos": 10, b"flags": 8, b"mnt_id": 10,
+    b"SqMask": 0, b"CqMask": 0, b"SqThread": 10, b"UserFiles": 10, b"UserBufs": 10,
+}  # fmt: skip
+"""The lines of fdinfo that are read, and the base of their numbers; 0: as written."""
 CGROUP_V1_ORDER = (b"perf_event", b"blkio", b"memory", b"pids", b"cpu")
 """Controllers of cgroup v1 whose path tells best which container a process belongs to, best first."""
 _CONTAINER = re.compile(
@@ -56,6 +64,23 @@ class TaskStat:
 
 
 @dataclass(frozen=True, slots=True)
+class RingState:
+    """What fdinfo says of an io_uring; None: this kernel does not say, or could not just then.
+
+    Kernels before 5.16 name no sizes, and those that find the ring's lock taken (io_uring/fdinfo.c tries it only) may
+    deny an SQ thread that is there, or say nothing at all.
+    """
+
+    sq_entries: int | None = None
+    cq_entries: int | None = None
+    poller: int | None = None
+    """tid of the SQ thread."""
+    nr_files: int | None = None
+    """Registered."""
+    nr_buffers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FdState:
     """A file descriptor as it was somewhen in [begin_ns, end_ns]."""
 
@@ -72,6 +97,8 @@ class FdState:
     mount: int | None
     begin_ns: int
     end_ns: int
+    ring: RingState | None = None
+    """Of a descriptor of an io_uring of which anything is known."""
 
 
 def iter_pids(root: Path = ROOT) -> Iterator[int]:
@@ -200,6 +227,7 @@ def iter_fds(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monoto
         yield FdState(
             fd, path, status.st_dev, status.st_ino, status.st_mode,
             info.get(b"pos"), info.get(b"flags"), info.get(b"mnt_id"), begin, clock(),
+            _ring_state(info) if path == RING_LINK else None,
         )  # fmt: skip
 
 
@@ -234,15 +262,31 @@ def unescape_mount(text: bytes) -> str:
 
 
 def _parse_fdinfo(content: bytes) -> dict[bytes, int]:
-    """The numbers of the first lines; ``flags`` is octal."""
+    """The numbers of the lines that are known; ``flags`` is octal.
+
+    The first line of a name counts: further down, old kernels print names of files as they are, newlines included.
+    """
     values: dict[bytes, int] = {}
     for line in content.splitlines():
         key, _, value = line.partition(b":")
-        if key in {b"pos", b"mnt_id"}:
-            values[key] = int(value)
-        elif key == b"flags":
-            values[key] = int(value, 8)
+        base = _FDINFO_BASES.get(key)
+        if base is not None and key not in values:
+            with contextlib.suppress(ValueError):
+                values[key] = int(value, base)
     return values
+
+
+def _ring_state(info: dict[bytes, int]) -> RingState | None:
+    """From the lines of io_uring_show_fdinfo (io_uring/fdinfo.c; fs/io_uring.c before 6.0)."""
+    sq_mask, cq_mask, poller = (info.get(key) for key in (b"SqMask", b"CqMask", b"SqThread"))
+    state = RingState(
+        sq_entries=None if sq_mask is None else sq_mask + 1,
+        cq_entries=None if cq_mask is None else cq_mask + 1,
+        poller=None if poller is None or poller <= 0 else poller,
+        nr_files=info.get(b"UserFiles"),
+        nr_buffers=info.get(b"UserBufs"),
+    )
+    return None if state == RingState() else state
 
 
 def _children_by_parent(pid: int, root: Path) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 
 FACT_TASK = 0x4C01
 FACT_FD = 0x4C02
+FACT_RING = 0x4C03
 TASK_SELECT = 1
 """Record this task and its descendants …"""
 TASK_FROM_EXEC = 2
@@ -23,6 +24,7 @@ _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
 _FD = struct.Struct("<QQQQqIiIIII")
+_RING = struct.Struct("<QQIiIIiIII")
 
 
 def pack_task(
@@ -101,3 +103,43 @@ def pack_fd(
     )
     padded = text + bytes(-len(text) % 8)
     return _HEADER.pack(FACT_FD, 0, _HEADER.size + len(body) + len(padded)) + body + padded
+
+
+def pack_ring(
+    *,
+    begin_ns: int,
+    end_ns: int,
+    pid: int,
+    fd: int,
+    sq_entries: int | None = None,
+    cq_entries: int | None = None,
+    poller: int | None = None,
+    nr_files: int | None = None,
+    nr_buffers: int | None = None,
+) -> bytes:
+    """A RING fact: what fdinfo said of an io_uring's descriptor. Its place is behind the FD fact of the same look.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the first look at it.
+        end_ns: CLOCK_MONOTONIC after the last.
+        pid: Whose table it stands in.
+        fd: Its number.
+        sq_entries: Size of the submission queue, if known.
+        cq_entries: Size of the completion queue, if known.
+        poller: tid of the SQ thread, if there is one.
+        nr_files: Registered files, if known.
+        nr_buffers: Registered buffers, if known.
+    """
+    body = _RING.pack(
+        end_ns,
+        begin_ns,
+        pid,
+        fd,
+        sq_entries or 0,
+        cq_entries or 0,
+        -1 if poller is None else poller,
+        UNKNOWN_U32 if nr_files is None else nr_files,
+        UNKNOWN_U32 if nr_buffers is None else nr_buffers,
+        0,
+    )
+    return _HEADER.pack(FACT_RING, 0, _HEADER.size + len(body)) + body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from typing import TYPE_CHECKING
@@ -117,6 +118,66 @@ def test_files_that_vanish_while_looked_at(tmp_path: Path) -> None:
     (state,) = procfs.iter_fds(7, tmp_path)
     assert (state.fd, state.position, state.flags, state.mount) == (4, None, None, None)
     assert list(procfs.iter_fds(8, tmp_path)) == []
+
+
+POSITION = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\n"
+RINGS = [
+    pytest.param(
+        "UserFiles:\t2\n    0: a\nflags:\t07\n    1: <none>\nUserBufs:\t1\n    0: 0x7f00/4096\nPollList:\n",
+        procfs.RingState(nr_files=2, nr_buffers=1),
+        id="5.10, whose names of files are printed as they are",
+    ),
+    pytest.param(
+        "SqThread:\t77\nSqThreadCpu:\t1\nUserFiles:\t0\nUserBufs:\t0\nPollList:\n",
+        procfs.RingState(poller=77, nr_files=0, nr_buffers=0),
+        id="5.12, without masks",
+    ),
+    pytest.param(
+        "SqMask:\t0x7f\nSqHead:\t0\nCqMask:\t0xff\nCqHead:\t3\nSqThread:\t-1\nUserFiles:\t5\nUserBufs:\t6\n",
+        procfs.RingState(128, 256, None, 5, 6),
+        id="6.1",
+    ),
+    pytest.param(
+        "ino:\t9\nSqMask:\t0x0\nCqMask:\t0x1\nSqThread:\t88\nSqThreadCpu:\t-1\nSqTotalTime:\t0\nSqWorkTime:\t0\n"
+        "UserFiles:\t0\nUserBufs:\t0\nPollList:\nCqOverflowList:\nNAPI:\tdisabled\n",
+        procfs.RingState(1, 2, 88, 0, 0),
+        id="6.18",
+    ),
+    pytest.param("", None, id="6.18 while somebody else holds the ring's lock"),
+    pytest.param("SqMask:\tmany\nUserFiles:\t\n", None, id="nonsense"),
+]
+
+
+@pytest.mark.parametrize(("text", "ring"), RINGS)
+def test_what_kernels_say_of_rings(tmp_path: Path, text: str, ring: procfs.RingState | None) -> None:
+    """Each line may be missing; what stands in the lines below does not change what was said above."""
+    folder = tmp_path / "proc/7"
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir(parents=True)
+    (folder / "fd" / "anon_inode:[io_uring]").touch()
+    (folder / "fd/4").symlink_to("anon_inode:[io_uring]")
+    (folder / "fdinfo/4").write_text(POSITION + text)
+    (tmp_path / "file").touch()
+    (folder / "fd/5").symlink_to(tmp_path / "file")
+    (folder / "fdinfo/5").write_text(POSITION + text)
+    states = {state.fd: state for state in procfs.iter_fds(7, tmp_path)}
+    assert (states[4].ring, states[4].flags, states[4].mount) == (ring, 0o2000002, 15)
+    assert states[5].ring is None, "another file is no ring, whatever its fdinfo says"
+
+
+def test_a_ring_of_this_process() -> None:
+    """Its sizes as they were set up, no registered files, and no SQ thread."""
+    parameters = (ctypes.c_uint32 * 30)()
+    fd = ctypes.CDLL(None).syscall(425, 5, parameters)  # io_uring_setup: five entries are rounded up
+    if fd < 0:
+        pytest.skip("no io_uring here: io_uring_setup fails (sysctl kernel.io_uring_disabled, or a container's filter)")
+    try:
+        (ring,) = (state.ring for state in procfs.iter_fds(os.getpid()) if state.fd == fd)
+    finally:
+        os.close(fd)
+    assert ring is not None
+    assert (ring.poller, ring.nr_files, ring.nr_buffers) == (None, 0, 0)
+    assert (ring.sq_entries, ring.cq_entries) in {(8, 16), (None, None)}, "before Linux 5.16 the sizes are not told"
 
 
 def test_the_process_of_a_thread(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lo2io.capture import scan_machine
 from lo2io.capture.scan_machine import MachineScanner
-from lo2io.spool.facts import FACT_FD, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
+from lo2io.spool.facts import FACT_FD, FACT_RING, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Sink:
     full: bool = False
     tasks: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
     fds: list[tuple[int, int]] = field(default_factory=list)
+    rings: list[tuple[int, ...]] = field(default_factory=list)
+    order: list[tuple[int, int]] = field(default_factory=list)
+    """Kind and descriptor."""
 
     def append(self, views: Sequence[memoryview | bytes]) -> int:
         """Take them apart."""
@@ -41,6 +44,10 @@ class Sink:
                 self.tasks.append((*numbers, comm.rstrip(b"\0")))
             elif kind == FACT_FD:
                 self.fds.append(struct.unpack_from("<Ii", content, position + 48))
+                self.order.append((kind, self.fds[-1][1]))
+            elif kind == FACT_RING:
+                self.rings.append(struct.unpack_from("<IiIIiII", content, position + 24))
+                self.order.append((kind, self.rings[-1][1]))
             position += size
         assert position == len(content)
         return len(content)
@@ -222,6 +229,18 @@ def test_the_dead_do_no_harm(proc: Proc, clock: Clock) -> None:
     made.scan_fds()
     assert (70, 5) in sink.fds
     assert 71 not in made._processes
+
+
+def test_a_ring_is_described_behind_its_descriptor(proc: Proc, clock: Clock) -> None:
+    """Whoever reads the facts in order knows the descriptor already; other descriptors have no such fact."""
+    (proc.root / "proc/1/fd" / "anon_inode:[io_uring]").touch()
+    (proc.root / "proc/1/fd/7").symlink_to("anon_inode:[io_uring]")
+    (proc.root / "proc/1/fdinfo/7").write_text("pos:\t0\nflags:\t02\nSqMask:\t0x7\nCqMask:\t0xf\nSqThread:\t61\n")
+    sink = Sink()
+    made = scanner(proc, sink)
+    made.scan_fds()
+    assert sink.rings == [(1, 7, 8, 16, 61, 0xFFFFFFFF, 0xFFFFFFFF)]
+    assert sink.order[sink.order.index((FACT_RING, 7)) - 1] == (FACT_FD, 7)
 
 
 def test_a_full_disk_ends_the_looking(proc: Proc, clock: Clock) -> None:

@@ -263,3 +263,22 @@ def test_fd_facts_are_laid_out_as_the_native_header_says(path: bytes) -> None:
         start = 8 + ffi.sizeof("lo2_fact_fd")
         assert native.path_length == len(path)
         assert record[start:] == path + bytes(-len(path) % 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ({}, (0, 0, -1, UNKNOWN_U32, UNKNOWN_U32)),
+        ({"sq_entries": 8, "cq_entries": 16, "poller": 5, "nr_files": 0, "nr_buffers": 6}, (8, 16, 5, 0, 6)),
+    ],
+)
+def test_ring_facts_are_laid_out_as_the_native_header_says(given: dict[str, int], values: tuple[int, ...]) -> None:
+    """Known and unknown values: no size is 0, no poller -1; that no file is registered is known."""
+    record = facts.pack_ring(begin_ns=1, end_ns=2, pid=3, fd=4, **given)
+    assert struct.unpack_from("<IHH", record) == (facts.FACT_RING, 0, len(record))
+    assert len(record) == 8 + _lib.ffi.sizeof("lo2_fact_ring")
+    native = _lib.ffi.cast("lo2_fact_ring *", _lib.ffi.from_buffer(record[8:]))
+    assert (native.time_ns, native.begin_time_ns, native.pid, native.fd) == (2, 1, 3, 4)
+    names = ("sq_entries", "cq_entries", "poller", "nr_files", "nr_buffers")
+    assert tuple(getattr(native, name) for name in names) == values
+    assert facts.FACT_RING == _lib.lib.LO2_FACT_RING
