@@ -237,8 +237,7 @@ def test_a_ring_is_described_behind_its_descriptor(proc: Proc, clock: Clock) -> 
     (proc.root / "proc/1/fd/7").symlink_to("anon_inode:[io_uring]")
     (proc.root / "proc/1/fdinfo/7").write_text("pos:\t0\nflags:\t02\nSqMask:\t0x7\nCqMask:\t0xf\nSqThread:\t61\n")
     sink = Sink()
-    made = scanner(proc, sink)
-    made.scan_fds()
+    scanner(proc, sink)
     assert sink.rings == [(1, 7, 8, 16, 61, 0xFFFFFFFF, 0xFFFFFFFF)]
     assert sink.order[sink.order.index((FACT_RING, 7)) - 1] == (FACT_FD, 7)
 
