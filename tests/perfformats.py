@@ -2,13 +2,15 @@
 
 Arguments of system calls as ``/sys/kernel/tracing/events/syscalls/*/format`` of Linux 6.18 names them (8 bytes each
 from offset 16 on). Block events of 6.18 and, to show that nothing is hard-coded, of 5.10 (``rwbs`` of 8 bytes, no
-``ioprio``: ``include/trace/events/block.h`` of both).
+``ioprio``: ``include/trace/events/block.h`` of both). io_uring's as ``tests/data`` has them.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,12 +56,21 @@ CALL_ARGS = {
     "vfork": "",
     "unshare": "unsigned long unshare_flags",
     "execve": "const char * filename, const char *const * argv, const char *const * envp",
+    "io_uring_setup": "u32 entries, struct io_uring_params * params",
+    "io_uring_enter": "unsigned int fd, u32 to_submit, u32 min_complete, u32 flags, const void * argp, size_t argsz",
+    "io_uring_register": "unsigned int fd, unsigned int opcode, void * arg, unsigned int nr_args",
+    "io_setup": "unsigned nr_events, aio_context_t * ctxp",
+    "io_submit": "aio_context_t ctx_id, long nr, struct iocb * * iocbpp",
+    "io_getevents": "aio_context_t ctx_id, long min_nr, long nr, struct io_event * events, "
+    "struct __kernel_timespec * timeout",
+    "io_destroy": "aio_context_t ctx",
 }
 PATH_FIELD = "__filename_val"
 """The string some calls carry since 6.19."""
 _SIGNED = ("int ", "off_t ", "loff_t ", "long ")
 _SECTORS = (("dev_t dev", 4, 0), ("sector_t sector", 8, 0), ("unsigned int nr_sector", 4, 0))
 _BYTES, _ERROR, _CMD = ("unsigned int bytes", 4, 0), ("int error", 4, 1), ("__data_loc char[] cmd", 4, 0)
+_FIELD = re.compile(r"field:([^;]+);\s*offset:(\d+);\s*size:(\d+);\s*signed:([01]);")
 _IOPRIO, _COMM = ("unsigned short ioprio", 2, 0), ("char comm[16]", 16, 0)
 
 
@@ -171,3 +182,14 @@ def switch_layout(print_fmt: str = SWITCH_PRINT_FMT) -> Layout:
     prev = (("char prev_comm[16]", 16, 0), ("pid_t prev_pid", 4, 1), ("int prev_prio", 4, 1), ("long prev_state", 8, 1))
     later = (("char next_comm[16]", 16, 0), ("pid_t next_pid", 4, 1), ("int next_prio", 4, 1))
     return Layout("sched:sched_switch", _layout("", (*prev, *later)).fields, print_fmt)
+
+
+def ring_layouts(era: str = "6.18") -> list[Layout]:
+    """The io_uring events of an era, of those in ``tests/data``."""
+    folder = Path(__file__).parent / "data" / era / "events" / "io_uring"
+    layouts = []
+    for path in sorted(folder.glob("*/format")):
+        found = _FIELD.findall(path.read_text(encoding="ascii"))
+        fields = tuple((decl, int(offset), int(size), int(signed)) for decl, offset, size, signed in found)
+        layouts.append(Layout(f"io_uring:{path.parent.name}", fields[len(COMMON) :]))
+    return layouts

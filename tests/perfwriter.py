@@ -11,11 +11,20 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
-from perfformats import HEADER_PAGE, Layout, block_layouts, cgroup_layout, enter_layout, exit_layout, switch_layout
+from perfformats import (
+    HEADER_PAGE,
+    Layout,
+    block_layouts,
+    cgroup_layout,
+    enter_layout,
+    exit_layout,
+    ring_layouts,
+    switch_layout,
+)
 
 from lo2io.catalog import load_catalog
 from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
-from lo2io.spool.facts import pack_fd, pack_task
+from lo2io.spool.facts import pack_fd, pack_ring, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
 
 if TYPE_CHECKING:
@@ -58,6 +67,17 @@ DEFAULT_CALLS = (
     "unshare",
     "execve",
 )
+RING_CALLS = (
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    "io_setup",
+    "io_submit",
+    "io_getevents",
+    "io_destroy",
+)
+"""Beside the others where ``rings`` names an era."""
+_RING_NAMES = {layout.name.removeprefix("io_uring:io_uring_"): set(layout.names) for layout in ring_layouts()}
 
 
 def frame(kind: int, body: bytes, misc: int = 0) -> bytes:
@@ -83,6 +103,8 @@ class SpoolBuilder:
         *,
         mode: str = "system",
         era: str = "6.18",
+        rings: str | None = None,
+        sample_rate: int = 1,
         calls: Sequence[str] = DEFAULT_CALLS,
         recorder_pid: int = 999_999,
         roots: tuple[int, ...] = (),
@@ -95,15 +117,22 @@ class SpoolBuilder:
         self.rings: list[list[bytes]] = [[] for _ in range(cpus)]
         self.facts: list[bytes] = []
         self.layouts: dict[str, Layout] = {}
-        for call in calls:
+        for call in (*calls, *(RING_CALLS if rings else ())):
             for layout in (enter_layout(call, era), exit_layout(call)):
                 self.layouts[layout.name] = layout
         self.layouts.update({layout.name: layout for layout in (*block_layouts(era), cgroup_layout(), switch_layout())})
+        self.layouts.update({layout.name: layout for layout in (ring_layouts(rings) if rings else ())})
         self.ids = {name: FIRST_ID + 3 * index for index, name in enumerate(self.layouts)}
         self.samples = {name: [0] * cpus for name in self.layouts}
         self.lost_counts: dict[str, list[int]] = {}
         self.vanished_counts: dict[str, list[int]] = {}
-        self._meta = {"mode": mode, "roots": roots, "recorder_pid": recorder_pid, "start_ns": start_ns}
+        self._meta = {
+            "mode": mode,
+            "roots": roots,
+            "recorder_pid": recorder_pid,
+            "start_ns": start_ns,
+            "sample_rate": sample_rate,
+        }
         self._stop_ns = stop_ns
         self._clock = (shift_ns, error_ns)
 
@@ -179,6 +208,22 @@ class SpoolBuilder:
             fields["bytes"] = int(fields.get("nr_sector", 0)) * 512
         return self.event(t, cpu, tid, name, **fields)
 
+    def ring(self, t: int, cpu: int, tid: int, event: str, **fields: int) -> SpoolBuilder:
+        """An event of ``io_uring:`` by the names of 6.18: ``ring(5, 0, 10, "file_get", ctx=…, req=…, fd=3)``.
+
+        What the era's kernel does not tell is left out, be it a field or the event.
+        """
+        older = {"submit_req": "submit_sqe"}
+        name = next((n for n in (event, older.get(event)) if f"io_uring:io_uring_{n}" in self.layouts), None)
+        if name is None:
+            return self
+        name = f"io_uring:io_uring_{name}"
+        has = self.layouts[name].names
+        unknown = fields.keys() - has - _RING_NAMES[event]
+        if unknown:
+            raise KeyError(f"{event} has no {', '.join(sorted(unknown))}")
+        return self.event(t, cpu, tid, name, **{key: value for key, value in fields.items() if key in has})
+
     def event(self, t: int, cpu: int, tid: int, name: str, **fields: int | bytes) -> SpoolBuilder:
         """A sample of any event of the spool."""
         self.samples[name][cpu] += 1
@@ -248,6 +293,11 @@ class SpoolBuilder:
                 mount=25,
             )
         )
+        return self
+
+    def fact_ring(self, t: int, pid: int, fd: int, *, begin: int | None = None, **known: int) -> SpoolBuilder:
+        """What fdinfo said of a ring: ``sq_entries``, ``cq_entries``, ``poller``, ``nr_files``, ``nr_buffers``."""
+        self.facts.append(pack_ring(begin_ns=t if begin is None else begin, end_ns=t, pid=pid, fd=fd, **known))
         return self
 
     # -- counts
