@@ -321,6 +321,7 @@ typedef struct {
     uint16_t *cpu;              /* where this event was seen */
     int64_t *insert_time_ns;    /* as known by now; unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* unknown: not issued yet */
+    uint64_t *ring_request;     /* as in the request's row */
 } lo2_request_event_columns;
 
 /*

@@ -119,6 +119,7 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->cpu[row] = cpu;
     c->insert_time_ns[row] = r->insert;
     c->issue_time_ns[row] = r->issue;
+    c->ring_request[row] = 0;
 }
 
 static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)

@@ -250,6 +250,7 @@ class Requests:
                     "cpu": self.cpu,
                     "insert_time_ns": request.insert,
                     "issue_time_ns": request.issue,
+                    "ring_request": 0,
                 }
             )
 
