@@ -4,8 +4,9 @@ In: a trace directory. Out: Arrow tables, or NumPy columns batch by batch. It do
 that is stated in ``lo2io/_native/lo2io.h``, whose column names are used here. ``docs/reference/tables.md`` is the
 same for readers in other languages.
 
-Nulls keep what the engine wrote: under a null lies ``INT64_MIN``, ``UINT32_MAX`` or 0, so that a column can be handed
-to NumPy as it is. Files written by anyone else are not read here.
+Nulls keep what the engine wrote: under a null lies ``INT64_MIN``, ``UINT32_MAX``, -1 or 0, so that a column can be
+handed to NumPy as it is. Files written by anyone else are not read here. An earlier version's trace may lack tables and
+columns: a table that is lacking has no rows, a column that may hold nulls holds nothing else.
 """
 
 from __future__ import annotations
@@ -20,199 +21,59 @@ import numpy as np
 import pyarrow as pa
 
 from lo2io.errors import TraceError
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Columns, Completeness, EventCompleteness
+from lo2io.model import Columns, Completeness, EventCompleteness
+from lo2io.table_columns import (
+    COMPLETENESS,
+    DEVICES,
+    FILES,
+    HANDLES,
+    LOSSES,
+    OFF_CPU,
+    OPERATIONS,
+    REQUEST_OPERATION,
+    REQUESTS,
+    THREADS,
+    Column,
+)
+from lo2io.table_rings import BATCHES, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+__all__ = [
+    "DIRECTORY",
+    "FORMAT",
+    "METADATA_FILE",
+    "OPERATIONS",
+    "REQUEST_OPERATION",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "Column",
+    "Trace",
+    "arrow_schema",
+    "open_trace",
+]
+
 DIRECTORY: Final = "lo2io"
 """Where the tables lie in the trace directory."""
 METADATA_FILE: Final = "metadata.json"
 FORMAT: Final = "lo2io-tables"
 SCHEMA_VERSION: Final = 1
-"""Grows when a column or key changes its name or meaning; new ones do not count."""
+"""Grows when a column or key changes its name or meaning; new ones, and new tables, do not count."""
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its type, and what a reader must know.
-
-    ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column; ``"calls"``
-    stands for the recorded system calls, known when the trace is. ``kind`` is ``number``, ``text`` (from an offset and
-    a length into the batch's text), ``bytes`` (the same, where the text is not UTF-8) or ``string`` (a list).
-    """
-
-    name: str
-    dtype: str
-    unit: str
-    text: str
-    null: int | None = None
-    labels: tuple[str, ...] | str | None = None
-    kind: str = "number"
-
-    @property
-    def arrow_type(self) -> pa.DataType:
-        """Codes have signed indices: pandas refuses unsigned ones."""
-        if self.kind in ("text", "string"):
-            return pa.utf8()
-        if self.kind == "bytes":
-            return pa.binary()
-        if self.labels is not None:
-            return pa.dictionary(pa.from_numpy_dtype(np.dtype(self.index_dtype)), pa.utf8())
-        return pa.bool_() if self.dtype == "bool" else pa.from_numpy_dtype(np.dtype(self.dtype))
-
-    @property
-    def index_dtype(self) -> str:
-        """The signed type of the codes' width."""
-        return self.dtype.removeprefix("u")
-
-    @property
-    def nullable(self) -> bool:
-        """Whether the column has a way to say unknown."""
-        return self.null is not None or self.kind in ("text", "bytes", "string")
-
-
-def _time(name: str, text: str, *, known: bool = False) -> Column:
-    return Column(name, "int64", "ns", text, None if known else UNKNOWN_I64)
-
-
-def _size(name: str, text: str) -> Column:
-    return Column(name, "int64", "B", text, UNKNOWN_I64)
-
-
-def _ref(name: str, text: str) -> Column:
-    return Column(name, "uint32", "", text, UNKNOWN_U32)
-
-
-def _id(name: str, text: str) -> Column:
-    return Column(name, "uint32", "", text)
-
-
-STATUS: Final = ("completed", "in flight", "merged")
-OFFSET_SOURCE: Final = ("unknown", "explicit", "followed")
-ORIGIN: Final = ("opened", "duplicated", "inherited", "open before the trace", "appeared unseen")
-NAME_SOURCE: Final = ("unknown", "proc", "call")
-REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
-OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
-
-OPERATIONS: Final = (
-    Column("id", "uint64", "", "unique in the trace; the OTF2 matching id of the operation"),
-    _time("begin_time_ns", "entry of the call", known=True),
-    _time("end_time_ns", "exit of the call; null: in flight"),
-    _ref("task", "row of threads"),
-    _ref("pid", "process"),
-    _ref("tid", "thread"),
-    Column("call", "uint16", "", "system call, by the name programmers know", labels="calls"),
-    Column("status", "uint8", "", "how it ended", labels=STATUS[:2]),
-    Column("offset_source", "uint8", "", "where the offset comes from", labels=OFFSET_SOURCE),
-    Column("first_use", "uint8", "", "bit 0, 1: first appearance of handle, of handle2, never seen opened"),
-    Column("closes", "bool", "", "the handle ended with this call"),
-    Column("cpu", "uint16", "", "CPU at entry"),
-    _ref("handle", "row of handles: the fd's"),
-    _ref("handle2", "row of handles: the new one of a dup, the written one of a copy"),
-    Column("fd", "int32", "", "fd argument, or the fd an open returned", -1),
-    Column("flags", "uint32", "", "open flags, whence, fcntl or ioctl command, mode, as given; 0: none"),
-    _size("offset_bytes", "file offset; of a seek the requested one"),
-    _size("bytes_request", "bytes asked for; of truncate the new length, of fallocate and its like the range's"),
-    _size("bytes_result", "bytes moved; null: failed, or the call moves none"),
-    Column("result", "int64", "", "return value as it was", UNKNOWN_I64),
-    Column("error", "int16", "errno", "errno; 0: success"),
-)
-HANDLES: Final = (
-    _id("handle", "what operations refer to"),
-    _ref("process", "process instance that holds it, as in threads"),
-    _ref("task", "row of threads: opened it, or first used it"),
-    Column("fd", "int32", "", "its number"),
-    Column("origin", "uint8", "", "how it came to be", labels=ORIGIN),
-    Column("name_source", "uint8", "", "who proved the name", labels=NAME_SOURCE),
-    Column("close_on_exec", "bool", "", "close-on-exec bit at its end"),
-    Column("used", "bool", "", "some operation names it"),
-    _ref("parent", "row of handles it was duplicated or inherited from"),
-    _ref("description", "open file description: shared by duplicates"),
-    _ref("file", "row of files; null: unnamed"),
-    _ref("open_flags", "O_*"),
-    _time("open_time_ns", "null: before the trace, or unseen"),
-    _time("close_time_ns", "null: open at the end"),
-)
-FILES: Final = (
-    _id("file", "what handles refer to"),
-    Column("mode", "uint32", "", "st_mode", 0),
-    Column("device", "uint64", "", "st_dev, as stat(2) gives it", 0),
-    Column("inode", "uint64", "", "st_ino", 0),
-    _ref("mount", "mount id, as in the metadata's mounts"),
-    Column("path", "", "", "path; bytes that are not UTF-8 stand as \\xNN", kind="text"),
-    Column("path_bytes", "", "", "the exact bytes, where path could not hold them", kind="bytes"),
-)
-THREADS: Final = (
-    _id("task", "what operations refer to: one instance of a thread"),
-    _id("process", "one instance of a process: pids are used again"),
-    _ref("pid", "process id"),
-    _ref("tid", "thread id"),
-    _ref("ppid", "process id of the parent"),
-    _ref("parent_process", "process instance of the parent; null: not recorded"),
-    Column("comm", "", "", "last name it bore", kind="text"),
-    Column("cgroup", "", "", "last cgroup of its process, as the hierarchy of its controllers names it", kind="text"),
-    Column("container", "", "", "id of the container, where the cgroup's name holds one", kind="string"),
-    _time("start_time_ns", "null: before the trace"),
-    _time("exit_time_ns", "null: alive at the end"),
-)
-REQUESTS: Final = (
-    Column("id", "uint64", "", "unique in the trace, operations included"),
-    Column("device", "uint32", "", "kernel dev_t: major << 20 | minor"),
-    _ref("task", "row of threads that submitted it; null: no recorded thread"),
-    _ref("tid", "submitter, as the kernel named it"),
-    _time("insert_time_ns", "queued; null: bypassed the scheduler"),
-    _time("issue_time_ns", "last issue to the device"),
-    _time("complete_time_ns", "last completion"),
-    Column("sector", "uint64", "512 B", "first sector, as issued"),
-    _size("bytes_request", "at its begin"),
-    _size("bytes_issued", "after merging; null: never issued"),
-    _size("bytes_result", "sum of completions"),
-    Column("error", "int32", "errno", "errno; 0: success"),
-    Column("operation", "uint8", "", "what it does", labels=REQUEST_OPERATION),
-    Column("status", "uint8", "", "how it ended", labels=STATUS),
-    Column("flags", "uint16", "", "1 preflush, 2 FUA, 4 readahead, 8 sync, 16 metadata"),
-    Column("nr_requeues", "uint16", "", "times it went back to the queue"),
-    Column("nr_merges", "uint16", "", "queued requests it absorbed"),
-    Column("nr_completions", "uint16", "", "completions, partial ones included"),
-)
-OFF_CPU: Final = (
-    _ref("task", "row of threads"),
-    _time("begin_time_ns", "it lost its CPU", known=True),
-    _time("end_time_ns", "it had one again, or its call ended; null: not seen"),
-    Column("state", "uint8", "", "why", labels=OFF_STATE),
-)
-LOSSES: Final = (
-    _id("cpu", "CPU whose ring was full"),
-    _time("begin_time_ns", "last record before the gap"),
-    _time("end_time_ns", "first record after it"),
-    Column("lost", "uint64", "", "records lost in it"),
-)
-DEVICES: Final = (
-    Column("device", "uint32", "", "kernel dev_t: major << 20 | minor"),
-    Column("name", "", "", "disk or partition", kind="string"),
-    Column("scheduler", "", "", "I/O scheduler", kind="string"),
-    Column("rotational", "uint8", "", "1: spinning", 255),
-    _size("size_bytes", "capacity"),
-    Column("model", "", "", "model", kind="string"),
-)
-COMPLETENESS: Final = (
-    Column("event", "", "", "tracepoint", kind="string"),
-    _id("cpu", "CPU"),
-    Column("count", "int64", "", "counted by the kernel; null: not known", UNKNOWN_I64),
-    Column("lost", "int64", "", "lost, as the kernel reported"),
-    Column("samples", "int64", "", "samples read"),
-    Column("slack", "int64", "", "the true count is at most count + slack: it was read while events went on"),
-    Column("vanished", "int64", "", "count - lost - samples, where that is positive"),
-)
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "operations": OPERATIONS,
     "handles": HANDLES,
     "files": FILES,
     "threads": THREADS,
     "requests": REQUESTS,
+    "ring_requests": RING_REQUESTS,
+    "ring_works": RING_WORKS,
+    "ring_states": RING_STATES,
+    "batches": BATCHES,
+    "rings": RINGS,
     "off_cpu": OFF_CPU,
     "losses": LOSSES,
     "devices": DEVICES,
@@ -256,10 +117,16 @@ class Trace:
         Yields:
             Arrays with the values of ``lo2io.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
         """
-        with self._open(name, columns) as reader:
+        lacking = self._lacking(name, columns)
+        with self._open(name, [column for column in columns if column not in lacking]) as reader:
             for index in range(reader.num_record_batches):
                 batch = reader.get_batch(index)
-                yield {column: _as_numpy(batch.column(column)) for column in columns}
+                yield {
+                    column: lacking[column].unknown(batch.num_rows)
+                    if column in lacking
+                    else _as_numpy(batch.column(column))
+                    for column in columns
+                }
 
     def column(self, name: str, column: str) -> NDArray[Any]:
         """One number column whole, values of ``lo2io.h`` for unknown."""
@@ -280,7 +147,7 @@ class Trace:
 
     def rows(self, name: str) -> int:
         """How many rows the table has, as the metadata says."""
-        return int(self.metadata["tables"][name]["rows"])
+        return int(self.metadata["tables"].get(name, {"rows": 0})["rows"])
 
     @cached_property
     def operations(self) -> pa.Table:
@@ -323,7 +190,28 @@ class Trace:
         rows = self.table("completeness").drop_columns(["vanished"]).to_pylist()
         return Completeness(**self.metadata["completeness"], events=tuple(EventCompleteness(**row) for row in rows))
 
+    @cached_property
+    def ring_requests(self) -> pa.Table:
+        """One row per request of io_uring."""
+        return self.table("ring_requests")
+
+    @cached_property
+    def rings(self) -> pa.Table:
+        """One row per ring: an instance of io_uring or a context of libaio."""
+        return self.table("rings")
+
+    def _lacking(self, name: str, columns: Sequence[str]) -> Mapping[str, Column]:
+        """Of these columns, those that this lo2io knows and that the trace, of an earlier one, has not."""
+        known = {column.name: column for column in TABLES[name] if column.null is not None}
+        if name not in self.metadata["tables"] or known.keys().isdisjoint(columns):
+            return {}
+        with self._open(name, None) as reader:
+            there = set(reader.schema.names)
+        return {column: known[column] for column in columns if column in known and column not in there}
+
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
+        if name in TABLES and name not in self.metadata["tables"]:
+            return _without_rows(arrow_schema(name, self.metadata["clock"]), columns)
         path = self.path / DIRECTORY / f"{name}.arrow"
         try:
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
@@ -336,6 +224,13 @@ class Trace:
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
         except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
             raise TraceError(f"cannot read the table {path}", str(error), "convert the spool again") from error
+
+
+def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
+    chosen = schema if columns is None else pa.schema([f for f in schema if f.name in columns], schema.metadata)
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_file(sink, chosen).close()
+    return pa.ipc.open_file(sink.getvalue())
 
 
 def _as_numpy(array: pa.Array) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from lo2io.model import (
     ClockSync,
     Completeness,
     Cpu,
+    OpcodeSpec,
     Returns,
     SpoolMeta,
     Totals,
@@ -44,6 +45,19 @@ CALLS = tuple(
     ]
 )
 READ, WRITE, OPENAT, CLOSE, COPY, FSTAT, UNLINKAT = range(7)
+OPCODES = tuple(
+    OpcodeSpec(number, name, kind, returns, mode)
+    for number, (name, kind, returns, mode) in enumerate(
+        [
+            ("NOP", CallKind.META, Returns.ZERO, "none"),
+            ("READV", CallKind.READ, Returns.BYTES, "read"),
+            ("WRITEV", CallKind.WRITE, Returns.BYTES, "write"),
+            ("FSYNC", CallKind.SYNC, Returns.ZERO, "flush"),
+        ]
+    )
+)
+"""As the kernel numbers them."""
+NOP, READV, WRITEV, FSYNC = range(4)
 
 META = SpoolMeta(
     lo2io_version="0.1.0",
@@ -84,7 +98,11 @@ _NO_REFERENCE = {
     "files": {"mount"},
     "tasks": {"parent_process"},
     "requests": {"task"},
+    "ring_requests": {"handle", "handle2", "worker", "waker", "waker_tid"},
+    "ring_events": {"handle", "worker_tid"},
+    "rings": {"task", "handle", "flags", "poller", "nr_files", "nr_buffers"},
 }
+_MINUS_ONE = {"fd", "submitted", "collected"}
 _ZERO = {"begin_time_ns"}
 
 
@@ -104,8 +122,8 @@ def make_batch(**tables: Iterable[Row]) -> Batch:
     for name, part in rows.items():
         for index, row in enumerate(part):
             for key in ("path", "comm", "cgroup"):
-                if key in row:
-                    value = row.pop(key)
+                if isinstance(value := row.get(key), bytes):
+                    del row[key]
                     row |= {f"{key}_offset": len(text), f"{key}_length": len(value)}
                     text += value
             for column, array in columns[name].items():
@@ -120,7 +138,7 @@ def _default(table: str, column: str, dtype: str) -> int:
         return UNKNOWN_I64
     if column in _NO_REFERENCE.get(table, ()):
         return UNKNOWN_U32
-    return -1 if column == "fd" else 0
+    return -1 if column in _MINUS_ONE else 0
 
 
 def repeat_operation(row: Row, times: int) -> Batch:
@@ -140,7 +158,7 @@ def write_trace(
     span: tuple[int, int] = (0, 1_000_000_000),
 ) -> Trace:
     """Write the batches as a trace and open it."""
-    with TableWriter(directory, spool, CALLS) as writer:
+    with TableWriter(directory, spool, CALLS, OPCODES) as writer:
         for batch in batches:
             writer.write(batch)
         writer.close(totals or Totals(), completeness, *span)

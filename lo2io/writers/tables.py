@@ -21,7 +21,7 @@ import pyarrow as pa
 from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
-from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, SpoolMeta, Totals
+from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.tables import (
     DIRECTORY,
     FORMAT,
@@ -43,7 +43,10 @@ CHUNK_ROWS: Final = 65536
 CODEC: Final = "lz4"
 
 _TEXTS_OF: Final = {"files": ("path",), "threads": ("comm", "cgroup")}
-_SOURCES: Final = ("operations", "handles", "files", "threads", "requests", "off_cpu", "losses")
+_SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
+"""Tables whose rows come from the engine."""
+NR_OPCODES: Final = 256
+"""An opcode is a byte; the last number means unknown."""
 _NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns")
 
 
@@ -54,6 +57,7 @@ class TableWriter:
         directory: The trace's directory; ``lo2io/`` is made in it.
         meta: What was recorded.
         calls: By the codes of ``operations.call``.
+        opcodes: Of io_uring, indexed by number. Others that occur go by their number.
         codec: ``lz4``, ``zstd`` or None.
         threads: Compress the columns of a batch in Arrow's thread pool.
 
@@ -66,6 +70,7 @@ class TableWriter:
         directory: Path,
         meta: SpoolMeta,
         calls: Sequence[CallSpec],
+        opcodes: Sequence[OpcodeSpec] = (),
         *,
         codec: str | None = CODEC,
         threads: bool = False,
@@ -73,11 +78,12 @@ class TableWriter:
         self._directory = Path(directory) / DIRECTORY
         self._meta = meta
         self._calls = tuple(calls)
+        self._opcodes = tuple(opcodes)
         self._open: dict[str, _TableFile] = {}
         with _writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             (self._directory / METADATA_FILE).unlink(missing_ok=True)
-            labels = call_labels(self._calls)
+            labels = {"calls": call_labels(self._calls), "opcodes": opcode_labels(self._opcodes)}
             options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=threads)
             for table in TABLES:
                 self._open[table] = _TableFile(self._directory, table, meta.clock, labels, options)
@@ -123,7 +129,7 @@ class TableWriter:
                 table.finish()
             rows = {name: {"file": f"{name}.arrow", "rows": table.rows} for name, table in self._open.items()}
             metadata = {
-                **_metadata(self._meta, self._calls, totals, completeness),
+                **_metadata(self._meta, self._calls, self._opcodes, totals, completeness),
                 "start_ns": start_ns,
                 "stop_ns": stop_ns,
                 "tables": rows,
@@ -167,14 +173,21 @@ class _TableFile:
     """One table's file; gathers small batches into chunks."""
 
     def __init__(
-        self, directory: Path, table: str, clock: str, calls: Sequence[str], options: pa.ipc.IpcWriteOptions
+        self,
+        directory: Path,
+        table: str,
+        clock: str,
+        labels: Mapping[str, Sequence[str]],
+        options: pa.ipc.IpcWriteOptions,
     ) -> None:
         self.rows = 0
         self._columns = TABLES[table]
         self._schema = arrow_schema(table, clock)
         # One dictionary object for all batches: Arrow then knows without a look that it has not changed.
         self._labels = {
-            c.name: pa.array(calls if c.labels == "calls" else c.labels, pa.utf8()) for c in self._columns if c.labels
+            c.name: pa.array(labels[c.labels] if isinstance(c.labels, str) else c.labels, pa.utf8())
+            for c in self._columns
+            if c.labels
         }
         self._pending: list[tuple[Columns, Strings]] = []
         self._pending_rows = 0
@@ -237,7 +250,8 @@ class _TableFile:
         if column.dtype == "bool":
             return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values != 0)])
         if column.name in self._labels:
-            codes = pa.array(values.view(column.index_dtype))
+            same_width = values.itemsize == np.dtype(column.index_dtype).itemsize
+            codes = pa.array(values.view(column.index_dtype) if same_width else values.astype(column.index_dtype))
             return pa.DictionaryArray.from_arrays(codes, self._labels[column.name])
         known = None if column.null is None else values != column.null
         valid = None if known is None or known.all() else _bits(known)
@@ -252,6 +266,12 @@ def call_labels(calls: Sequence[CallSpec]) -> tuple[str, ...]:
     """The calls' ABI names; where two calls share one, the tracepoint's (a dictionary's entries differ)."""
     names = [call.abi_name for call in calls]
     return tuple(call.name if names.count(call.abi_name) > 1 else call.abi_name for call in calls)
+
+
+def opcode_labels(opcodes: Sequence[OpcodeSpec]) -> tuple[str, ...]:
+    """A name for each number that an opcode can have."""
+    named = tuple(opcode.name for opcode in opcodes)
+    return (*named, *(f"opcode {number}" for number in range(len(named), NR_OPCODES - 1)), "unknown")
 
 
 def _strings(table: str, columns: Columns, text: bytes) -> Strings:
@@ -281,7 +301,13 @@ def _texts(columns: Columns, name: str, text: bytes) -> Strings:
     return {name: shown, f"{name}_bytes": exact}
 
 
-def _metadata(meta: SpoolMeta, calls: Sequence[CallSpec], totals: Totals, completeness: Completeness) -> dict[str, Any]:
+def _metadata(
+    meta: SpoolMeta,
+    calls: Sequence[CallSpec],
+    opcodes: Sequence[OpcodeSpec],
+    totals: Totals,
+    completeness: Completeness,
+) -> dict[str, Any]:
     recorded = {key: value for key, value in asdict(meta).items() if key not in _NOT_IN_METADATA}
     labels = call_labels(calls)
     return {
@@ -293,6 +319,10 @@ def _metadata(meta: SpoolMeta, calls: Sequence[CallSpec], totals: Totals, comple
         "calls": [
             {"name": label, "tracepoint": call.name, "group": call.group, "kind": call.kind.name.lower()}
             for label, call in zip(labels, calls, strict=True)
+        ],
+        "opcodes": [
+            {"number": opcode.number, "name": opcode.name, "kind": opcode.kind.name.lower(), "io_mode": opcode.io_mode}
+            for opcode in opcodes
         ],
         "totals": asdict(totals),
         "completeness": {key: value for key, value in asdict(completeness).items() if key != "events"},

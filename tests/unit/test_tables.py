@@ -11,7 +11,19 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tablemaker import CALLS, COMPLETE, META, OPENAT, READ, WRITE, make_batch, meta, repeat_operation, write_trace
+from tablemaker import (
+    CALLS,
+    COMPLETE,
+    META,
+    OPCODES,
+    OPENAT,
+    READ,
+    WRITE,
+    make_batch,
+    meta,
+    repeat_operation,
+    write_trace,
+)
 
 from lo2io import tables
 from lo2io._native.columns import column_dtypes
@@ -23,7 +35,9 @@ from lo2io.writers.tables import TableWriter
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 
 NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
-NATIVE |= {"losses": "loss", "off_cpu": "off_cpu"}
+NATIVE |= {"losses": "loss", "off_cpu": "off_cpu", "ring_requests": "ring_request", "ring_works": "ring_work"}
+NATIVE |= {"ring_states": "ring_state", "batches": "batch", "rings": "ring"}
+LABELS = {"calls": [call.abi_name for call in CALLS], "opcodes": writer.opcode_labels(OPCODES)}
 TEXTS = {"files": ("path",), "threads": ("comm", "cgroup")}
 SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
 SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
@@ -68,7 +82,7 @@ def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
             continue
         low, high = SIMPLE[column.dtype]
         if column.labels is not None:
-            high = len(CALLS if isinstance(column.labels, str) else column.labels) - 1
+            high = len(LABELS[column.labels] if isinstance(column.labels, str) else column.labels) - 1
         value = st.integers(low, high)
         values[column.name] = value if column.null is None else st.one_of(st.just(column.null), value)
     values |= dict.fromkeys(TEXTS.get(table, ()), st.binary(max_size=12))
@@ -90,7 +104,7 @@ def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
             continue
         value = row[column.name]
         if column.labels is not None:
-            value = CALLS[value].abi_name if isinstance(column.labels, str) else column.labels[value]
+            value = (LABELS[column.labels] if isinstance(column.labels, str) else column.labels)[value]
         elif column.dtype == "bool":
             value = bool(value)
         seen[column.name] = None if column.null is not None and value == column.null else value
@@ -167,6 +181,38 @@ def test_two_calls_of_one_name_stay_apart(tmp_path: Path) -> None:
 
 def _fields(spec: Any) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+
+
+def test_opcodes_go_by_name_or_number(tmp_path: Path) -> None:
+    """Those the catalog knows by name, newer ones by number, and what nobody saw is unknown. Codes are the kernel's."""
+    rows = [{"id": at, "opcode": opcode} for at, opcode in enumerate((1, len(OPCODES), 254, 255))]
+    trace = write_trace(tmp_path, [make_batch(ring_requests=rows, ring_works=rows)])
+    for table in ("ring_requests", "ring_works"):
+        labels = trace.table(table)["opcode"].to_pylist()
+        assert labels == ["READV", f"opcode {len(OPCODES)}", "opcode 254", "unknown"]
+        assert trace.column(table, "opcode").tolist() == [1, len(OPCODES), 254, 255]
+    assert trace.metadata["opcodes"][1] == {"number": 1, "name": "READV", "kind": "read", "io_mode": "read"}
+    assert trace.metadata["sample_rate"] == 1
+
+
+def test_a_trace_of_an_earlier_version_has_no_rings(tmp_path: Path) -> None:
+    """Tables that it lacks have their columns and no rows; columns that it lacks are unknown throughout."""
+    trace = write_trace(tmp_path, [make_batch(requests=[{"id": 4}, {"id": 5}])])
+    metadata = json.loads((tmp_path / "lo2io/metadata.json").read_text())
+    for table in ("ring_requests", "rings"):
+        (tmp_path / f"lo2io/{table}.arrow").unlink()
+        del metadata["tables"][table]
+    (tmp_path / "lo2io/metadata.json").write_text(json.dumps(metadata))
+    requests = trace.requests.drop_columns(["ring_request"])
+    with pa.ipc.new_file(pa.OSFile(str(tmp_path / "lo2io/requests.arrow"), "wb"), requests.schema) as file:
+        file.write_table(requests)
+    old = tables.open_trace(tmp_path)
+    assert old.ring_requests.num_rows == old.rings.num_rows == old.rows("rings") == 0
+    assert old.rings.schema == tables.arrow_schema("rings", "perf")
+    assert old.table("rings", ["ring", "fd"]).schema.names == ["ring", "fd"]
+    assert list(old.batches("ring_requests", ["id", "opcode"])) == []
+    (part,) = old.batches("requests", ["ring_request", "id"])
+    assert {name: array.tolist() for name, array in part.items()} == {"ring_request": [0, 0], "id": [4, 5]}
 
 
 def test_paths_keep_their_exact_bytes(tmp_path: Path) -> None:
