@@ -20,7 +20,9 @@ from lo2io.cli_options import (
     Filter,
     Force,
     Json,
+    Sample,
     TraceArgument,
+    parse_rate,
     print_completeness,
     print_summary,
     progress_bar,
@@ -86,6 +88,7 @@ def convert(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="T", help="Directory of the trace.")],
     filters: Filter = None,
     block_records: BlockRecords = None,
+    sample: Sample = None,
     force: Force = False,
 ) -> None:
     """Turn a recorded spool into an OTF2 trace. Needs no root, and not the machine that recorded it."""
@@ -93,7 +96,13 @@ def convert(
 
     with progress_bar(spool) as progress:
         converted = pipeline.convert(
-            spool, output, force=force, progress=progress, filters=tuple(filters or ()), block_records=block_records
+            spool,
+            output,
+            force=force,
+            progress=progress,
+            filters=tuple(filters or ()),
+            block_records=block_records,
+            sample_rate=parse_rate(sample),
         )
     print(output)
     print_completeness(converted)

@@ -56,6 +56,14 @@ BlockRecords = Annotated[
     ),
 ]
 Sched = Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")]
+Sample = Annotated[
+    str | None,
+    typer.Option(
+        "--sample",
+        metavar="1/N",
+        help="Of the requests of io_uring write one in N, whole, chosen by a hash of its number; totals stay exact.",
+    ),
+]
 KeepSpool = Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")]
 Convert = Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")]
@@ -124,6 +132,17 @@ def parse_seconds(text: str | None) -> float | None:
     return time_ns / NS_PER_S
 
 
+def parse_rate(text: str | None) -> int | None:
+    """N of ``1/N``, or None without a text.
+
+    Raises:
+        UsageError: It is no such share.
+    """
+    from lo2io.units import parse_share
+
+    return None if text is None else parse_share(text)
+
+
 def status_line(*, quiet: bool) -> StatusLine | None:
     """The line on a terminal that says how a recording gets on; None where nobody wants or sees it."""
     from lo2io.reports.live import StatusLine
@@ -163,7 +182,8 @@ def print_completeness(converted: Any) -> None:
     """The last line of a command that made a trace."""
     from lo2io.reports.losses import completeness_line
 
-    print(completeness_line(converted.completeness, converted.reconciliation, converted.filtered), file=sys.stderr)
+    words = (converted.reconciliation, converted.filtered, converted.sampled)
+    print(completeness_line(converted.completeness, *words), file=sys.stderr)
 
 
 def progress_bar(spool: Path) -> Any:

@@ -12,11 +12,9 @@ import shlex
 import shutil
 import signal
 import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
 from lo2io.capture.recording import record as record_spool
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lo2io.catalog import Selection
-    from lo2io.filtering import Stream
-    from lo2io.model import Batch, SpoolMeta, Totals
+    from lo2io.model import SpoolMeta, Totals
     from lo2io.reconcile import Reconciler
     from lo2io.status import Status
     from lo2io.streams import Batches
@@ -73,6 +70,8 @@ class RecordRequest:
     block_records: str | None = None
     """One of :data:`BLOCK_RECORDS`."""
     sched: bool = False
+    sample_rate: int | None = None
+    """Of so many requests of rings one is written; None: all."""
     last_s: float | None = None
     """Keep only the newest so many seconds …"""
     max_bytes: int | None = None
@@ -100,6 +99,8 @@ class Converted:
     """What was captured of what the kernel counted itself, in words; empty: it was not compared."""
     filtered: str = ""
     """What a filter left out, in words; empty: there was none."""
+    sampled: str = ""
+    """That of the requests of rings not all were written, in words; empty: they were."""
 
 
 def record(
@@ -245,6 +246,7 @@ def _options(request: RecordRequest, spool: Path, selection: Selection, chosen: 
         last_s=request.last_s,
         max_bytes=request.max_bytes,
         trigger=request.trigger,
+        sample_rate=request.sample_rate or 1,
         keep_spool=request.keep_spool,
         notices=_unnamed(request, selection),
         convert=() if request.block_records is None else ("--block-records", request.block_records),
@@ -285,6 +287,7 @@ def convert(
     progress: Callable[[int], None] | None = None,
     filters: Sequence[str] = (),
     block_records: str | None = None,
+    sample_rate: int | None = None,
 ) -> Converted:
     """Turn a spool into an OTF2 archive with tables beside it.
 
@@ -295,10 +298,11 @@ def convert(
         progress: Called now and then with the bytes of the spool read so far.
         filters: Expressions; what is written fits all of them, and what the recording was filtered by.
         block_records: One of :data:`BLOCK_RECORDS`; None: as the spool's mode has it.
+        sample_rate: Of so many requests of rings one is written; None: as was chosen when recording.
 
     Raises:
-        UsageError: A filter or a kind of records that nobody knows; there is a trace already, or what is no trace of
-            lo2io.
+        UsageError: A filter or a kind of records that nobody knows; more requests than were chosen when recording;
+            there is a trace already, or what is no trace of lo2io.
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
@@ -317,13 +321,25 @@ def convert(
     catalog = load_catalog()
     criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
     check_devices(criteria.filter, spool.meta.devices)
-    meta = replace(spool.meta, filter=str(criteria.filter))
+    spool.meta = meta = replace(
+        spool.meta, filter=str(criteria.filter), sample_rate=_sample_rate(spool.meta, sample_rate)
+    )
     accounts = Reconciler(meta, catalog.calls)
     with (
         whole_trace(trace, spool_path, force=force),
         open_batches(spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress) as batches,
     ):
         return _write_trace(trace, meta, batches, accounts, block_records)
+
+
+def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
+    """As a filter's, a recording's choice stands: converting may leave out more, never less."""
+    if wanted is not None and wanted < meta.sample_rate:
+        chosen = f"1/{meta.sample_rate} was chosen when recording"
+        raise UsageError(
+            f"write 1/{wanted} of the requests", chosen, f"leave --sample out, or 1/{meta.sample_rate} at most"
+        )
+    return wanted or meta.sample_rate
 
 
 def _write_trace(
@@ -333,7 +349,8 @@ def _write_trace(
     # The engine works while the writers' libraries, which are large, are being loaded.
     from lo2io.filtering import properties  # noqa: PLC0415
     from lo2io.reconcile import reconciliation_line  # noqa: PLC0415
-    from lo2io.reports.losses import completeness, filtered_words  # noqa: PLC0415
+    from lo2io.reports.losses import completeness, filtered_words, sampled_words  # noqa: PLC0415
+    from lo2io.streams import hand_out  # noqa: PLC0415
     from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
     from lo2io.writers.tables import TableWriter  # noqa: PLC0415
 
@@ -343,53 +360,22 @@ def _write_trace(
         TableWriter(trace, meta, calls) as tables,
         Otf2Writer(trace, meta, calls, block_records=block_records) as otf2,
     ):
-        _write(batches, (otf2, tables) if criteria else (otf2, tables, accounts))
+        hand_out(batches, (otf2, tables) if criteria else (otf2, tables, accounts), BATCHES_HELD)
         left_out = batches.left_out
         proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
         compared = accounts.close()
         line = reconciliation_line(compared)
+        sampled = sampled_words(meta.sample_rate, engine.totals.nr_ring_requests)
         facts = properties(criteria, left_out) | ({"RECONCILIATION": line} if line else {})
+        facts |= {"SAMPLE_RATE": f"1/{meta.sample_rate}"} if sampled else {}
         end = _end(meta, engine.totals, proof, facts)
         otf2.close(end)
         known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
         if criteria:
             known["filtered"] = asdict(left_out)
         tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
-    return Converted(trace, proof, line, filtered_words(meta.filter, left_out.calls, left_out.requests))
-
-
-class _Writer(Protocol):
-    def write(self, batch: Batch) -> None: ...
-
-
-def _write(batches: Batches, writers: Sequence[_Writer]) -> None:
-    """Every batch to every writer, each in a thread of its own and at its own pace."""
-    with contextlib.ExitStack() as threads:
-        hands = [threads.enter_context(_own_thread(writer.write)) for writer in writers]
-        held: deque[tuple[Batch, list[Future[None]]]] = deque()
-        for batch in batches.stream:
-            held.append((batch, [hand(batch) for hand in hands]))
-            while held and (len(held) == BATCHES_HELD or all(future.done() for future in held[0][1])):
-                _settle(batches.stream, *held.popleft())
-            batches.progress()
-        while held:
-            _settle(batches.stream, *held.popleft())
-
-
-@contextlib.contextmanager
-def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
-    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error."""
-    pool = ThreadPoolExecutor(1, "lo2io-writer")
-    try:
-        yield lambda batch: pool.submit(write, batch)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _settle(stream: Stream, batch: Batch, futures: list[Future[None]]) -> None:
-    for future in futures:
-        future.result()
-    stream.release(batch)
+    filtered = filtered_words(meta.filter, left_out.calls, left_out.requests)
+    return Converted(trace, proof, line, filtered, sampled)
 
 
 def _end(meta: SpoolMeta, totals: Totals, proof: Completeness, properties: Mapping[str, str]) -> TraceEnd:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from lo2io.filtering import FilteredStream, LeftOut, find_passing
+from lo2io.filtering import FilteredStream, LeftOut, Stream, find_passing
 from lo2io.pairing import BatchStream, Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lo2io.catalog import Catalog
     from lo2io.matching import Criteria
@@ -79,3 +81,46 @@ def open_batches(
     read_before = finder.bytes_read
     with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
         yield Batches(criteria, engine, filtered, lambda: tell(engine))
+
+
+class Writer(Protocol):
+    """What takes batches."""
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch; its arrays are not valid any longer than that."""
+
+
+def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
+    """Every batch to every writer, each in a thread of its own and at its own pace.
+
+    Args:
+        batches: What to hand out.
+        writers: What takes it.
+        held: Batches that may be out at a time.
+    """
+    with contextlib.ExitStack() as threads:
+        hands = [threads.enter_context(_own_thread(writer.write)) for writer in writers]
+        out: deque[tuple[Batch, list[Future[None]]]] = deque()
+        for batch in batches.stream:
+            out.append((batch, [hand(batch) for hand in hands]))
+            while out and (len(out) == held or all(future.done() for future in out[0][1])):
+                _settle(batches.stream, *out.popleft())
+            batches.progress()
+        while out:
+            _settle(batches.stream, *out.popleft())
+
+
+@contextlib.contextmanager
+def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
+    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error."""
+    pool = ThreadPoolExecutor(1, "lo2io-writer")
+    try:
+        yield lambda batch: pool.submit(write, batch)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _settle(stream: Stream, batch: Batch, futures: list[Future[None]]) -> None:
+    for future in futures:
+        future.result()
+    stream.release(batch)

@@ -59,6 +59,23 @@ def parse_duration(text: str) -> int:
     return round(float(match[1]) * unit)
 
 
+MAX_RATE = (1 << 32) - 1
+"""The engine's uint32."""
+
+
+def parse_share(text: str) -> int:
+    """``1/100``: N of a share of one in N.
+
+    Raises:
+        UsageError: It is no such share.
+    """
+    match = re.fullmatch(r"1\s*/\s*([0-9]{1,10})", text.strip())
+    rate = int(match[1]) if match else 0
+    if not 1 <= rate <= MAX_RATE:
+        raise UsageError(f"read the share {text!r}", "not one in so many", "write it like 1/10, 1/100 or 1/1000")
+    return rate
+
+
 def format_bytes(size: float) -> str:
     """``1.5 MiB``: three significant digits, powers of 1024."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

@@ -47,6 +47,7 @@ class RecordOptions:
         last_s: With ``system``: keep only the newest so many seconds …
         max_bytes: … or so much that the spool never takes more than so many bytes …
         trigger: … and write them as a trace of their own whenever a block request is slow: ``latency > 100ms``.
+        sample_rate: Of the requests of rings, one in so many is to be written when converting; recorded are all.
         keep_spool: Leave the spool beside each trace that is written meanwhile.
         convert: Options of `lo2io convert` for these traces.
         notices: What the user must know of this choice; told first, and kept in the spool.
@@ -72,6 +73,7 @@ class RecordOptions:
     last_s: float | None = None
     max_bytes: int | None = None
     trigger: str | None = None
+    sample_rate: int = 1
     keep_spool: bool = False
     convert: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()

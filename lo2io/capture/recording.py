@@ -345,6 +345,7 @@ def _describe(
         filter=options.filter,
         cgroup=plan.cgroup.path if plan.cgroup else "",
         segments=segments,
+        sample_rate=options.sample_rate,
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
     )
 

@@ -57,8 +57,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         lost=lost,
         vanished=missing - explained,
         late=totals.nr_late,
-        orphan=totals.nr_orphan_exits + totals.nr_orphan_completions,
-        in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests,
+        orphan=totals.nr_orphan_exits + totals.nr_orphan_completions + totals.nr_orphan_cqes,
+        in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests + totals.nr_in_flight_ring_requests,
         samples=sum(event.samples for event in events),
         proven=known and agree and lost == reported and not totals.nr_undecoded and not totals.truncated_bytes,
         events=events,
@@ -78,16 +78,17 @@ def _event(
     )
 
 
-def completeness_line(proof: Completeness, reconciliation: str = "", filtered: str = "") -> str:
+def completeness_line(proof: Completeness, reconciliation: str = "", filtered: str = "", sampled: str = "") -> str:
     """What was captured, of how much; exactly what is missing; the other three counters; and what else bears witness.
 
     Args:
         proof: The four counters.
         reconciliation: What was captured of the kernel's own accounts, in words.
         filtered: What a filter left out of what was captured, in words.
+        sampled: That of the requests of rings not all were written, in words.
     """
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
-    return " · ".join(part for part in (_verdict(proof), others, reconciliation, filtered) if part)
+    return " · ".join(part for part in (_verdict(proof), others, reconciliation, filtered, sampled) if part)
 
 
 def filtered_words(text: str, calls: int, requests: int) -> str:
@@ -99,6 +100,16 @@ def filtered_words(text: str, calls: int, requests: int) -> str:
         requests: Block requests left out.
     """
     return f"filtered: {calls:,} calls and {requests:,} requests left out" if text or calls or requests else ""
+
+
+def sampled_words(rate: int, requests: int) -> str:
+    """That one request of rings in so many was written; empty if all were.
+
+    Args:
+        rate: ``sample_rate`` of the metadata.
+        requests: All of them, written or not.
+    """
+    return f"sampled: 1 in {rate:,} of {requests:,} requests of rings written" if rate > 1 else ""
 
 
 def _verdict(proof: Completeness) -> str:

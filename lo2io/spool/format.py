@@ -16,6 +16,7 @@ from typing import Any
 
 from lo2io.errors import SpoolError
 from lo2io.model import ClockSync, SpoolMeta
+from lo2io.units import MAX_RATE
 
 MAGIC = "lo2io-spool"
 VERSION = 1
@@ -117,6 +118,8 @@ def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
         problem = "counts for other than the spool's CPUs"
     elif any(len(row) != len(meta.cpus) for row in (c.slack for c in meta.counts) if row is not None):
         problem = "slack for other than the spool's CPUs"
+    elif not 1 <= meta.sample_rate <= MAX_RATE:
+        problem = f"one in {meta.sample_rate} is no share"
     elif any(not 0 <= pid < 1 << 32 for pid in meta.own_pids):
         problem = "a process id is none"
     elif any(name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments):

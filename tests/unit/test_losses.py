@@ -9,7 +9,7 @@ import pytest
 from tablemaker import meta
 
 from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
-from lo2io.reports.losses import completeness, completeness_line
+from lo2io.reports.losses import completeness, completeness_line, sampled_words
 
 ENTER, EXIT = "syscalls:sys_enter_read", "syscalls:sys_exit_read"
 
@@ -171,3 +171,26 @@ def test_an_empty_recording_is_complete() -> None:
         spool(EventCounts(ENTER, (0, 0), (0, 0)), EventCounts(EXIT, (0, 0), (0, 0))), seen([0, 0], [0, 0]), Totals()
     )
     assert completeness_line(proof).startswith("complete: 0 of 0 counted events captured")
+
+
+def test_requests_of_rings_count_as_others_do() -> None:
+    """An end without a beginning is an orphan, a beginning without an end in flight; all kinds add up."""
+    totals = Totals(
+        nr_orphan_exits=1,
+        nr_orphan_completions=10,
+        nr_orphan_cqes=100,
+        nr_in_flight_calls=2,
+        nr_in_flight_requests=20,
+        nr_in_flight_ring_requests=200,
+    )
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), totals)
+    assert proof.proven
+    assert (proof.orphan, proof.in_flight) == (111, 222)
+
+
+def test_a_sample_is_said_at_the_end_of_the_line() -> None:
+    """With the rate and how many requests there were; a trace of all says nothing."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
+    line = completeness_line(proof, "", "", sampled_words(100, 12_345))
+    assert line.endswith("in flight 0 · sampled: 1 in 100 of 12,345 requests of rings written")
+    assert completeness_line(proof, "", "", sampled_words(1, 12_345)).endswith("in flight 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lo2io.errors import UsageError
-from lo2io.units import parse_duration
+from lo2io.units import parse_duration, parse_share
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,19 @@ def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="not a length of time") as caught:
         parse_duration(text)
     assert "30s" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("text", "rate"), [("1/1", 1), ("1/100", 100), (" 1 / 7 ", 7), ("1/4294967295", 2**32 - 1)])
+def test_shares(text: str, rate: int) -> None:
+    """One in so many, up to what the engine can count."""
+    assert parse_share(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "100", "2/100", "1/0", "1/", "/100", "1/1.5", "1/-1", "1%", "1/4294967296", "1/٣"]
+)
+def test_what_is_no_share(text: str) -> None:
+    """Also what a share could be, but is not one in so many; the answer shows how to write one."""
+    with pytest.raises(UsageError, match="not one in so many") as caught:
+        parse_share(text)
+    assert "1/100" in caught.value.remedy
