@@ -22,17 +22,20 @@ DYNAMIC = ("gcc",)
 def build(name: str, compiler: tuple[str, ...] = DYNAMIC) -> Path:
     """Compile ``NAME.c``; the test is to require the compiler (``@pytest.mark.requires("musl-gcc")``).
 
+    ``NAME_*.c`` beside it, if there are any, are parts of the same program, and ``NAME.h`` is theirs.
+
     Raises:
         subprocess.CalledProcessError: It does not compile; the compiler said why on stderr.
     """
-    source = HERE / f"{name}.c"
+    sources = [HERE / f"{name}.c", *sorted(HERE.glob(f"{name}_*.c"))]
     command = (*compiler, *FLAGS)
-    digest = hashlib.sha256(source.read_bytes() + repr(command).encode()).hexdigest()[:16]
+    text = b"".join(path.read_bytes() for path in [*sources, *HERE.glob(f"{name}.h")])
+    digest = hashlib.sha256(text + repr(command).encode()).hexdigest()[:16]
     program = CACHE / f"{name}-{digest}"
     if not program.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
             built = Path(scratch) / name
-            subprocess.run([*command, "-o", str(built), str(source)], check=True)
+            subprocess.run([*command, "-o", str(built), *map(str, sources)], check=True)
             os.replace(built, program)  # noqa: PTH105 - two test runs at once must not see half a program
     return program

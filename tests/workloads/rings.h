@@ -1,0 +1,114 @@
+/*
+ * What the files of the workload `rings` share: a ring by raw system calls, and the log of what was done on it.
+ *
+ * Nothing but the C library and <linux/io_uring.h> of Linux 6.1 is needed; what came later is defined here.
+ */
+#ifndef RINGS_H
+#define RINGS_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#ifndef IORING_SETUP_NO_SQARRAY
+#define IORING_SETUP_NO_SQARRAY (1U << 16)
+#endif
+#define NO_NUMBER INT64_MIN               /* unknown, or no such thing: not printed */
+#define L(x) ((long)(x))
+#define U(x) ((uint64_t)(uintptr_t)(x))
+
+enum { MAX_RESULTS = 16, PAGE = 4096, ARENA = 1 << 20 };
+
+/* One request, and what is known of it. */
+typedef struct request {
+    struct io_uring_sqe *sqe;             /* until it is submitted */
+    int ring, instance, opcode, fd, tid;
+    int64_t previous, culprit, waker, target;  /* user_data of the link before it, of what broke the chain; a tid; user_data of what it is about */
+    uint64_t user_data;
+    unsigned sqe_flags, cqe_flags, nr_results, cqes;
+    int64_t results[MAX_RESULTS];
+    bool fixed, sqpoll, drain, overflow, notified, done;
+    const char *paths;                    /* "inline|worker": one of these */
+    const char *status;
+    char name[24];
+} request;
+
+typedef struct {
+    int fd, instance, tid;
+    unsigned flags, sq_entries, cq_entries, overflows, features;
+    unsigned *sq_head, *sq_tail, *sq_mask, *sq_array, *sq_flags, *cq_head, *cq_tail, *cq_mask;
+    struct io_uring_sqe *sqes;
+    struct io_uring_cqe *cqes;
+    void *rings_at;
+    size_t rings_size, sqes_size;
+    unsigned pending;                     /* prepared, not yet submitted */
+    pthread_mutex_t lock;                 /* of both queues, where several threads use the ring */
+} ring;
+
+/* ---- rings_core.c ---- */
+
+extern const char *directory, *device, *wait_for, *ready_file;
+extern char *arena;                       /* ARENA bytes, aligned to a page */
+
+_Noreturn void die(const char *what);
+int64_t checked(int64_t result, const char *what);
+int gettid_(void);
+const char *in(const char *name);
+int new_file(const char *name, size_t size, int flags);
+void pause_ms(int ms);
+
+ring *ring_new(unsigned entries, unsigned cq_entries, unsigned flags);
+ring *ring_try(unsigned entries, unsigned cq_entries, unsigned flags, unsigned idle_ms);
+void ring_close(ring *r);
+int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned n);
+
+/* A new request, with the next user_data; it lies in the queue until submit(). */
+request *add(ring *r, int opcode, int fd, const void *address, unsigned length, uint64_t offset);
+void set_flags(request *q, unsigned sqe_flags);
+void set_user_data(request *q, uint64_t user_data);
+request *expect(request *q, const char *paths);
+request *ends(request *q, const char *status);
+/* q follows `before` in a chain. */
+request *after(request *q, const request *before);
+
+int submit(ring *r, unsigned wanted);
+int enter(ring *r, unsigned asked, unsigned wanted, unsigned flags);
+/* Takes what lies in the completion queue; returns how many. */
+unsigned reap(ring *r);
+/* Enters until these many completions in all have been taken. */
+void reap_n(ring *r, unsigned n);
+/* Prepared, submitted and completed, one at a time. */
+int64_t one(ring *r, request *q);
+
+/* ---- rings_log.c ---- */
+
+request *log_request(void);
+request *find_request(const ring *r, uint64_t user_data);
+void log_message(const ring *r, const struct io_uring_cqe *cqe);
+void log_batch(const char *call, const ring *r, int64_t asked, int64_t wanted, int64_t flags, int64_t result);
+void log_ring(ring *r);
+void log_note(const char *text);
+void print_log(FILE *to);
+
+/* ---- scenarios ---- */
+
+typedef struct {
+    const char *name;
+    void (*run)(void);
+    const char *about;
+} scenario;
+
+extern const scenario file_scenarios[], poll_scenarios[], link_scenarios[], end_scenarios[], worker_scenarios[],
+    ring_scenarios[], aio_scenarios[];
+
+#endif

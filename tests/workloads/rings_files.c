@@ -1,0 +1,263 @@
+/* Requests about files that need nobody else: no operation, reads and writes, registered things, metadata. */
+#include "rings.h"
+
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+enum { SIZE = 1 << 16 };
+
+/* Batches of many sizes; one is submitted without waiting and fetched later; user_data takes all of its 64 bits. */
+static void nop(void)
+{
+    static const unsigned sizes[] = {1, 2, 8, 13, 64};
+    ring *r = ring_new(64, 0, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (unsigned k = 0; k < sizes[i]; k++)
+            expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline");
+        submit(r, sizes[i]);
+        reap_n(r, sizes[i]);
+    }
+    static const uint64_t wide[] = {0, 1, 1ull << 31, 1ull << 32, 1ull << 53, (1ull << 53) + 1, 1ull << 63, UINT64_MAX};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        set_user_data(expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline"), wide[i]);
+    submit(r, 0);
+    reap(r);
+    enter(r, 0, 0, 0);                    /* nothing to do */
+    enter(r, 0, 0, IORING_ENTER_GETEVENTS);
+    for (int i = 0; i < 3; i++)
+        expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "inline");
+    r->pending = 0;                       /* three are made visible, two are asked for, then one */
+    __atomic_store_n(r->sq_tail, *r->sq_tail + 3, __ATOMIC_RELEASE);
+    enter(r, 2, 0, 0);
+    enter(r, 5, 1, IORING_ENTER_GETEVENTS);
+    reap(r);
+    ring_close(r);
+}
+
+extern unsigned long count;
+
+/* --count N of them, as fast as it goes, and one line in all. */
+static void flood(void)
+{
+    static struct io_uring_sqe *sqe;
+    ring *r = ring_new(64, 0, 0);
+    int fd = new_file("flood", SIZE, O_RDWR | O_CREAT);
+    for (unsigned long left = count; left;) {
+        unsigned n = left < 32 ? (unsigned)left : 32, head;
+        for (unsigned i = 0; i < n; i++) {
+            sqe = &r->sqes[(*r->sq_tail + i) & *r->sq_mask];
+            *sqe = (struct io_uring_sqe){.opcode = IORING_OP_READ, .fd = fd, .addr = U(arena), .len = 512,
+                                         .off = (left - i) % 128 * 512, .user_data = left - i};
+        }
+        __atomic_store_n(r->sq_tail, *r->sq_tail + n, __ATOMIC_RELEASE);
+        if (syscall(SYS_io_uring_enter, r->fd, n, n, IORING_ENTER_GETEVENTS, NULL, 0) != n)
+            die("io_uring_enter");
+        for (head = *r->cq_head; head != __atomic_load_n(r->cq_tail, __ATOMIC_ACQUIRE); head++)
+            if (r->cqes[head & *r->cq_mask].res != 512)
+                die("a short read");
+        __atomic_store_n(r->cq_head, head, __ATOMIC_RELEASE);
+        left -= n;
+    }
+    ring_close(r);
+}
+
+/* Many requests that the program does not tell apart. Completed in the order of submission, each with its own result. */
+static void equal(void)
+{
+    ring *r = ring_new(32, 0, 0);
+    int fd = new_file("equal", SIZE, O_RDWR | O_CREAT);
+    for (int batch = 0; batch < 2; batch++) {
+        for (unsigned i = 0; i < 16; i++) {
+            request *q = i % 2 ? add(r, IORING_OP_READ, fd, arena, 100 + i, i) : add(r, IORING_OP_NOP, -1, NULL, 0, 0);
+            set_user_data(expect(q, "inline"), 7);
+        }
+        submit(r, 16);
+        reap_n(r, 16);
+    }
+    ring_close(r);
+}
+
+static void vectors(ring *r, int fd, int opcode, const char *paths)
+{
+    static struct iovec parts[3];
+    parts[0] = (struct iovec){arena, 1000}, parts[1] = (struct iovec){arena, 0}, parts[2] = (struct iovec){arena, 24};
+    one(r, expect(add(r, opcode, fd, parts, 3, 4096), paths));
+}
+
+/* Buffered, of pages that are in memory. Where buffered writes may block (ext4), a worker does them. */
+static void cached(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    int fd = new_file("cached", SIZE, O_RDWR | O_CREAT);
+    for (unsigned i = 0; i < 7; i++)
+        one(r, expect(add(r, IORING_OP_READ, fd, arena, 512 * (i + 1), i * 4096), "inline"));
+    one(r, expect(add(r, IORING_OP_READ, fd, arena, 4096, SIZE - 100), "inline|worker|device"));   /* short: 100 */
+    one(r, expect(add(r, IORING_OP_READ, fd, arena, 4096, 2 * SIZE), "inline|worker|device"));     /* beyond the end: 0 */
+    one(r, expect(add(r, IORING_OP_READ, fd, arena, 60, UINT64_MAX), "inline"));   /* at the position */
+    one(r, expect(add(r, IORING_OP_READ, fd, arena, 40, UINT64_MAX), "inline"));
+    vectors(r, fd, IORING_OP_READV, "inline");
+    for (unsigned i = 0; i < 5; i++)
+        one(r, expect(add(r, IORING_OP_WRITE, fd, arena, 100 + i, i * 4096), "inline|worker"));
+    vectors(r, fd, IORING_OP_WRITEV, "inline|worker");
+    for (unsigned i = 0; i < 8; i++)      /* and eight reads at once */
+        expect(add(r, IORING_OP_READ, fd, arena + 4096 * i, 4096, 4096 * i), "inline");
+    submit(r, 8);
+    reap_n(r, 8);
+    close(fd);
+    fd = open(in("cached"), O_RDONLY);
+    one(r, expect(add(r, IORING_OP_WRITE, fd, arena, 10, 0), "inline"));   /* EBADF: read only */
+    one(r, expect(add(r, IORING_OP_READ, fd, (void *)8, 10, 0), "inline|worker"));   /* EFAULT */
+    close(fd);
+    ring_close(r);
+}
+
+static void fixed_buffers(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    int fd = new_file("buffers", SIZE, O_RDWR | O_CREAT);
+    struct iovec buffers[2] = {{arena, 1 << 15}, {arena + (1 << 15), 1 << 15}};
+    checked(ring_register(r, IORING_REGISTER_BUFFERS, buffers, 2), "registering buffers");
+    for (unsigned i = 0; i < 6; i++) {
+        int write = i % 3 == 2;
+        request *q = add(r, write ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED, fd, buffers[i % 2].iov_base, 300 + i,
+                         i * 4096);
+        q->sqe->buf_index = i % 2;
+        one(r, expect(q, write ? "inline|worker" : "inline"));
+    }
+    request *q = add(r, IORING_OP_READ_FIXED, fd, arena, 512, 0);
+    q->sqe->buf_index = 9;                /* EFAULT: there is none */
+    one(r, q);
+    checked(ring_register(r, IORING_UNREGISTER_BUFFERS, NULL, 0), "unregistering buffers");
+    close(fd);
+    ring_close(r);
+}
+
+static void fixed_files(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    int files[4] = {new_file("first", SIZE, O_RDWR | O_CREAT), -1, new_file("third", SIZE, O_RDWR | O_CREAT), -1};
+    checked(ring_register(r, IORING_REGISTER_FILES, files, 4), "registering files");
+    for (unsigned i = 0; i < 6; i++) {
+        request *q = add(r, IORING_OP_READ, i % 2 ? 2 : 0, arena, 200 + i, i * 512);
+        set_flags(q, IOSQE_FIXED_FILE);
+        one(r, expect(q, "inline"));
+    }
+    request *q = add(r, IORING_OP_WRITE, 2, arena, 77, 0);
+    set_flags(q, IOSQE_FIXED_FILE);
+    one(r, expect(q, "inline|worker"));
+    q = add(r, IORING_OP_FSYNC, 0, NULL, 0, 0);
+    set_flags(q, IOSQE_FIXED_FILE);
+    one(r, expect(q, "worker"));
+    q = add(r, IORING_OP_READ, 1, arena, 5, 0);
+    set_flags(q, IOSQE_FIXED_FILE);       /* EBADF: an empty place */
+    one(r, expect(q, "inline"));
+    q = add(r, IORING_OP_READ, 40, arena, 5, 0);
+    set_flags(q, IOSQE_FIXED_FILE);       /* EBADF: beyond the table */
+    one(r, expect(q, "inline"));
+    int taken = new_file("second", SIZE, O_RDWR | O_CREAT);
+    struct io_uring_files_update update = {.offset = 1, .fds = U(&taken)};
+    checked(ring_register(r, IORING_REGISTER_FILES_UPDATE, &update, 1), "updating files");
+    q = add(r, IORING_OP_READ, 1, arena, 5, 0);
+    set_flags(q, IOSQE_FIXED_FILE);
+    one(r, expect(q, "inline"));
+    checked(ring_register(r, IORING_UNREGISTER_FILES, NULL, 0), "unregistering files");
+    for (int i = 0; i < 4; i += 2)
+        close(files[i]);
+    close(taken);
+    ring_close(r);
+}
+
+/* Past the page cache: queued to the disk, completed by its interrupt. */
+static void direct(void)
+{
+    ring *r = ring_new(32, 0, 0);
+    int fd = device ? (int)checked(open(device, O_RDWR | O_DIRECT), device) : new_file("direct", SIZE, O_RDWR | O_DIRECT);
+    for (unsigned i = 0; i < 5; i++)
+        one(r, expect(add(r, IORING_OP_READ, fd, arena, PAGE, i * PAGE), "device"));
+    for (unsigned i = 0; i < 3; i++)
+        one(r, expect(add(r, IORING_OP_WRITE, fd, arena, PAGE, i * PAGE), "device|worker"));
+    for (unsigned i = 0; i < 16; i++)
+        expect(add(r, IORING_OP_READ, fd, arena + i * PAGE, PAGE, i * PAGE), "device");
+    submit(r, 16);
+    reap_n(r, 16);
+    one(r, expect(add(r, IORING_OP_READ, fd, arena + 1, 100, 1), "inline"));   /* EINVAL: not aligned */
+    close(fd);
+    ring_close(r);
+}
+
+/* Each in its own batch. What the kernel always gives to a worker is said so. */
+static void metadata(void)
+{
+    ring *r = ring_new(8, 0, 0);
+    int fd = new_file("metadata", SIZE, O_RDWR | O_CREAT);
+    struct statx status;
+    static struct open_how how;
+    one(r, expect(add(r, IORING_OP_FSYNC, fd, NULL, 0, 0), "worker"));
+    request *q = add(r, IORING_OP_FSYNC, fd, NULL, 0, 0);
+    q->sqe->fsync_flags = IORING_FSYNC_DATASYNC;
+    one(r, expect(q, "worker"));
+    one(r, expect(add(r, IORING_OP_FALLOCATE, fd, (void *)(long)(2 * SIZE), 0, 0), "worker"));
+    one(r, expect(add(r, IORING_OP_SYNC_FILE_RANGE, fd, NULL, SIZE, 0), "worker"));
+    q = add(r, IORING_OP_STATX, AT_FDCWD, in("metadata"), STATX_SIZE, U(&status));
+    one(r, expect(q, "worker"));
+    q = add(r, IORING_OP_OPENAT, AT_FDCWD, in("metadata"), 0, 0);
+    q->sqe->open_flags = O_RDONLY;
+    int opened = (int)checked(one(r, expect(q, "inline|worker")), "OPENAT");
+    one(r, expect(add(r, IORING_OP_READ, opened, arena, 31, 0), "inline"));
+    one(r, expect(add(r, IORING_OP_CLOSE, opened, NULL, 0, 0), "inline|worker"));
+    one(r, expect(add(r, IORING_OP_READ, opened, arena, 31, 0), "inline"));   /* EBADF */
+    how = (struct open_how){.flags = O_RDWR | O_CREAT, .mode = 0600};
+    q = add(r, IORING_OP_OPENAT2, AT_FDCWD, in("made"), sizeof how, U(&how));
+    opened = (int)checked(one(r, expect(q, "worker")), "OPENAT2");
+    one(r, expect(add(r, IORING_OP_WRITE, opened, arena, 17, 0), "inline|worker"));
+    one(r, expect(add(r, IORING_OP_CLOSE, opened, NULL, 0, 0), "inline|worker"));
+    q = add(r, IORING_OP_OPENAT, AT_FDCWD, in("absent"), 0, 0);
+    one(r, expect(q, "inline|worker"));   /* ENOENT */
+    one(r, expect(add(r, IORING_OP_MKDIRAT, AT_FDCWD, in("folder"), 0700, 0), "worker"));
+    q = add(r, IORING_OP_RENAMEAT, AT_FDCWD, in("made"), (unsigned)AT_FDCWD, U(in("folder/moved")));
+    one(r, expect(q, "worker"));
+    one(r, expect(add(r, IORING_OP_UNLINKAT, AT_FDCWD, in("folder/moved"), 0, 0), "worker"));
+    q = add(r, IORING_OP_UNLINKAT, AT_FDCWD, in("folder"), 0, 0);
+    q->sqe->unlink_flags = AT_REMOVEDIR;
+    one(r, expect(q, "worker"));
+    one(r, expect(add(r, IORING_OP_UNLINKAT, AT_FDCWD, in("absent"), 0, 0), "worker"));   /* ENOENT */
+    one(r, expect(add(r, IORING_OP_CLOSE, 900, NULL, 0, 0), "inline"));                   /* EBADF */
+    close(fd);
+    ring_close(r);
+}
+
+/* fd is the target; the source stands in another field. */
+static void splice_(void)
+{
+    ring *r = ring_new(8, 0, 0);
+    int fd = new_file("splice", SIZE, O_RDWR | O_CREAT), first[2], second[2];
+    if (pipe(first) || pipe(second))
+        die("pipe");
+    request *q = add(r, IORING_OP_SPLICE, first[1], NULL, 1000, UINT64_MAX);
+    q->sqe->splice_fd_in = fd, q->sqe->splice_off_in = 100;
+    one(r, expect(q, "worker"));
+    q = add(r, IORING_OP_TEE, second[1], NULL, 600, 0);
+    q->sqe->splice_fd_in = first[0];
+    one(r, expect(q, "worker"));
+    q = add(r, IORING_OP_SPLICE, fd, NULL, 600, 4096);
+    q->sqe->splice_fd_in = second[0], q->sqe->splice_off_in = UINT64_MAX;
+    one(r, expect(q, "worker"));
+    for (int i = 0; i < 2; i++)
+        close(first[i]), close(second[i]);
+    close(fd);
+    ring_close(r);
+}
+
+const scenario file_scenarios[] = {
+    {"nop", nop, "batches of many sizes, user_data of all widths"},
+    {"flood", flood, "--count N cached reads at full speed; prints no requests"},
+    {"equal", equal, "many requests with the same user_data"},
+    {"cached", cached, "buffered reads and writes of cached pages"},
+    {"fixed-buffers", fixed_buffers, "READ_FIXED and WRITE_FIXED"},
+    {"fixed-files", fixed_files, "registered files"},
+    {"direct", direct, "O_DIRECT, of --device or of a file"},
+    {"metadata", metadata, "fsync, open, close, rename and others"},
+    {"splice", splice_, "SPLICE and TEE"},
+    {NULL, NULL, NULL},
+};

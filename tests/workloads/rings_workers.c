@@ -1,0 +1,140 @@
+/* Requests that worker threads execute. */
+#include "rings.h"
+
+enum { SIZE = 1 << 16 };
+
+/* What the program itself sends to a worker. */
+static void async(void)
+{
+    ring *r = ring_new(32, 0, 0);
+    int fd = new_file("async", SIZE, O_RDWR | O_CREAT);
+    request *q;
+    for (unsigned i = 0; i < 4; i++) {
+        q = add(r, IORING_OP_READ, fd, arena, 100 + i, 0);
+        set_flags(q, IOSQE_ASYNC);
+        one(r, expect(q, "worker"));
+    }
+    q = add(r, IORING_OP_NOP, -1, NULL, 0, 0);
+    set_flags(q, IOSQE_ASYNC);
+    one(r, expect(q, "worker"));
+    for (unsigned i = 0; i < 8; i++) {
+        q = add(r, IORING_OP_READ, fd, arena + i * 4096, 4096, i * 4096);
+        set_flags(q, IOSQE_ASYNC);
+        expect(q, "worker");
+    }
+    submit(r, 8);
+    reap_n(r, 8);
+    close(fd);
+    ring_close(r);
+}
+
+/* Buffered writes. Where they may block (ext4), they go to workers, hashed by file: one after the other. Those that the
+ * program itself sends are not hashed, for the kernel has not looked up their file yet. */
+static void hashed(void)
+{
+    ring *r = ring_new(32, 0, 0);
+    int fds[2] = {new_file("hashed", SIZE, O_RDWR | O_CREAT), new_file("hashed2", SIZE, O_RDWR | O_CREAT)};
+    for (unsigned files = 1; files <= 2; files++) {
+        for (unsigned i = 0; i < 8; i++)
+            expect(add(r, IORING_OP_WRITE, fds[i % files], arena + i * 4096, 4096, i * 4096), "inline|worker");
+        submit(r, 8);
+        reap_n(r, 8);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        request *q = add(r, IORING_OP_WRITE, fds[0], arena + i * 4096, 4096, i * 4096);
+        set_flags(q, IOSQE_ASYNC);
+        expect(q, "worker");
+    }
+    submit(r, 8);
+    reap_n(r, 8);
+    close(fds[0]), close(fds[1]);
+    ring_close(r);
+}
+
+/* The first goes to a worker, which goes on with the rest of its chain. */
+static void worker_links(void)
+{
+    ring *r = ring_new(8, 0, 0);
+    int fd = new_file("worker-links", SIZE, O_RDWR | O_CREAT);
+    request *q[4];
+    q[0] = add(r, IORING_OP_WRITE, fd, arena, 1000, 0);
+    set_flags(q[0], IOSQE_IO_LINK | IOSQE_ASYNC);
+    q[1] = add(r, IORING_OP_FSYNC, fd, NULL, 0, 0);
+    set_flags(q[1], IOSQE_IO_LINK);
+    q[2] = add(r, IORING_OP_READ, fd, arena, 500, 0);
+    set_flags(q[2], IOSQE_IO_LINK);
+    q[3] = add(r, IORING_OP_NOP, -1, NULL, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        expect(q[i], "worker");
+        if (i)
+            after(q[i], q[i - 1]);
+    }
+    submit(r, 4);
+    reap_n(r, 4);
+    q[0] = add(r, IORING_OP_READ, 900, arena, 1000, 0);   /* EBADF, on a worker; the rest is cancelled */
+    set_flags(q[0], IOSQE_IO_LINK | IOSQE_ASYNC);
+    q[1] = after(expect(add(r, IORING_OP_FSYNC, fd, NULL, 0, 0), "cancelled"), q[0]);
+    q[1]->culprit = (int64_t)q[0]->user_data;
+    expect(q[0], "inline|worker");
+    submit(r, 2);
+    reap_n(r, 2);
+    close(fd);
+    ring_close(r);
+}
+
+/* Blocks a worker each: reads of pipes; unbounded work. All are woken at the end. */
+static void blocked(void)
+{
+    enum { N = 3 };
+    ring *r = ring_new(8, 0, 0);
+    int ends_[N][2];
+    for (int i = 0; i < N; i++) {
+        if (pipe(ends_[i]))
+            die("pipe");
+        request *q = add(r, IORING_OP_READ, ends_[i][0], arena + i * 4096, 64, UINT64_MAX);
+        set_flags(q, IOSQE_ASYNC);
+        expect(q, "worker");
+    }
+    submit(r, 0);
+    pause_ms(30);
+    for (int i = 0; i < N; i++) {
+        checked(write(ends_[i][1], arena, (size_t)(i + 1)), "write");
+        reap_n(r, 1);
+    }
+    request *q = add(r, IORING_OP_READ, ends_[0][0], arena, 64, UINT64_MAX);
+    set_flags(q, IOSQE_ASYNC);
+    expect(q, "worker");
+    submit(r, 0);
+    pause_ms(30);
+    request *c = expect(add(r, IORING_OP_ASYNC_CANCEL, -1, (void *)(uintptr_t)q->user_data, 0, 0), "inline");
+    c->target = (int64_t)q->user_data;    /* EALREADY: it runs; EINTR or ECANCELED is its own answer */
+    submit(r, 2);
+    reap_n(r, 2);
+    for (int i = 0; i < N; i++)
+        close(ends_[i][0]), close(ends_[i][1]);
+    ring_close(r);
+}
+
+/* One of each kind of worker allowed: the second waits for the first. */
+static void limited(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    unsigned most[2] = {1, 1};
+    int fd = new_file("limited", SIZE, O_RDWR | O_CREAT);
+    checked(ring_register(r, IORING_REGISTER_IOWQ_MAX_WORKERS, most, 2), "limiting workers");
+    for (unsigned i = 0; i < 6; i++)
+        expect(add(r, IORING_OP_FSYNC, fd, NULL, 0, 0), "worker");
+    submit(r, 6);
+    reap_n(r, 6);
+    close(fd);
+    ring_close(r);
+}
+
+const scenario worker_scenarios[] = {
+    {"async", async, "IOSQE_ASYNC"},
+    {"hashed", hashed, "buffered writes, one after the other"},
+    {"worker-links", worker_links, "chains that go on in a worker"},
+    {"blocked", blocked, "workers that wait, and one that is cancelled"},
+    {"limited", limited, "one worker of each kind"},
+    {NULL, NULL, NULL},
+};
