@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from rich.console import Console
 
-from lo2io.reports.page import printable
+from lo2io.reports.lines import printable
 from lo2io.reports.summary import render, summarize
 from lo2io.tables import Trace, open_trace
 from lo2io.units import NS_PER_S

@@ -11,10 +11,19 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
+from lo2io.reports.lines import (
+    ROWS,
+    count_of,
+    duration_of,
+    print_line,
+    print_more,
+    print_table,
+    printable,
+    shorten,
+    who,
+)
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -24,15 +33,10 @@ if TYPE_CHECKING:
     from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
 
 PIPE_WIDTH: Final = 100
-ROWS: Final = 12
-"""Rows of each table on the page; JSON has more."""
 _CALLS_OF_AN_ERROR: Final = 2
-_GAP: Final = "  "
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _SHORT_ID: Final = 12
 _PLACE_WIDTH: Final = 22
-_NAME_WIDTH: Final = 20
-"""Of a first column at least, however narrow the terminal."""
 
 
 def report_console(file: IO[str] | None = None) -> Console:
@@ -61,31 +65,15 @@ def render_page(summary: Summary, console: Console) -> None:
     _losses(summary, console)
     _accounts(summary, console)
     for hint in summary.hints:
-        _line(console, f"nothing was recorded: {printable(hint)}", "bold yellow")
+        print_line(console, f"nothing was recorded: {printable(hint)}", "bold yellow")
     for notice in summary.notices:
-        _line(console, f"note: {printable(notice)}")
+        print_line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
-    _line(console, f"\nTrace       {path}")
-    _line(console, f"Open it     vampir {printable(shlex.quote(f'{summary.trace}/traces.otf2'))}")
-    _line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
+    print_line(console, f"\nTrace       {path}")
+    print_line(console, f"Open it     vampir {printable(shlex.quote(f'{summary.trace}/traces.otf2'))}")
+    print_line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
     style = "green" if summary.completeness_line.startswith("complete") else "bold yellow"
-    _line(console, summary.completeness_line, style)
-
-
-def printable(text: str) -> str:
-    """Control characters, other unprintable ones and lone surrogates as escapes: a name must not move the cursor."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
-    )
-
-
-def shorten(text: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) >= width:
-        text = text[1:]
-    return f"…{text}"
+    print_line(console, summary.completeness_line, style)
 
 
 def _head(summary: Summary, console: Console) -> None:
@@ -96,26 +84,28 @@ def _head(summary: Summary, console: Console) -> None:
     else:
         command = f"the whole system while it ran: {command}" if command else "the whole system"
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
-    _line(console, command, "bold")
-    _line(console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}")
+    print_line(console, command, "bold")
+    print_line(
+        console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}"
+    )
     since = ""
     if summary.start_realtime_ns is not None:
         moment = datetime.fromtimestamp(summary.start_realtime_ns / NS_PER_S, UTC)
         since = f" from {moment:%Y-%m-%d %H:%M:%S} UTC"
     total = summary.activity
-    _line(
+    print_line(
         console,
-        f"{format_duration(summary.span_ns)}{since} · {_count(total.calls, 'call')}"
-        f" of {_count(summary.nr_processes, 'process')} on {_count(summary.nr_files, 'named file')}",
+        f"{format_duration(summary.span_ns)}{since} · {count_of(total.calls, 'call')}"
+        f" of {count_of(summary.nr_processes, 'process')} on {count_of(summary.nr_files, 'named file')}",
     )
-    _line(
+    print_line(
         console,
         f"read {_flow(total.bytes_read, summary.bytes_read_per_s)}"
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
-        f" · {format_duration(total.time_ns)} in calls · {_count(total.errors, 'error')}",
+        f" · {format_duration(total.time_ns)} in calls · {count_of(total.errors, 'error')}",
     )
     for line in _confines(summary.chosen):
-        _line(console, printable(line))
+        print_line(console, printable(line))
 
 
 def _confines(chosen: Chosen) -> list[str]:
@@ -134,53 +124,12 @@ def _confines(chosen: Chosen) -> list[str]:
 
 
 def _left_out(counts: Sequence[tuple[int, str]]) -> str:
-    said = " and ".join(_count(number, noun) for number, noun in counts if number)
+    said = " and ".join(count_of(number, noun) for number, noun in counts if number)
     return f": {said} left out" if said else ""
-
-
-def _count(number: int, noun: str) -> str:
-    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{plural}"
 
 
 def _flow(size: int, rate: float | None) -> str:
     return format_bytes(size) if rate is None else f"{format_bytes(size)} ({format_bytes(rate)}/s)"
-
-
-def _print(console: Console, headings: Sequence[str], align: str, rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is shortened to fit, the others never: half a number is a wrong number.
-
-    Args:
-        console: Its width decides.
-        headings: One a column.
-        align: A letter a column: l or r.
-        rows: Cells as they are printed.
-    """
-    widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
-    room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
-    widths[0] = min(widths[0], room)
-
-    def line(cells: Sequence[str]) -> str:
-        padded = []
-        for cell, width, letter in zip([shorten(cells[0], room), *cells[1:]], widths, align, strict=True):
-            space = " " * (width - cell_len(cell))
-            padded.append(cell + space if letter == "l" else space + cell)
-        return _GAP.join(padded).rstrip()
-
-    _line(console, "")
-    _line(console, line(headings), "bold")
-    for row in rows:
-        _line(console, line(row))
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    """A line, never folded: what it says is searched for and pasted."""
-    console.print(Text(text, style=style), soft_wrap=True)
-
-
-def _more(console: Console, hidden: int) -> None:
-    if hidden > 0:
-        _line(console, f"and {hidden:,} more, see lo2io report --json")
 
 
 def _numbers(activity: Activity) -> list[str]:
@@ -192,21 +141,16 @@ def _numbers(activity: Activity) -> list[str]:
     ]
 
 
-def _who(pid: int | None, comm: str | None) -> str:
-    name = printable(comm) if comm else "unknown"
-    return name if pid is None else f"{name} ({pid})"
-
-
 def _processes(summary: Summary, console: Console) -> None:
     if summary.mode == "system":
         _all_processes(summary, console)
         return
     rows = [
-        [_who(row.pid, row.comm), f"{row.threads:,}", f"{row.activity.calls:,}", *_numbers(row.activity)]
+        [who(row.pid, row.comm), f"{row.threads:,}", f"{row.activity.calls:,}", *_numbers(row.activity)]
         for row in summary.processes[:ROWS]
     ]
-    _print(console, ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"], "lrrrrrr", rows)
-    _more(console, len(summary.processes) - ROWS)
+    print_table(console, ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"], "lrrrrrr", rows)
+    print_more(console, len(summary.processes) - ROWS)
 
 
 def _all_processes(summary: Summary, console: Console) -> None:
@@ -216,10 +160,10 @@ def _all_processes(summary: Summary, console: Console) -> None:
         moved = [format_bytes(row.activity.bytes_read), format_bytes(row.activity.bytes_written)]
         disks = [f"{row.requests:,}", format_bytes(row.request_bytes)]
         counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}"]
-        rows.append([_who(row.pid, row.comm), _place(row), *counts, *moved, *disks])
+        rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *disks])
     headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
-    _print(console, headings, "llrrrrrr", rows)
-    _more(console, len(summary.processes) - ROWS)
+    print_table(console, headings, "llrrrrrr", rows)
+    print_more(console, len(summary.processes) - ROWS)
 
 
 def _place(row: ProcessRow) -> str:
@@ -236,13 +180,13 @@ def _files(summary: Summary, console: Console) -> None:
         activity = row.activity
         counts = (f"{number:,}" for number in (activity.reads, activity.writes, activity.calls))
         rows.append([_file_name(row), *counts, *_numbers(activity)])
-    _print(console, ["File", "reads", "writes", "calls", "read", "written", "time", "errors"], "lrrrrrrr", rows)
-    _more(console, len(with_file) - ROWS)
+    print_table(console, ["File", "reads", "writes", "calls", "read", "written", "time", "errors"], "lrrrrrrr", rows)
+    print_more(console, len(with_file) - ROWS)
 
 
 def _file_name(row: FileRow) -> str:
     if row.kind == "unnamed":
-        return f"unnamed fds of {_who(row.pid, row.comm)}"
+        return f"unnamed fds of {who(row.pid, row.comm)}"
     if row.kind == "none":
         return "calls without an fd"
     return printable(row.path or "unnamed")
@@ -255,12 +199,12 @@ def _calls(summary: Summary, console: Console) -> None:
         moved = max(row.activity.bytes_read, row.activity.bytes_written)
         times = (lat.total_ns, lat.mean_ns, lat.p50_ns, lat.p99_ns, lat.max_ns)
         counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}", format_bytes(moved)]
-        rows.append([row.name, *counts, *(_duration(lat, value) for value in times)])
-    _print(console, ["Call", "calls", "errors", "bytes", "time", "mean", "p50", "p99", "max"], "lrrrrrrrr", rows)
-    _more(console, len(summary.calls) - ROWS)
+        rows.append([row.name, *counts, *(duration_of(lat, value) for value in times)])
+    print_table(console, ["Call", "calls", "errors", "bytes", "time", "mean", "p50", "p99", "max"], "lrrrrrrrr", rows)
+    print_more(console, len(summary.calls) - ROWS)
     for row in summary.calls:
         if row.in_flight:
-            _line(console, f"{row.name}: {row.in_flight:,} in flight")
+            print_line(console, f"{row.name}: {row.in_flight:,} in flight")
 
 
 def _errors(summary: Summary, console: Console) -> None:
@@ -272,8 +216,8 @@ def _errors(summary: Summary, console: Console) -> None:
         rest = len(names) - _CALLS_OF_AN_ERROR
         where = ", ".join(names[:_CALLS_OF_AN_ERROR]) + (f" and {rest} more" if rest > 0 else "")
         rows.append([row.name, f"{row.nr:,}", row.text, where])
-    _print(console, ["Error", "times", "meaning", "in"], "lrll", rows)
-    _more(console, len(summary.errors) - ROWS)
+    print_table(console, ["Error", "times", "meaning", "in"], "lrll", rows)
+    print_more(console, len(summary.errors) - ROWS)
 
 
 def _devices(summary: Summary, console: Console) -> None:
@@ -289,10 +233,10 @@ def _devices(summary: Summary, console: Console) -> None:
         extra = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
         notes += [f"{name} {row.operation}: {extra}"] if extra else []
     headings = ["Device", "operation", "requests", "bytes", "latency", "p50", "p95", "p99", "max"]
-    _print(console, headings, "llrrlrrrr", rows)
+    print_table(console, headings, "llrrlrrrr", rows)
     for note in notes:
-        _line(console, note)
-    _more(console, len(summary.devices) - 2 * ROWS)
+        print_line(console, note)
+    print_more(console, len(summary.devices) - 2 * ROWS)
 
 
 def _losses(summary: Summary, console: Console) -> None:
@@ -300,13 +244,15 @@ def _losses(summary: Summary, console: Console) -> None:
     if not summary.losses:
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
-    _print(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
+    print_table(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
     if len(summary.losses) > ROWS:
-        _more(console, len(summary.losses) - ROWS)
+        print_more(console, len(summary.losses) - ROWS)
     if any(row.lost for row in summary.losses):
-        _line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
+        print_line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
     if any(row.vanished for row in summary.losses):
-        _line(console, "vanished: counted, never delivered, by no full ring; virtual machines do so with idle CPUs")
+        print_line(
+            console, "vanished: counted, never delivered, by no full ring; virtual machines do so with idle CPUs"
+        )
 
 
 def _gaps(row: CpuLosses) -> list[str]:
@@ -324,14 +270,14 @@ def _accounts(summary: Summary, console: Console) -> None:
         if row["captured"] != row["counted"]
     ]
     if rows:
-        _print(console, ["Account", "of", "the kernel's", "captured"], "llrr", rows[:ROWS])
-        _more(console, len(rows) - ROWS)
+        print_table(console, ["Account", "of", "the kernel's", "captured"], "llrr", rows[:ROWS])
+        print_more(console, len(rows) - ROWS)
     sources = {row["source"] for row in compared}
     reasons = {row["source"]: row["reason"] for row in summary.reconciliation if row["source"] not in sources}
     if summary.chosen.cgroup and not any(row["source"] == "cgroup_io" for row in summary.reconciliation):
         reasons["cgroup_io"] = "it has none (I/O controller off, or nothing sent)"
     for source, reason in reasons.items():
-        _line(console, f"not compared with the account of {_SOURCES[source]}: {reason}")
+        print_line(console, f"not compared with the account of {_SOURCES[source]}: {reason}")
 
 
 def _both(row: Mapping[str, Any]) -> list[str]:
@@ -340,9 +286,4 @@ def _both(row: Mapping[str, Any]) -> list[str]:
 
 
 def _percentiles(latency: Latency) -> list[str]:
-    return [_duration(latency, value) for value in (latency.p50_ns, latency.p95_ns, latency.p99_ns, latency.max_ns)]
-
-
-def _duration(latency: Latency, value_ns: int) -> str:
-    """A dash for the latency of nothing: it is not 0."""
-    return format_duration(value_ns) if latency.nr else "-"
+    return [duration_of(latency, value) for value in (latency.p50_ns, latency.p95_ns, latency.p99_ns, latency.max_ns)]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tablemaker import CALLS, COPY, FSTAT, OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
-from lo2io.reports.page import printable, report_console, shorten
+from lo2io.reports.lines import printable, shorten
+from lo2io.reports.page import report_console
 from lo2io.reports.summary import Activity, Summary, _realtime_ns, render, summarize, to_json
 
 if TYPE_CHECKING:
