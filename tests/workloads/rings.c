@@ -5,12 +5,13 @@
  *        rings --list
  *
  * Each scenario is one behaviour. What was asked and what came of it goes to FILE (standard output if not given) as JSON
- * lines, one object each:
- *   kind request  ring, instance, opcode, opcode_number, fd (-1: none, or a registered file), fixed, user_data, sqe_flags,
- *                 result (of the last completion but notifications), results (if several), cqes, cqe_flags,
- *                 tid (of the submitter; -1: the ring's own thread, sqpoll), path (one, or a list of those the kernel may
- *                 take; absent: any), status (as path), previous (user_data of the link before it), culprit (user_data of what broke
- *                 its chain), target (user_data of what it cancels), waker (tid), drain, overflow, notified
+ * lines, one object each, with the scenario's name:
+ *   kind request  ring, instance, opcode, opcode_number, fd (-1: none, or a registered file), fixed, file (behind fd),
+ *                 user_data, sqe_flags, result (of the last completion but notifications), results (if several), cqes,
+ *                 cqe_flags, last_cqe_flags (of a notification, too), tid (of the submitter; -1: the ring's own thread,
+ *                 sqpoll), path (one, or a list of those the kernel may take; absent: any), status (likewise), previous
+ *                 (user_data of the link before it), culprit (user_data of what broke its chain), target (user_data of
+ *                 what it cancels), waker (tid), drain, overflow, notified
  *   kind batch    call, ring, tid, asked, submitted or taken, wanted (the least), flags, result (or -errno)
  *   kind ring     ring, sq_entries, cq_entries, flags, overflows, tid, type
  *   kind message  a completion that another request sent to this ring: ring, user_data, result, flags
@@ -36,6 +37,13 @@ static const scenario *find_scenario(const char *name)
                 return s;
     fprintf(stderr, "rings: no scenario %s (see --list)\n", name);
     exit(2);
+}
+
+static void run(const char *name)
+{
+    const scenario *s = find_scenario(name);
+    running = s->name;
+    s->run();
 }
 
 static void list(void)
@@ -74,7 +82,7 @@ int main(int argc, char **argv)
     if (arena == MAP_FAILED)
         die("mmap");
     for (int i = optind; i < argc; i++)
-        find_scenario(argv[i])->run();
+        run(argv[i]);
     FILE *to = truth ? fopen(truth, "w") : stdout;
     if (!to)
         die(truth);

@@ -33,18 +33,20 @@ enum { MAX_RESULTS = 16, PAGE = 4096, ARENA = 1 << 20 };
 typedef struct request {
     struct io_uring_sqe *sqe;             /* until it is submitted */
     int ring, instance, opcode, fd, tid;
-    int64_t previous, culprit, waker, target;  /* user_data of the link before it, of what broke the chain; a tid; user_data of what it is about */
+    int64_t previous, culprit, target;    /* user_data: of the link before it, of what broke the chain, of what it cancels */
+    int64_t waker;                        /* tid */
     uint64_t user_data;
-    unsigned sqe_flags, cqe_flags, nr_results, cqes;
+    unsigned sqe_flags, cqe_flags, last_flags, nr_results, cqes;
     int64_t results[MAX_RESULTS];
     bool fixed, sqpoll, drain, overflow, notified, done;
-    const char *paths;                    /* "inline|worker": one of these */
-    const char *status;
-    char name[24];
+    const char *paths, *status;           /* "inline|worker": one of these */
+    const char *scenario;
+    char file[120];                       /* behind fd when it was prepared; empty: none, or no file of a directory */
 } request;
 
 typedef struct {
     int fd, instance, tid;
+    const char *scenario;
     unsigned flags, sq_entries, cq_entries, overflows, features;
     unsigned *sq_head, *sq_tail, *sq_mask, *sq_array, *sq_flags, *cq_head, *cq_tail, *cq_mask;
     struct io_uring_sqe *sqes;
@@ -57,7 +59,7 @@ typedef struct {
 
 /* ---- rings_core.c ---- */
 
-extern const char *directory, *device, *wait_for, *ready_file;
+extern const char *directory, *device, *wait_for, *ready_file, *running;
 extern char *arena;                       /* ARENA bytes, aligned to a page */
 
 _Noreturn void die(const char *what);
@@ -96,6 +98,8 @@ request *log_request(void);
 request *find_request(const ring *r, uint64_t user_data);
 void log_message(const ring *r, const struct io_uring_cqe *cqe);
 void log_batch(const char *call, const ring *r, int64_t asked, int64_t wanted, int64_t flags, int64_t result);
+/* As log_batch, done by another process. */
+void log_batch_of(int tid, const ring *r, int64_t asked, int64_t result);
 void log_ring(ring *r);
 void log_note(const char *text);
 void print_log(FILE *to);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 const char *directory = ".", *device, *wait_for, *ready_file;
+const char *running;                      /* the scenario's name */
 char *arena;
 
 static uint64_t next_user_data = 1001;
@@ -126,6 +127,14 @@ int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned
 
 /* ---- requests ---- */
 
+static void name_file(request *q, int fd)
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, q->file, sizeof q->file - 1);
+    q->file[n > 0 && *q->file == '/' ? n : 0] = 0;
+}
+
 request *add(ring *r, int opcode, int fd, const void *address, unsigned length, uint64_t offset)
 {
     unsigned tail = *r->sq_tail + r->pending;
@@ -141,6 +150,8 @@ request *add(ring *r, int opcode, int fd, const void *address, unsigned length, 
     q->sqe = sqe, q->ring = r->fd, q->instance = r->instance, q->opcode = opcode, q->fd = fd;
     q->sqpoll = r->flags & IORING_SETUP_SQPOLL;
     q->tid = gettid_();
+    if (fd >= 0)
+        name_file(q, fd);
     sqe->user_data = q->user_data = __atomic_fetch_add(&next_user_data, 1, __ATOMIC_RELAXED);
     return q;
 }
@@ -151,7 +162,7 @@ void set_flags(request *q, unsigned sqe_flags)
     q->sqe->flags = (uint8_t)sqe_flags;
     q->fixed = sqe_flags & IOSQE_FIXED_FILE;
     if (q->fixed)
-        q->fd = -1;
+        q->fd = -1, *q->file = 0;
     q->drain = sqe_flags & IOSQE_IO_DRAIN;
 }
 
@@ -215,6 +226,7 @@ static void account(const ring *r, const struct io_uring_cqe *cqe)
         return;
     }
     q->cqes++;
+    q->last_flags = cqe->flags;
     if (cqe->flags & IORING_CQE_F_NOTIF) {
         q->notified = true;
     } else {

@@ -172,6 +172,7 @@ static void inherited(void)
     if (!pid)
         _exit(syscall(SYS_io_uring_enter, r->fd, 1, 0, 0, NULL, 0) == 1 ? 0 : 97);
     q->tid = pid;
+    log_batch_of(pid, r, 1, 1);
     int status;
     if (waitpid(pid, &status, 0) != pid || status)
         die("the child");

@@ -112,6 +112,20 @@ static void cached(void)
     ring_close(r);
 }
 
+/* Buffered, of pages that have been dropped: the disk, a worker or, if others brought them back, the page cache. */
+static void uncached(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    int fd = new_file("uncached", 64 * SIZE, O_RDWR | O_CREAT);
+    checked(-posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), "posix_fadvise");
+    for (unsigned i = 0; i < 4; i++)
+        expect(add(r, IORING_OP_READ, fd, arena + i * 4096, 4096, i * 16 * SIZE), "device|inline|worker");
+    submit(r, 4);
+    reap_n(r, 4);
+    close(fd);
+    ring_close(r);
+}
+
 static void fixed_buffers(void)
 {
     ring *r = ring_new(16, 0, 0);
@@ -254,6 +268,7 @@ const scenario file_scenarios[] = {
     {"flood", flood, "--count N cached reads at full speed; prints no requests"},
     {"equal", equal, "many requests with the same user_data"},
     {"cached", cached, "buffered reads and writes of cached pages"},
+    {"uncached", uncached, "buffered reads of pages that are not in memory"},
     {"fixed-buffers", fixed_buffers, "READ_FIXED and WRITE_FIXED"},
     {"fixed-files", fixed_files, "registered files"},
     {"direct", direct, "O_DIRECT, of --device or of a file"},

@@ -4,12 +4,13 @@
 enum { CHUNK = 1024, MAX_CHUNKS = 4096, MAX_RINGS = 64, MAX_NOTES = 64 };
 
 typedef struct {
-    const char *call;
+    const char *scenario, *call;
     int ring, instance, tid;
     int64_t asked, wanted, flags, result;
 } batch;
 
 typedef struct {
+    const char *scenario;
     int ring, instance, result;
     unsigned flags;
     uint64_t user_data;
@@ -24,7 +25,9 @@ static message messages[CHUNK];
 static size_t nr_messages;
 static ring *rings[MAX_RINGS];
 static size_t nr_rings;
-static const char *notes[MAX_NOTES];
+static struct {
+    const char *scenario, *text;
+} notes[MAX_NOTES];
 static size_t nr_notes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,6 +46,7 @@ request *log_request(void)
     pthread_mutex_lock(&lock);
     request *q = slot((void **)requests, &nr_requests, sizeof *q);
     pthread_mutex_unlock(&lock);
+    q->scenario = running;
     q->previous = q->culprit = q->waker = q->target = NO_NUMBER;
     return q;
 }
@@ -76,7 +80,7 @@ void log_message(const ring *r, const struct io_uring_cqe *cqe)
     if (nr_messages >= CHUNK)
         die("the log is full");
     messages[nr_messages++] =
-        (message){r->fd, r->instance, cqe->res, cqe->flags, cqe->user_data};
+        (message){running, r->fd, r->instance, cqe->res, cqe->flags, cqe->user_data};
     pthread_mutex_unlock(&lock);
 }
 
@@ -84,8 +88,15 @@ void log_batch(const char *call, const ring *r, int64_t asked, int64_t wanted, i
 {
     pthread_mutex_lock(&lock);
     batch *b = slot((void **)batches, &nr_batches, sizeof *b);
-    *b = (batch){call, r->fd, r->instance, gettid_(), asked, wanted, flags, result};
+    *b = (batch){running, call, r->fd, r->instance, gettid_(), asked, wanted, flags, result};
     pthread_mutex_unlock(&lock);
+}
+
+void log_batch_of(int tid, const ring *r, int64_t asked, int64_t result)
+{
+    log_batch("io_uring_enter", r, asked, 0, 0, result);
+    size_t last = nr_batches - 1;
+    batches[last / CHUNK][last % CHUNK].tid = tid;
 }
 
 void log_ring(ring *r)
@@ -93,6 +104,7 @@ void log_ring(ring *r)
     pthread_mutex_lock(&lock);
     if (nr_rings >= MAX_RINGS)
         die("the log is full");
+    r->scenario = running;
     rings[nr_rings++] = r;
     pthread_mutex_unlock(&lock);
 }
@@ -101,7 +113,7 @@ void log_ring(ring *r)
 void log_note(const char *text)
 {
     if (nr_notes < MAX_NOTES)
-        notes[nr_notes++] = text;
+        notes[nr_notes].scenario = running, notes[nr_notes++].text = text;
 }
 
 static const char *opcode_name(const request *q)
@@ -152,12 +164,15 @@ static const char *truth_of(bool value)
 
 static void print_request(FILE *to, const request *q)
 {
-    fprintf(to, "{\"kind\": \"request\", \"ring\": %d, \"instance\": %d, \"opcode\": \"%s\", \"opcode_number\": %d",
-            q->ring, q->instance, opcode_name(q), q->opcode);
+    fprintf(to, "{\"kind\": \"request\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d, \"opcode\": \"%s\", \"opcode_number\": %d",
+            q->scenario, q->ring, q->instance, opcode_name(q), q->opcode);
     fprintf(to, ", \"fd\": %d, \"fixed\": %s, \"user_data\": %llu, \"sqe_flags\": %u", q->fixed ? -1 : q->fd,
             truth_of(q->fixed), (unsigned long long)q->user_data, q->sqe_flags);
     if (q->nr_results)
-        fprintf(to, ", \"result\": %lld, \"cqe_flags\": %u", (long long)q->results[q->nr_results - 1], q->cqe_flags);
+        fprintf(to, ", \"result\": %lld, \"cqe_flags\": %u, \"last_cqe_flags\": %u",
+                (long long)q->results[q->nr_results - 1], q->cqe_flags, q->last_flags);
+    if (*q->file)
+        fprintf(to, ", \"file\": \"%s\"", q->file);
     if (q->nr_results > 1 || (q->nr_results && q->cqes > 1)) {
         fprintf(to, ", \"results\": [");
         for (unsigned i = 0; i < q->nr_results; i++)
@@ -181,17 +196,18 @@ static void print_request(FILE *to, const request *q)
 void print_log(FILE *to)
 {
     for (size_t i = 0; i < nr_notes; i++)
-        fprintf(to, "{\"kind\": \"note\", \"text\": \"%s\"}\n", notes[i]);
+        fprintf(to, "{\"kind\": \"note\", \"scenario\": \"%s\", \"text\": \"%s\"}\n", notes[i].scenario, notes[i].text);
     for (size_t i = 0; i < nr_rings; i++) {
         const ring *r = rings[i];
-        fprintf(to, "{\"kind\": \"ring\", \"ring\": %d, \"instance\": %d, \"sq_entries\": %u, \"cq_entries\": %u", r->fd,
-                r->instance, r->sq_entries, r->cq_entries);
+        fprintf(to, "{\"kind\": \"ring\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d, \"sq_entries\": %u", r->scenario,
+                r->fd, r->instance, r->sq_entries);
+        fprintf(to, ", \"cq_entries\": %u", r->cq_entries);
         fprintf(to, ", \"flags\": %u, \"overflows\": %u, \"tid\": %d, \"type\": \"%s\"}\n", r->flags, r->overflows, r->tid,
                 r->sqes ? "io_uring" : "libaio");
     }
     for (size_t i = 0; i < nr_batches; i++) {
         const batch *b = &batches[i / CHUNK][i % CHUNK];
-        fprintf(to, "{\"kind\": \"batch\", \"call\": \"%s\", \"ring\": %d, \"instance\": %d, \"tid\": %d", b->call, b->ring,
+        fprintf(to, "{\"kind\": \"batch\", \"scenario\": \"%s\", \"call\": \"%s\", \"ring\": %d, \"instance\": %d, \"tid\": %d", b->scenario, b->call, b->ring,
                 b->instance, b->tid);
         fprintf(to, ", \"asked\": %lld, \"%s\": %lld, \"wanted\": %lld, \"flags\": %lld, \"result\": %lld}\n",
                 (long long)b->asked, strstr(b->call, "getevents") ? "taken" : "submitted",
@@ -199,8 +215,8 @@ void print_log(FILE *to)
     }
     for (size_t i = 0; i < nr_messages; i++) {
         const message *m = &messages[i];
-        fprintf(to, "{\"kind\": \"message\", \"ring\": %d, \"instance\": %d, \"user_data\": %llu, \"result\": %d", m->ring,
-                m->instance, (unsigned long long)m->user_data, m->result);
+        fprintf(to, "{\"kind\": \"message\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d", m->scenario, m->ring, m->instance);
+        fprintf(to, ", \"user_data\": %llu, \"result\": %d", (unsigned long long)m->user_data, m->result);
         fprintf(to, ", \"flags\": %u}\n", m->flags);
     }
     for (size_t i = 0; i < nr_requests; i++)
