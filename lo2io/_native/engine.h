@@ -77,6 +77,8 @@ typedef struct {
     int64_t position, last_moved; /* position UNKNOWN: not known */
     uint8_t overlapped;           /* such calls overlapped since moving was 0 */
     uint32_t open_flags;          /* NONE: unknown */
+    uint32_t ring, ring_number;   /* index + 1 of the ring it is, 0: none that is known; and its number, for slots are used again */
+    uint32_t ring_fact;           /* what fdinfo said, for a ring not known yet: index + 1 */
     uint8_t append;               /* enum appends */
     uint8_t foreign;              /* moved by others too, or no position at all: never followed again */
     uint8_t name_source;
@@ -114,6 +116,17 @@ typedef struct {
     uint8_t first_use;
 } pending_call;
 
+/* What a call of a ring, or of libaio, has seen since its entry. */
+typedef struct {
+    uint64_t context;             /* libaio: of which */
+    uint64_t posted;              /* the ring's CQEs when it became known */
+    uint64_t own, others;         /* CQEs that this thread posted; that others had posted when it last did something */
+    int64_t sleep_time;
+    uint32_t ring, ring_number;   /* index + 1, 0: not known */
+    uint32_t wanted, nr_requests;
+    uint32_t poller;              /* io_uring_setup: number of the thread born in it */
+} ring_call;
+
 typedef struct {
     uint32_t number, process, tid, table;
     uint32_t older, newer;        /* the process' living tasks in the order they became known */
@@ -123,15 +136,28 @@ typedef struct {
     uint32_t path_length;
     uint32_t nr_requests;         /* block requests of its own under way */
     bool alive;
+    bool serves;                  /* made by the kernel for a ring: it never runs in user mode */
+    bool ring_worker;
+    uint32_t owner, owner_number; /* worker: tid and number of the thread it executes for */
+    uint32_t nr_workers;          /* alive that execute for this thread */
+    uint32_t ring_uses;           /* rings it submits to: index + 1 */
     pending_call pending;
+    ring_call ring_call;          /* while a call of a ring is pending */
 } task;
+
+/* Contexts of libaio that were made and not used yet: which is which cannot be told. */
+typedef struct { int64_t time; uint32_t nr, nr_events, task; bool differ, unsure; } aio_setups;
 
 typedef struct {
     uint32_t number, pid, ppid, parent_number, nr_tasks;
     uint32_t oldest, newest;      /* of its living tasks */
     uint32_t cgroup, hierarchy;   /* path, or NONE; the hierarchy it is followed in */
     int64_t cgroup_since;         /* when an event moved it; UNKNOWN: none has */
+    uint32_t rings;               /* of its own: index + 1 */
+    uint32_t nr_forks, nr_serving; /* processes it has made; of its tasks, those that serve rings */
+    aio_setups aio;
     bool recorded, from_exec;
+    bool fresh;                   /* all of its address space was seen: begun, or its exec, in the trace */
 } process;
 
 typedef struct { uint32_t refs, length, chain; char *path; } cgroup_path;
@@ -181,7 +207,7 @@ typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t k
 typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; } file_row;
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
-                 uint32_t cgroup; /* with a reference */ } task_row;
+                 uint32_t cgroup; /* with a reference */ uint8_t kind; } task_row;
 
 struct lo2_engine {
     lo2_config config;
@@ -228,6 +254,8 @@ struct lo2_engine {
     uint32_t nr_file_buckets;
 
     request_set requests;
+    struct ring_set *rings;       /* NULL: none is known */
+    struct ring_request_set *ring_requests;
 
     VEC(file_row) file_queue;
     VEC(handle_row) handle_queue;

@@ -43,18 +43,59 @@ typedef struct {
     uint64_t cq_least, cq_most;
     int64_t state_time;           /* of the last change that has no row yet; UNKNOWN none */
     uint8_t state_direction;
+    /* rings.c and its kin only */
+    bool gone;                    /* its process has ended and nobody else holds it: a submission is another ring's */
+    bool overflowing;             /* CQEs wait for room, as far as is known */
+    bool unsure;                  /* a descriptor of it ended at a time nobody knows */
+    bool files_known;             /* nr_files_now is */
+    uint32_t nr_files_now;        /* registered at the moment */
+    uint32_t cq_limit;            /* room for CQEs; 0 unknown */
+    uint32_t nr_forks;            /* of its process, when it was made */
+    uint32_t watcher;             /* number of the thread without which nobody can collect, while it is in the kernel */
+    uint32_t description;         /* index + 1 */
+    uint32_t last_user;           /* number of the thread that submitted last */
+    uint32_t chain;               /* of its bucket: index + 1 */
+    uint32_t older, newer;        /* of the rings alive, or of those that have ended */
+    uint32_t next_of_process;     /* index + 1 */
+    int64_t rows_until;           /* time of its last row of ring_states */
 } ring;
+
+typedef struct { uint32_t ring, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
+typedef struct { uint32_t ring, ring_number, next; } ring_use; /* a thread submits to a ring */
+typedef struct { uint32_t oldest, newest, count; } ring_list;
+
+typedef struct ring_set {
+    VEC(ring) rings;
+    VEC(uint32_t) free_rings;
+    uint32_t *buckets;            /* by kind, context and, of libaio, process: index + 1 */
+    uint32_t nr_buckets, next_number;
+    uint32_t last;                /* named last */
+    ring_list alive, ended;
+    VEC(ring_use) uses;
+    VEC(uint32_t) free_uses;
+    VEC(lo2_fact_ring) facts;
+    VEC(uint32_t) free_facts;
+    VEC(ring_state_row) state_queue;
+    VEC(ring) ring_queue;
+    uint32_t states_out, rings_out;
+} ring_set;
 
 /* ---- rings.c, ring_states.c, batches.c: for requests ---- */
 
 /* The ring at this address: index, or NONE if memory is short. One nobody saw created is made up: it is older than the
- * trace. `t`: the thread that named it; NULL: not known. */
+ * trace. `t`: the thread that submits to it (submit, refuse), waits on it or registers with it: it is the ring's process';
+ * NULL for all other events, which happen in anybody's context. Who asks about an event of a thread that is not recorded
+ * asks ring_known. */
 uint32_t ring_of(engine *e, uint64_t ctx, task *t, int64_t time);
+uint32_t ring_known(engine *e, uint64_t ctx);  /* NONE: it would have to be made up */
 ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of */
-/* Changes of a ring's state; each may queue a row of ring_states. */
+/* Changes of a ring's state; each may queue a row of ring_states. They count in the ring's nr_requests, nr_punts,
+ * nr_completions (which has those that overflowed, too), nr_overflows and totals.nr_ring_requests; ring_orphan in
+ * nr_orphans and totals.nr_orphan_cqes. nr_messages, the other totals: ring_requests.c. */
 void ring_request_began(engine *e, uint32_t index, int64_t time);
 void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted);
-void ring_request_punted(engine *e, uint32_t index, int64_t time);
+void ring_request_punted(engine *e, uint32_t index, int64_t time, bool again);
+void ring_orphan(engine *e, uint32_t index);   /* besides ring_cqe_posted */
 void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid);   /* counts for the ring and for the batch under way */
 void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time);
 /* A request that began in a thread which is inside of io_uring_enter counts for that batch. */
@@ -65,10 +106,45 @@ void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, int64_t ti
 void ring_closed_some_fd(engine *e, task *t, int64_t time);
 /* Events that are about rings alone: create, register, wait. */
 void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s);
-void rings_task_exited(engine *e, task *t, int64_t time);  /* the last of its process ends the process' rings */
+void ring_abandon_all(engine *e, uint32_t process_index, int64_t time); /* the last task of a process has exited */
 bool rings_finish(engine *e);                  /* rows of what is left; false: the batch is full */
 bool rings_flush(engine *e);                   /* rows that wait; true: nothing waits any more */
 void rings_free(engine *e);
+
+/* ---- among rings.c, ring_states.c, ring_threads.c, ring_files.c and batches.c, and for the engine ---- */
+
+enum { RING_URING = 0, RING_AIO = 1 };
+
+uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number);
+uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t); /* t NULL: whose is not known */
+void ring_end(engine *e, uint32_t index, int64_t time);
+void rings_exec(engine *e, uint32_t process_index, int64_t time);
+
+void ring_state_settle(engine *e, ring *r);    /* a change that has no row yet gets one */
+void ring_waited(engine *e, uint32_t index, task *t, int64_t time, uint32_t wanted);
+void ring_watch(engine *e, ring *r, const task *t);
+void ring_unwatch(engine *e, ring *r, const task *t, int64_t time);
+void ring_workers_changed(engine *e, ring *r, int change, int64_t time);
+void ring_collected(engine *e, ring *r, uint64_t submitted, uint64_t collected, int64_t time); /* libaio */
+bool ring_states_flush(engine *e);
+
+void ring_thread_named(engine *e, task *t, int64_t time, bool born); /* it has a name now: that of a ring's? */
+void ring_thread_born(engine *e, task *t, task *parent, int64_t time);
+void ring_thread_ended(engine *e, task *t, int64_t time);
+void ring_used_by(engine *e, uint32_t index, task *t, int64_t time);
+uint8_t task_kind(const task *t);
+
+void ring_bind(engine *e, uint32_t index, uint32_t handle_index); /* the handle is the ring's */
+uint32_t ring_of_handle(engine *e, uint32_t handle_index); /* NONE: none, or not known */
+void on_ring_fact(engine *e, const lo2_fact_ring *fact, int64_t begin);
+void ring_descriptor_ended(engine *e, const description *d, bool surely);
+void ring_description_gone(engine *e, uint32_t description_index);
+
+void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw);
+/* result NULL: its exit never came. row: of its operation; NONE: it has none. */
+void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uint32_t row);
+void ring_installed(engine *e, task *t, uint32_t handle_index); /* by io_uring_setup */
+bool ring_has_no_descriptor(engine *e, const task *t); /* what io_uring_setup returns is no fd */
 
 /* ---- ring_requests.c and its kin: for rings and the engine ---- */
 
