@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.catalog_files import OperationSpec, read_file
 from lo2io.errors import CatalogError, UsageError
-from lo2io.model import CallKind, CallSpec, TracepointSpec
+from lo2io.model import CallKind, CallSpec, OpcodeSpec, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -40,15 +40,19 @@ class Selection:
     """Events a kernel may lack: they came with a group. What was asked for by its own name is not optional."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Event → the filter that the kernel applies to it."""
+    newer: Mapping[str, str] = field(default_factory=dict)
+    """Event → the one that took its place: a kernel has one of the two, so that the other is nothing it lacks."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every call and tracepoint that lo2io knows the meaning of, in the order of the files."""
+    """Every call, tracepoint and opcode that lo2io knows the meaning of, in the order of the files."""
 
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]
     operations: tuple[OperationSpec, ...] = ()
+    opcodes: tuple[OpcodeSpec, ...] = ()
+    """Of io_uring, indexed by number."""
 
     @cached_property
     def by_event(self) -> Mapping[str, CallSpec | TracepointSpec]:
@@ -129,6 +133,7 @@ class Catalog:
             tuple(event for event in self.by_event if event in chosen),
             frozenset(event for event, required in chosen.items() if not required and self._may_lack(event)),
             {spec.event: spec.filter for spec in self.tracepoints if spec.filter and spec.event in chosen},
+            {spec.event: spec.newer for spec in self.tracepoints if spec.newer and spec.event in chosen},
         )
 
     def _may_lack(self, event: str) -> bool:
@@ -184,6 +189,7 @@ def _load(directory: Traversable) -> Catalog:
         tuple(call for content in contents for call in content.calls),
         tuple(spec for content in contents for spec in content.tracepoints),
         tuple(spec for content in contents for spec in content.operations),
+        tuple(spec for content in contents for spec in content.opcodes),
     )
     _check_unique(catalog)
     return catalog
@@ -197,10 +203,15 @@ def _check_unique(catalog: Catalog) -> None:
             if taken.setdefault(name, call.name) != call.name:
                 raise CatalogError(f"call {call.name}", f"{name!r} is also a name of {taken[name]}", "keep one entry")
     specs: tuple[CallSpec | TracepointSpec, ...] = (*catalog.calls, *catalog.tracepoints)
-    for spec in specs:
-        if spec.group in (DEFAULT, SYSCALLS, ALL):
-            raise CatalogError(f"group {spec.group}", "is made of other groups", "give the entry another group")
+    for each in specs:
+        if each.group in (DEFAULT, SYSCALLS, ALL):
+            raise CatalogError(f"group {each.group}", "is made of other groups", "give the entry another group")
     events = [*(call.name for call in catalog.calls), *(spec.event for spec in catalog.tracepoints)]
-    twice = {event for event in events if events.count(event) > 1}
+    operations = [f"operation {spec.name}" for spec in catalog.operations]
+    opcodes = [f"opcode {opcode.number}" for opcode in catalog.opcodes]
+    twice = {name for names in (events, operations, opcodes) for name in names if names.count(name) > 1}
     if twice:
         raise CatalogError("tracepoints/*.toml", f"{', '.join(sorted(twice))} described twice", "keep one entry")
+    for spec in catalog.tracepoints:
+        if spec.newer and spec.newer not in catalog.by_event:
+            raise CatalogError(f"{spec.event}: newer", f"nobody describes {spec.newer}", "describe it, or leave it out")

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.catalog_rings import RING_FIELDS, RING_ROLE_FIELDS
 from lo2io.errors import SpoolError
 from lo2io.kernel.tracefs import parse_format
 from lo2io.model import CallSpec, EventFormat, FieldLayout, Role, TracepointSpec
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
 
     from lo2io.catalog import Catalog
 
-CALL_FIELDS = {"fd": 0, "fd2": 1, "count": 2, "offset": 3, "flags": 4, "path": 5, "ret": 6}
+CALL_FIELDS = {
+    "fd": 0,
+    "fd2": 1,
+    "count": 2,
+    "offset": 3,
+    "flags": 4,
+    "path": 5,
+    "ret": 6,
+    "wanted": 7,
+    "context": 8,
+}
 """Field roles of system calls → ``enum lo2_field_id``."""
 BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
 """Field roles of block tracepoints → ``enum lo2_field_id``."""
@@ -28,6 +39,10 @@ LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
     Role.CGROUP_ATTACH: {"tid": 0, "path": 1, "hierarchy": 2},
 }
 """Roles of tracepoints that take part in no operation → their field roles → ``enum lo2_field_id``; all are required."""
+RING_PLACES = {role: place for place, role in enumerate(RING_FIELDS)}
+"""Field roles of io_uring's tracepoints → ``enum lo2_field_id``. A kernel may lack any of them."""
+NR_FIELDS = 12
+"""Fields of an event at most, ``LO2_NR_FIELDS``."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
 """What ``lo2_field`` of ``lo2io/_native/lo2io.h`` can hold."""
 SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
@@ -133,7 +148,7 @@ def _required(event_format: EventFormat, name: str) -> FieldLayout:
 
 
 def _no_fields() -> tuple[FieldLayout | None, ...]:
-    return (None,) * len(CALL_FIELDS)
+    return (None,) * NR_FIELDS
 
 
 def _fields(
@@ -174,4 +189,23 @@ def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple
     places = LONE_FIELDS.get(spec.role)
     if places is not None:
         return spec.role, _fields(event_format, spec.fields, places, tuple(places))
+    if spec.role in RING_ROLE_FIELDS:
+        return _ring_fields(event_format, spec)
     return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_BLOCK_FIELDS)
+
+
+def _ring_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
+    """Whatever is there. Of a tracepoint that names no ring nothing can be learned, as of io_uring_req_failed of 5.17.
+
+    Up to Linux 5.17 io_uring_fail_link does not either, but it names two requests that are known.
+    """
+    names = {role: field_name(event_format, spec, role) for role in spec.fields}
+    fields = _fields(event_format, names, RING_PLACES, required=())
+    is_read = fields[RING_PLACES["ctx"]] is not None or spec.role is Role.RING_FAIL_LINK
+    return (spec.role, fields) if is_read else (Role.IGNORED, _no_fields())
+
+
+def field_name(event_format: EventFormat, spec: TracepointSpec, role: str) -> str:
+    """What a kernel calls the field of a role: the first of its names that the format has, else the first of all."""
+    names = (spec.fields[role], *spec.other_names.get(role, ()))
+    return next((name for name in names if event_format.field(name) is not None), names[0])

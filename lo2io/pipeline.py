@@ -231,6 +231,7 @@ def _options(request: RecordRequest, spool: Path, selection: Selection, chosen: 
         spool=spool,
         events=selection.events,
         optional=selection.optional,
+        newer=selection.newer,
         filters=selection.filters,
         command=request.command,
         pids=request.pids,

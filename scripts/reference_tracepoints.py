@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from lo2io.catalog import Catalog, load_catalog
-from lo2io.catalog_files import DECODERS, EVENT_ROLES, LONE_ROLES, OperationSpec
+from lo2io.catalog_files import DECODERS, ROLE_NAMES, OperationSpec
 from lo2io.model import CallSpec, TracepointSpec
 
 OUTPUT = Path(__file__).parent.parent / "docs/reference/tracepoints.md"
@@ -21,13 +21,17 @@ has the same name, `sys_read` is the call alone), and of single tracepoints (`sy
 to the default, `-NAME` takes away. With only one half of a call chosen nothing can be paired: entries stay in flight,
 exits are orphans.
 """
-ROLE_NAMES = {role: name for name, role in EVENT_ROLES.items()}
+OPCODES = """\
+What a request of a ring does, in the terms of calls: *kind* and *I/O mode* as below, and what its completion returns.
+The names are those the kernel prints; in programs they begin with `IORING_OP_`.
+"""
 CALLS = """\
 A call is the tracepoints `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`; NAME is given in brackets where it is
 not the call's own. *Fields* says which field of the entry is what: `fd`, `fd2` (the target; the written side of a
-copy), `count` (bytes; † a number of vectors or messages), `offset`, `flags` (whence, command or mode where the call has
-such), `path`. The result comes from the exit's field `ret`. *Kind* and *I/O mode* are what lo2io makes of it; region
-roles are `file_io` for calls in italics, `function` for those in `code`, else `file_io_metadata`.
+copy), `count` (bytes; † a number of vectors, messages or requests), `offset`, `flags` (whence, command or mode where
+the call has such), `path`, `wanted` (completions to wait for), `context` (of libaio). The result comes from the exit's
+field `ret`. *Kind* and *I/O mode* are what lo2io makes of it; region roles are `file_io` for calls in italics,
+`function` for those in `code`, else `file_io_metadata`.
 """
 
 
@@ -69,8 +73,9 @@ def operation_section(operation: OperationSpec, tracepoints: list[TracepointSpec
     return "\n".join(
         [
             f"## Operation {operation.name}\n",
-            f"{escape(operation.summary)} Two in flight are told apart by {' and '.join(operation.key)}; the rules of",
-            "pairing stand in [how lo2io is built](../explanation/design.md).\n",
+            escape(operation.summary),
+            f"Two in flight are told apart by {' and '.join(operation.key)}; the rules of pairing stand in",
+            "[how lo2io is built](../explanation/design.md).\n",
             *tracepoint_rows(tracepoints),
             "\n| field | what the number says |",
             "|---|---|",
@@ -83,9 +88,27 @@ def tracepoint_rows(tracepoints: list[TracepointSpec]) -> list[str]:
     """A table of tracepoints."""
     rows = ["| tracepoint | role | fields | |", "|---|---|---|---|"]
     for spec in tracepoints:
-        fields = ", ".join(field if field == name else f"{name} `{field}`" for name, field in spec.fields.items())
-        note = " Kernels without it are recorded without it." if spec.optional else ""
+        names = {role: (name, *spec.other_names.get(role, ())) for role, name in spec.fields.items()}
+        fields = ", ".join(
+            role if several == (role,) else f"{role} {' or '.join(f'`{name}`' for name in several)}"
+            for role, several in names.items()
+        )
+        note = f" Filter: `{spec.filter}`." if spec.filter else ""
+        if spec.optional and not spec.event.startswith("io_uring:"):
+            note += " Kernels without it are recorded without it."
         rows.append(f"| `{spec.event}` | {ROLE_NAMES[spec.role]} | {fields} | {escape(spec.summary)}{note} |")
+    return rows
+
+
+def opcode_rows(catalog: Catalog) -> list[str]:
+    """A table of the opcodes of io_uring."""
+    rows = ["| number | opcode | kind | returns | |", "|---|---|---|---|---|"]
+    for opcode in catalog.opcodes:
+        kind = opcode.kind.name.lower()
+        if opcode.io_mode not in {"none", kind}:
+            kind += f", {opcode.io_mode}"
+        name, returns = escape(opcode.name), opcode.returns.name.lower()
+        rows.append(f"| {opcode.number} | {name} | {kind} | {returns} | {escape(opcode.summary)} |")
     return rows
 
 
@@ -93,10 +116,11 @@ def page(catalog: Catalog) -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Groups\n", groups_table(catalog), ""]
     for operation in catalog.operations:
-        members = [spec for spec in catalog.tracepoints if ROLE_NAMES[spec.role] in operation.roles]
+        members = [spec for spec in catalog.tracepoints if spec.operation == operation.name]
         parts += [operation_section(operation, members), ""]
-    lone = [spec for spec in catalog.tracepoints if ROLE_NAMES[spec.role] in LONE_ROLES]
+    lone = [spec for spec in catalog.tracepoints if not spec.operation]
     parts += ["## Tracepoints that take part in no operation\n", *tracepoint_rows(lone), ""]
+    parts += ["## Opcodes of io_uring\n", OPCODES, *opcode_rows(catalog), ""]
     parts += ["## Calls\n", CALLS]
     groups = dict.fromkeys(call.group for call in catalog.calls)
     for group in groups:

@@ -36,18 +36,25 @@ def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Ev
         AccessError: Their formats cannot be read.
     """
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
-    found, missing = [], []
+    found = []
     for name in options.events:
-        if name in options.optional and not tracefs.event_exists(folder, name):
-            missing.append(name)
-            continue
-        layout, text = tracefs.load_format(folder, name)
-        found.append(Event(name, layout.id, text))
+        if name not in options.optional or tracefs.event_exists(folder, name):
+            layout, text = tracefs.load_format(folder, name)
+            found.append(Event(name, layout.id, text))
+    missing = options.lacking({event.name for event in found})
     if missing:
-        note(f"this kernel has no {', '.join(missing)}: recorded without")
+        note(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without")
     if not found:
         raise UsageError("choose events", "this kernel has none of them", "`lo2io tracepoints check` lists what it has")
     return tuple(found)
+
+
+def _brief(missing: Sequence[str], events: Sequence[str]) -> list[str]:
+    """The names; of a subsystem of which all that was chosen is missing, its name alone."""
+    subsystems = {name.partition(":")[0] for name in missing}
+    chosen = {each: [name for name in events if name.startswith(f"{each}:")] for each in subsystems}
+    whole = [each for each, names in chosen.items() if len(names) > 1 and set(names) <= set(missing)]
+    return list(dict.fromkeys(f"{each}:*" if (each := name.partition(":")[0]) in whole else name for name in missing))
 
 
 def open_events(

@@ -14,7 +14,7 @@ from lo2io.errors import UsageError
 from lo2io.kernel import sysfs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
     from pathlib import Path
 
 DEFAULT_RING_BYTES = 4 << 20
@@ -29,6 +29,7 @@ class RecordOptions:
         spool: Directory to create. Choose a disk that the recorded program does not use, and that is fast.
         events: Full tracepoint names. Fewer cost less; each costs the recorded program about 0.4 µs when it happens.
         optional: Of these, the ones a kernel may lack; they are left out with a notice.
+        newer: Event to the one that took its place: a kernel has one of the two, and lacks nothing.
         filters: Event to what the kernel lets pass of it, in the kernel's syntax; where it refuses, all of it passes.
         command: Program and arguments to start and record …
         pids: … or processes that run, recorded with all their threads until they end or a signal stops it.
@@ -57,6 +58,7 @@ class RecordOptions:
     spool: Path
     events: tuple[str, ...]
     optional: frozenset[str] = frozenset()
+    newer: Mapping[str, str] = field(default_factory=dict)
     filters: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
@@ -83,6 +85,15 @@ class RecordOptions:
     def is_flight(self) -> bool:
         """Only the newest part is kept."""
         return self.last_s is not None or self.max_bytes is not None
+
+    def lacking(self, found: Container[str]) -> tuple[str, ...]:
+        """Of the events those that are not among the found ones, unless these have them by their other name."""
+        older = {newer: name for name, newer in self.newer.items()}
+        return tuple(
+            name
+            for name in self.events
+            if name not in found and self.newer.get(name) not in found and older.get(name) not in found
+        )
 
 
 def check_options(options: RecordOptions) -> None:

@@ -340,7 +340,7 @@ def _describe(
         mounts=procfs.read_mounts(),
         devices=sysfs.read_devices(),
         filters=filters,
-        lacking=tuple(name for name in options.events if name not in {event.name for event in plan.events}),
+        lacking=options.lacking({event.name for event in plan.events}),
         notices=plan.note.texts,
         filter=options.filter,
         cgroup=plan.cgroup.path if plan.cgroup else "",

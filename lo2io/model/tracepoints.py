@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class CallSpec:
     region_role: str
     """OTF2 region role: ``file_io`` or ``file_io_metadata`` …"""
     fields: Mapping[str, str]
-    """Role (fd, fd2, count, offset, flags, path) → field name in the entry's format."""
+    """Role (fd, fd2, count, offset, flags, path, wanted, context) → field name in the entry's format."""
     vectored: bool = False
     fixed_flags: int | None = None
     """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
@@ -205,7 +205,7 @@ class TracepointSpec:
     event: str
     role: Role
     fields: Mapping[str, str]
-    """Role (dev, sector, nr_sector, bytes, rwbs, error) → field name in the format."""
+    """Role (dev, sector …; of io_uring ctx, req …) → field name in the format."""
     group: str
     core: bool
     optional: bool = False
@@ -213,3 +213,9 @@ class TracepointSpec:
     filter: str = ""
     """In the kernel's own syntax: samples that do not pass are neither taken nor counted."""
     summary: str = ""
+    operation: str = ""
+    """The operation it takes part in; empty: none."""
+    newer: str = ""
+    """The tracepoint that took its place: a kernel has one of the two."""
+    other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Role → what the field is called in further kernels; of ``fields`` and these the first that is there counts."""

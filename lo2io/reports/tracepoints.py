@@ -11,9 +11,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lo2io.catalog import ALL, DEFAULT
-from lo2io.catalog_files import DECODERS, EVENT_ROLES, EXIT_FIELD
+from lo2io.catalog_files import DECODERS, EXIT_FIELD, ROLE_NAMES
+from lo2io.catalog_rings import RING_ROLE_FIELDS
+from lo2io.decode import field_name
 from lo2io.kernel.tracefs import event_exists, load_format
-from lo2io.model import CallSpec, Role, TracepointSpec
+from lo2io.model import CallSpec, OpcodeSpec, Role, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from lo2io.model import EventFormat, FieldLayout
 
 Spec = CallSpec | TracepointSpec
+OPCODES = "opcodes"
+"""What `lo2io tracepoints show` calls all opcodes of io_uring."""
+OPCODE_PREFIX = "IORING_OP_"
+"""Of an opcode's name in programs, which the kernel leaves out when it prints it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,30 @@ SWITCH_FIELDS = {
     "next_tid": Expected(sizes=(4,), signed=True),
 }
 """The same of include/trace/events/sched.h: pid_t, and a long."""
+_POINTER, _WORD = Expected(sizes=(4, 8)), Expected(sizes=(4,), signed=None)
+RING_FIELD_SIZES = {
+    "ctx": _POINTER,
+    "req": _POINTER,
+    "user_data": Expected(sizes=(8,)),
+    "opcode": Expected(sizes=(1, 4)),
+    "flags": Expected(sizes=(4, 8, 1)),
+    "fd": Expected(sizes=(4,), signed=True),
+    "result": Expected(sizes=(4, 8), signed=True),
+    "other": _POINTER,
+    "count": _WORD,
+    "count2": Expected(sizes=(4, 1), signed=None),
+    "length": Expected(sizes=(4, 8)),
+    "offset": Expected(sizes=(8,)),
+}
+"""The same of include/trace/events/io_uring.h, over all kernels."""
 LONE_FIELDS: Mapping[Role, Mapping[str, Expected]] = {
     Role.CGROUP_ATTACH: CGROUP_FIELDS,
     Role.SCHED_SWITCH: SWITCH_FIELDS,
+    **{role: {name: RING_FIELD_SIZES[name] for name in fields} for role, fields in RING_ROLE_FIELDS.items()},
 }
-"""Roles of tracepoints that take part in no operation."""
+"""Roles of tracepoints that do not speak of block requests."""
+BYTES_WRITTEN = Expected(sizes=(8,))
+"""What short_write has for a result is a length, and no errno."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +120,30 @@ def check(catalog: Catalog, tracefs: Path) -> list[Finding]:
     else:
         for call in catalog.calls:
             findings += _check_call(call, tracefs)
+    there = {spec.event for spec in catalog.tracepoints if event_exists(tracefs, spec.event)}
+    replaced = {spec.newer: spec.event for spec in catalog.tracepoints if spec.newer}
     for spec in catalog.tracepoints:
-        if not event_exists(tracefs, spec.event):
+        if spec.event in there:
+            findings += _check_tracepoint(spec, tracefs)
+        elif spec.newer not in there and replaced.get(spec.event) not in there:
             findings.append(Finding(spec.event, None, not spec.optional, "this kernel does not have it"))
-            continue
-        layout, _ = load_format(tracefs, spec.event)
-        expected = LONE_FIELDS.get(spec.role, REQUEST_FIELDS)
-        findings += _compare(layout, [(name, expected[role]) for role, name in spec.fields.items()])
     return findings
+
+
+def _check_tracepoint(spec: TracepointSpec, tracefs: Path) -> Iterator[Finding]:
+    """Of io_uring a kernel may lack whatever it likes, but submissions and completions have to name their ring."""
+    layout, _ = load_format(tracefs, spec.event)
+    expected = LONE_FIELDS.get(spec.role, REQUEST_FIELDS)
+    if spec.role is Role.RING_SHORT_WRITE:
+        expected = {**expected, "result": BYTES_WRITTEN}
+    fields = [(role, field_name(layout, spec, role), expected[role]) for role in spec.fields]
+    if spec.role in RING_ROLE_FIELDS:
+        absent = [(role, name) for role, name, _ in fields if layout.field(name) is None]
+        for role, name in absent:
+            is_error = role == "ctx" and spec.role in {Role.RING_SUBMIT, Role.RING_COMPLETE}
+            yield Finding(spec.event, name, is_error, "the format has no such field")
+        fields = [field for field in fields if field[:2] not in absent]
+    yield from _compare(layout, [(name, sizes) for _, name, sizes in fields])
 
 
 def _check_call(call: CallSpec, tracefs: Path) -> Iterator[Finding]:
@@ -152,11 +193,14 @@ def render_check(findings: Sequence[Finding], *, json: bool = False) -> str:
         if errors
         else "every format agrees"
     )
-    absent = len(findings) - errors
+    absent = len([finding for finding in findings if not finding.is_error and finding.field is None])
+    silent = len(findings) - errors - absent
     if absent == 1:
         verdict += "; 1 call or tracepoint is not in this kernel"
     elif absent:
         verdict += f"; {absent} calls or tracepoints are not in this kernel"
+    if silent:
+        verdict += f"; {silent} field{'s are' if silent > 1 else ' is'} not in its formats: what they say is unknown"
     return "\n".join([*lines, verdict])
 
 
@@ -176,15 +220,21 @@ def render_list(catalog: Catalog, events: Sequence[str] = (), *, json: bool = Fa
         lines += [f"  {'*' if spec.core else ' '} {_name(spec):{width}}  {spec.summary}" for spec in members]
     composed = [name for name in catalog.groups() if name not in {spec.group for spec in catalog.by_event.values()}]
     sizes = [f"{name} ({len(catalog.groups()[name])} tracepoints)" for name in composed]
-    return "\n".join([*lines, "", f"* in the group {DEFAULT}. Groups of groups: {', '.join(sizes)}"])
+    opcodes = f"{len(catalog.opcodes)} opcodes of io_uring: `lo2io tracepoints show {OPCODES}`"
+    return "\n".join([*lines, "", opcodes, f"* in the group {DEFAULT}. Groups of groups: {', '.join(sizes)}"])
 
 
 def render_show(catalog: Catalog, name: str, *, json: bool = False) -> str:
-    """All that is known of a group, call or tracepoint.
+    """All that is known of a group, call, tracepoint or opcode (``READ_FIXED``), or of all ``opcodes``.
 
     Raises:
         UsageError: Nothing bears that name.
     """
+    opcodes = [opcode for opcode in catalog.opcodes if name in {OPCODES, opcode.name, OPCODE_PREFIX + opcode.name}]
+    if opcodes and json:
+        return json_format.dumps([_opcode_facts(opcode) for opcode in opcodes], indent=1)
+    if opcodes:
+        return "\n".join(_opcode_lines(opcodes))
     specs = catalog.find(name)
     if json:
         return json_format.dumps([_facts(spec) for spec in specs], indent=1)
@@ -199,7 +249,15 @@ def _facts(spec: Spec) -> dict[str, Any]:
     """One call or tracepoint as JSON says it."""
     common = {"group": spec.group, "default": spec.core, "fields": dict(spec.fields), "summary": spec.summary}
     if isinstance(spec, TracepointSpec):
-        own = {"event": spec.event, "role": _role_name(spec), "optional": spec.optional, "filter": spec.filter or None}
+        own = {
+            "event": spec.event,
+            "operation": spec.operation or None,
+            "role": ROLE_NAMES[spec.role],
+            "optional": spec.optional,
+            "newer": spec.newer or None,
+            "filter": spec.filter or None,
+            "other_names": {role: list(names) for role, names in spec.other_names.items()},
+        }
         return own | common
     return {
         "name": spec.name,
@@ -215,8 +273,16 @@ def _facts(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _role_name(spec: TracepointSpec) -> str:
-    return next(name for name, role in EVENT_ROLES.items() if role is spec.role)
+def _opcode_facts(opcode: OpcodeSpec) -> dict[str, Any]:
+    return asdict(opcode) | {"kind": opcode.kind.name.lower(), "returns": opcode.returns.name.lower()}
+
+
+def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:
+    """One line for each: number, name, kind, what it returns."""
+    width = max(len(opcode.name) for opcode in opcodes)
+    for opcode in opcodes:
+        kind = f"{opcode.kind.name.lower()}, returns {opcode.returns.name.lower()}"
+        yield f"{opcode.number:3}  {opcode.name:{width}}  {kind:21}  {opcode.summary}"
 
 
 def _paragraph(catalog: Catalog, spec: Spec) -> str:
@@ -232,16 +298,19 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
         if spec.fixed_flags is not None:
             rows.append(("flags", f"always 0o{spec.fixed_flags:o}"))
     else:
-        operation = next((o for o in catalog.operations if _role_name(spec) in o.roles), None)
+        operation = next((o for o in catalog.operations if o.name == spec.operation), None)
         units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()} if operation else {}
         of = f" of a {operation.name}" if operation else ""
-        rows.append(("role", f"{_role_name(spec)}{of}{', optional' if spec.optional else ''}"))
+        rows.append(("role", f"{ROLE_NAMES[spec.role]}{of}{', optional' if spec.optional else ''}"))
+        if spec.newer:
+            rows.append(("newer name", spec.newer))
         if spec.filter:
             rows.append(("filter", f"{spec.filter}, applied by the kernel"))
     for role, field in spec.fields.items():
         note = units.get(role, "")
         if role == "count" and isinstance(spec, CallSpec) and spec.vectored:
             note = "a number of vectors, not bytes"
-        rows.append((role, f"field {field}{f': {note}' if note else ''}"))
+        others = spec.other_names.get(role, ()) if isinstance(spec, TracepointSpec) else ()
+        rows.append((role, f"field {' or '.join((field, *others))}{f': {note}' if note else ''}"))
     width = max(len(label) for label, _ in rows)
     return "\n".join([_name(spec), f"  {spec.summary}", *(f"  {label:{width}}  {text}" for label, text in rows)])

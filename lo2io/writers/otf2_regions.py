@@ -29,6 +29,12 @@ _CALL_GROUPS = {
     CallKind.CLONE: "Processes",
     CallKind.UNSHARE: "Processes",
     CallKind.META: "I/O metadata",
+    CallKind.RING_SETUP: "I/O open and close",
+    CallKind.RING_ENTER: "I/O batches",
+    CallKind.AIO_SETUP: "I/O open and close",
+    CallKind.AIO_SUBMIT: "I/O batches",
+    CallKind.AIO_COLLECT: "I/O batches",
+    CallKind.AIO_DESTROY: "I/O open and close",
 }
 _OFF_CPU = (
     ("preempted", "The thread could have run: another had its CPU"),

@@ -66,7 +66,8 @@ CORE_CALLS = set(
     read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2 open openat openat2 creat close close_range
     lseek fsync fdatasync sync syncfs sync_file_range dup dup2 dup3 fcntl truncate ftruncate fallocate sendfile64
     copy_file_range splice clone unshare
-    """.split()  # noqa: SIM905  a list of 34 literals would not be read
+    io_setup io_destroy io_submit io_getevents io_pgetevents io_uring_setup io_uring_enter io_uring_register
+    """.split()  # noqa: SIM905  a list of 42 literals would not be read
 )
 
 
@@ -88,7 +89,7 @@ def load(folder: Path, text: str) -> Catalog:
 
 
 def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
-    """204 calls, the seven block tracepoints and those that stand alone; the core is recorded by default."""
+    """204 calls, seven block tracepoints, io_uring's and those that stand alone; the core is recorded by default."""
     assert len(catalog.calls) == 204
     assert {call.name for call in catalog.calls if call.core} == CORE_CALLS
     assert {spec.role for spec in catalog.tracepoints if spec.core} == {
@@ -99,6 +100,7 @@ def test_the_own_catalog_describes_the_zoo(catalog: Catalog) -> None:
         Role.RQ_MERGE,
         Role.BIO_FRONTMERGE,
         Role.BIO_FLUSH,
+        *(role for role in Role if role.name.startswith("RING_")),
     }
     attach = next(spec for spec in catalog.tracepoints if spec.role is Role.CGROUP_ATTACH)
     assert attach.event == "cgroup:cgroup_attach_task"
@@ -159,6 +161,7 @@ def test_a_minimal_operation_loads(tmp_path: Path) -> None:
             group="block",
             core=False,
             summary="Queued.",
+            operation="request",
         ),
     )
     assert catalog.operations[0].roles == {"insert", "issue", "complete", "requeue"}
@@ -266,7 +269,7 @@ def test_the_default_is_the_core(catalog: Catalog) -> None:
         *(spec.event for spec in catalog.tracepoints if spec.core),
     }
     assert list(chosen.events) == [event for event in catalog.by_event if event in set(chosen.events)]
-    assert chosen == catalog.select(["default"]) == catalog.select(["syscalls", "block"])
+    assert chosen == catalog.select(["default"]) == catalog.select(["syscalls", "block", "io_uring"])
 
 
 def test_groups_may_be_missing_and_names_may_not(catalog: Catalog) -> None:

@@ -258,6 +258,6 @@ def test_the_text_comes_back_byte_for_byte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_test_data_has_every_core_block_tracepoint(release: str) -> None:
-    """What the catalog records by default can be tested on each release."""
+    """What the catalog records of requests by default can be tested on each release."""
     for spec in load_catalog().tracepoints:
-        assert event_exists(DATA / release, spec.event) or not spec.core
+        assert event_exists(DATA / release, spec.event) or not spec.core or spec.group != "block"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io import catalog_files
+from lo2io import catalog_files, catalog_rings
 from lo2io.catalog import Catalog, load_catalog
 from lo2io.errors import UsageError
 from lo2io.model import CallKind, Returns, Role
@@ -58,7 +58,74 @@ def test_the_formats_of_6_18_agree(core: Catalog, kernel: Path) -> None:
 @pytest.mark.parametrize("release", ["5.10", "6.1", "6.12", "6.18"])
 def test_the_block_formats_of_each_release_agree(core: Catalog, release: str) -> None:
     """The fields of requests are there in each, though elsewhere."""
-    assert check(dataclasses.replace(core, calls=()), DATA / release) == []
+    block = tuple(spec for spec in core.tracepoints if spec.group == "block")
+    assert check(dataclasses.replace(core, calls=(), tracepoints=block), DATA / release) == []
+
+
+def test_what_5_10_does_not_say_of_io_uring(core: Catalog) -> None:
+    """Fields that came later are notes, not errors; so is what is missing, unless it had another name."""
+    rings = tuple(spec for spec in core.tracepoints if spec.group == "io_uring")
+    findings = check(dataclasses.replace(core, calls=(), tracepoints=rings), DATA / "5.10")
+    assert not any(finding.is_error for finding in findings)
+    short = {(finding.event.removeprefix("io_uring:io_uring_"), finding.field) for finding in findings}
+    assert short == {
+        ("complete", "req"),
+        ("cqe_overflow", None),
+        ("defer", "opcode"),
+        ("fail_link", "ctx"),
+        ("fail_link", "opcode"),
+        ("fail_link", "user_data"),
+        ("file_get", "req"),
+        ("file_get", "user_data"),
+        ("local_work_run", None),
+        ("queue_async_work", "opcode"),
+        ("queue_async_work", "user_data"),
+        ("req_failed", None),
+        ("short_write", None),
+        ("task_add", "req"),
+        ("task_work_run", None),
+    }
+    assert render_check(findings).splitlines()[-1] == (
+        "every format agrees; 5 calls or tracepoints are not in this kernel; "
+        "10 fields are not in its formats: what they say is unknown"
+    )
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12"])
+def test_what_newer_kernels_say_of_io_uring_is_known(core: Catalog, release: str) -> None:
+    """Every field is there, in whatever type; one of the two names of the submission is enough."""
+    rings = tuple(spec for spec in core.tracepoints if spec.group == "io_uring")
+    assert check(dataclasses.replace(core, calls=(), tracepoints=rings), DATA / release) == []
+
+
+def test_a_ring_has_to_be_named(core: Catalog, kernel: Path) -> None:
+    """Whose completion it is cannot be known without; the rest can be done without."""
+    change(kernel, "io_uring:io_uring_complete", "void * ctx;", "void * ring;")
+    change(kernel, "io_uring:io_uring_req_failed", "void * ctx;", "void * ring;")
+    change(kernel, "io_uring:io_uring_fail_link", "void * ctx;", "void * ring;")
+    assert {(finding.event, finding.field, finding.is_error) for finding in check(core, kernel)} == {
+        ("io_uring:io_uring_complete", "ctx", True),
+        ("io_uring:io_uring_fail_link", "ctx", False),
+        ("io_uring:io_uring_req_failed", "ctx", False),
+    }
+
+
+def test_a_field_may_have_two_names(core: Catalog, kernel: Path) -> None:
+    """Whichever the kernel uses; what it misses is told by the first."""
+    change(kernel, "io_uring:io_uring_defer", "long data;", "long user_data;")
+    assert check(core, kernel) == []
+    change(kernel, "io_uring:io_uring_defer", "long user_data;", "long cookie;")
+    (finding,) = check(core, kernel)
+    assert (finding.event, finding.field, finding.is_error) == ("io_uring:io_uring_defer", "user_data", False)
+
+
+def test_neither_name_of_the_submission_is_a_note_for_both(core: Catalog, kernel: Path) -> None:
+    """Only where one is there is the other not missed."""
+    shutil.rmtree(kernel / "events/io_uring/io_uring_submit_req")
+    assert [(finding.event, finding.is_error) for finding in check(core, kernel)] == [
+        ("io_uring:io_uring_submit_req", False),
+        ("io_uring:io_uring_submit_sqe", False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +149,14 @@ def test_the_block_formats_of_each_release_agree(core: Catalog, release: str) ->
             "8 bytes, not 4",
         ),
         ("block:block_rq_issue", "rwbs[10]", "rwbs", "rwbs", "char is no array"),
+        ("io_uring:io_uring_complete", "int res;", "__data_loc int[] res;", "res", "is an array"),
+        (
+            "io_uring:io_uring_file_get",
+            "int fd;\toffset:32;\tsize:4;\tsigned:1",
+            "int fd;\toffset:32;\tsize:4;\tsigned:0",
+            "fd",
+            "unsigned, not signed",
+        ),
         (
             "block:block_rq_complete",
             "int error;\toffset:28;\tsize:4;\tsigned:1",
@@ -128,8 +203,8 @@ def test_tracepoints_that_stand_alone_are_compared_too(
 
 def test_every_field_of_the_catalog_can_be_compared() -> None:
     """Each tracepoint that stands alone has its fields described, or the comparison would end amid them."""
-    assert {role: tuple(fields) for role, fields in LONE_FIELDS.items()} == {
-        catalog_files.EVENT_ROLES[name]: fields for name, fields in catalog_files.LONE_ROLES.items()
+    assert {role: set(fields) for role, fields in LONE_FIELDS.items()} == {
+        role: set(fields) for role, fields in (catalog_files.LONE_FIELDS | catalog_rings.RING_ROLE_FIELDS).items()
     }
 
 
@@ -189,6 +264,7 @@ def test_listing_all_and_some() -> None:
     everything = (*catalog.calls, *catalog.tracepoints)
     lines = render_list(catalog).splitlines()
     assert sum(line.startswith(("  * ", "    ")) for line in lines) == len(everything)
+    assert lines[-2] == f"{len(catalog.opcodes)} opcodes of io_uring: `lo2io tracepoints show opcodes`"
     assert sum(line.startswith("  * ") for line in lines) == sum(spec.core for spec in everything)
     assert "metadata (" in lines[-1]
     some = render_list(catalog, ("seek,socket", "-bind")).splitlines()
@@ -234,8 +310,33 @@ def test_showing_a_call_and_a_tracepoint() -> None:
     assert "cgroup_attach, optional" in render_show(catalog, "cgroup")
     assert "field dst_path" in render_show(catalog, "cgroup:cgroup_attach_task")
     assert json.loads(render_show(catalog, "block:block_rq_merge", json=True))[0]["role"] == "merge"
+    assert "complete of a ring_request, optional" in render_show(catalog, "io_uring:io_uring_complete")
+    assert "complete of a request\n" in render_show(catalog, "block:block_rq_complete")
+    assert "newer name  io_uring:io_uring_submit_req" in render_show(catalog, "io_uring:io_uring_submit_sqe")
+    assert "field user_data or data" in render_show(catalog, "io_uring:io_uring_defer")
+    (defer,) = json.loads(render_show(catalog, "io_uring:io_uring_defer", json=True))
+    assert (defer["operation"], defer["newer"], defer["other_names"]) == ("ring_request", None, {"user_data": ["data"]})
     with pytest.raises(UsageError):
         render_show(catalog, "preed")
+
+
+def test_showing_opcodes() -> None:
+    """One by the kernel's name or the programs', or all."""
+    catalog = load_catalog()
+    line = "  4  READ_FIXED  read, returns bytes    Reads into a registered buffer."
+    assert render_show(catalog, "READ_FIXED") == render_show(catalog, "IORING_OP_READ_FIXED") == line
+    assert len(render_show(catalog, "opcodes").splitlines()) == 65
+    assert json.loads(render_show(catalog, "FSYNC", json=True)) == [
+        {
+            "number": 3,
+            "name": "FSYNC",
+            "kind": "sync",
+            "returns": "zero",
+            "io_mode": "flush",
+            "summary": "fsync or, by its flags, fdatasync.",
+        }
+    ]
+    assert "group  " in render_show(catalog, "fsync")
 
 
 def load_script(name: str) -> ModuleType:
@@ -264,6 +365,7 @@ def test_the_file_format_is_documented() -> None:
         *catalog_files.REGION_ROLES,
         *catalog_files.EVENT_ROLES,
         *catalog_files.DECODERS,
+        *catalog_rings.RING_FIELDS,
         *(kind.name.lower() for kind in CallKind),
         *(kind.name.lower() for kind in Returns),
     }

@@ -1,0 +1,105 @@
+"""One entry of a file of ``tracepoints/``: hands out its keys, checked, and refuses what nobody asked for."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from lo2io.errors import CatalogError
+
+if TYPE_CHECKING:
+    import enum
+    from collections.abc import Iterable, Mapping
+
+NAME = re.compile(r"[a-z_][a-z0-9_]*")
+"""Names of calls, fields and operations, as the kernel writes them."""
+
+_EnumT = TypeVar("_EnumT", bound="enum.IntEnum")
+
+
+class Table:
+    """One entry: each method takes a key out of it and says what the key may hold.
+
+    Args:
+        file: Name of the file, for messages.
+        label: The entry, for messages.
+        content: What TOML made of it.
+
+    Raises:
+        CatalogError: From every method: the key is missing or holds what it must not; file, entry and key are named.
+    """
+
+    def __init__(self, file: str, label: str, content: dict[str, Any]) -> None:
+        self.file, self.label, self.left = file, label, dict(content)
+
+    def fail(self, key: str, what: str) -> NoReturn:
+        """Refuse the entry for one of its keys."""
+        raise CatalogError(f"{self.file}: {self.label}: {key}", what, "see docs/reference/tracepoint-files.md")
+
+    def text(self, key: str, default: str | None = None, pattern: re.Pattern[str] | None = None) -> str:
+        """A text that is not empty."""
+        value = self.left.pop(key, default)
+        if value is None:
+            self.fail(key, "is missing")
+        if not isinstance(value, str) or not value:
+            self.fail(key, f"{value!r} is no text")
+        if pattern and not pattern.fullmatch(value):
+            self.fail(key, f"{value!r} does not fit {pattern.pattern}")
+        return value
+
+    def one_of(self, key: str, known: Iterable[str], default: str | None = None) -> str:
+        """A text out of a closed list."""
+        value = self.text(key, default)
+        if value not in known:
+            self.fail(key, f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    def member(self, key: str, kind: type[_EnumT], default: str | None = None) -> _EnumT:
+        """The member of an enumeration that a text names in small letters."""
+        return kind[self.one_of(key, [member.name.lower() for member in kind], default).upper()]
+
+    def number(self, key: str, stop: int) -> int:
+        """A number from 0 to before ``stop``."""
+        value = self.left.pop(key, None)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < stop:
+            self.fail(key, f"{value!r} is no number below {stop}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false if it is not there."""
+        value = self.left.pop(key, False)
+        if not isinstance(value, bool):
+            self.fail(key, f"{value!r} is neither true nor false")
+        return value
+
+    def names(self, key: str, known: Iterable[str]) -> tuple[str, ...]:
+        """A list of texts out of a closed list, at least one."""
+        value = self.left.pop(key, None)
+        if not isinstance(value, list) or not value:
+            self.fail(key, "is no list of names")
+        for name in value:
+            if name not in known:
+                self.fail(key, f"{name!r} is none of {', '.join(known)}")
+        return tuple(value)
+
+    def roles(self, known: Iterable[str]) -> Mapping[str, str]:
+        """The fields' names by role, of the roles that the entry has."""
+        return MappingProxyType({role: self.text(role, None, NAME) for role in known if role in self.left})
+
+    def role_names(self, known: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+        """As :meth:`roles`, but a field may have several names in different kernels: a list instead of a text."""
+        found = {}
+        for role in known:
+            if role in self.left:
+                value = self.left.pop(role)
+                names = value if isinstance(value, list) else [value]
+                if not names or not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
+                    self.fail(role, f"{value!r} is neither a field's name nor a list of such")
+                found[role] = tuple(names)
+        return found
+
+    def done(self) -> None:
+        """Every key was taken."""
+        for key in self.left:
+            self.fail(key, "nobody knows this key")
