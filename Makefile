@@ -24,7 +24,7 @@ run-lint:
 	.venv/bin/lint-imports
 	.venv/bin/codespell
 
-bench:  ## the measurements of benchmarks/README.md: 40 minutes, root, a quiet machine; BENCH=ad runs those two
+bench:  ## the measurements of benchmarks/README.md: 45 minutes, root, a quiet machine; BENCH=ad runs those two
 	@scripts/setup.sh bench
 	$(python) benchmarks/run.py $(BENCH)
 

@@ -25,6 +25,7 @@ import machine
 import overhead
 import prices
 import rates
+import rings
 import start
 from common import (
     HERE,
@@ -39,7 +40,7 @@ from common import (
     workspace,
 )
 
-BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices)
+BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings)
 DOCUMENTS = (HERE / "README.md", HERE.parent / "docs/explanation/performance.md")
 QUIET_LOAD = 0.5
 

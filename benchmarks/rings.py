@@ -1,0 +1,243 @@
+"""What recording costs a program that does nothing but io_uring, and whether every request is there afterwards.
+
+A million NOPs, a million reads from the page cache, and reads past it at depth 32, each by one thread through one ring
+(`rings.c`). The requests are as cheap as they get, so the ratios of the first two are the worst case. lo2io records its
+default events; the others the tracepoints of io_uring alone, on every CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from common import LO2IO, BenchError, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from overhead import make_cached
+from perf_data import count
+from tracers import Untraced
+
+from lo2io.kernel.tracefs import find_tracefs, load_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tracers import Tracer
+
+    Row = dict[str, Any]
+
+NAME = "rings"
+LETTER = "i"
+REQUESTS = {"nop": 1_000_000, "cached": 1_000_000, "direct": 150_000}
+WORDS = {
+    "nop": "NOPs, 32 a call",
+    "cached": "reads of 4 KiB from the page cache, 32 a call",
+    "direct": "reads of 4 KiB past the page cache, 32 at a time",
+}
+TARGET_DIRECT = 1.1
+COMPLETE = "io_uring:io_uring_complete"
+
+TOLD = """
+import json, pathlib, sys
+from lo2io.tables import open_trace
+
+trace = open_trace(pathlib.Path(sys.argv[1]))
+events = trace.completeness.events
+status = trace.ring_requests.column("status").to_pylist()
+print(json.dumps({
+    "requests": len(status),
+    "complete": sum(each == "completed" for each in status),
+    "lost": sum(row.lost for row in events),
+    "vanished": sum(max(0, row.vanished) for row in events),
+}))
+"""
+"""Requests in the table, those of them that are complete, and what the trace lacks of all events."""
+
+COUNTING = "tracepoint:io_uring:*\n{\n  @events[probe] = count();\n}\n"
+PRINTING = """
+tracepoint:io_uring:io_uring_submit_req,
+tracepoint:io_uring:io_uring_complete
+{
+  printf("%llu %d %s %llx %llx %llx\\n", nsecs, tid, probe, args->ctx, args->req, args->user_data);
+}
+
+OTHERS
+{
+  printf("%llu %d %s\\n", nsecs, tid, probe);
+}
+"""
+"""A line an event: of submissions and completions what is needed to pair them, of the others when and where."""
+
+
+class Lo2io:
+    """`lo2io record` without converting: that happens after the command's end, and is measured elsewhere."""
+
+    def __init__(self, *options: str) -> None:
+        self.options = options
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """Defaults, but for the events of a variant."""
+        words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
+        return [*words, "--", str(workload)]
+
+    def outcome(self, folder: Path, _: str) -> Row:
+        """From the trace, which is made now; `lost` includes what vanished without the kernel's word."""
+        trace = folder / "trace"
+        _answer(str(LO2IO), "convert", str(folder / "recorded/spool"), "-o", str(trace))
+        told: Row = json.loads(_answer(sys.executable, "-c", TOLD, str(trace)))
+        return told | {"seen": told["complete"], "lost": told["lost"] + told["vanished"]}
+
+
+class PerfRecord:
+    """`perf record -a` of io_uring's tracepoints."""
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """As the manual page says."""
+        words = ["perf", "record", "-q", "-a", "-e", "io_uring:*", "-o", str(folder / "perf.data")]
+        return [*words, "--", str(workload)]
+
+    def outcome(self, folder: Path, _: str) -> Row:
+        """From the file's own records of loss."""
+        counts = count(folder / "perf.data", load_format(find_tracefs(), COMPLETE)[0].id)
+        return {"lost": counts.lost, "seen": counts.samples}
+
+
+class Bpftrace:
+    """bpftrace on the same tracepoints."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def command(self, folder: Path, workload: Path) -> list[str]:
+        """With the program of this variant, kept beside its output."""
+        (folder / "rings.bt").write_text(self.program, encoding="ascii")
+        # It starts nothing but binaries.
+        return ["bpftrace", "-o", str(folder / "rings.txt"), "-c", f"/bin/sh {workload}", str(folder / "rings.bt")]
+
+    def outcome(self, folder: Path, output: str) -> Row:
+        """It says `Lost N events` when its ring was full; what is counted in maps cannot be lost that way."""
+        seen = lost = 0
+        counted = f"@events[tracepoint:{COMPLETE}]: "
+        with (folder / "rings.txt").open(encoding="utf-8", errors="replace") as file:
+            for line in (*file, *output.splitlines()):
+                if line.startswith(counted):
+                    seen = int(line.removeprefix(counted))
+                elif line.startswith("Lost"):
+                    lost += int(line.split()[1])
+                else:
+                    seen += f"tracepoint:{COMPLETE} " in line
+        return {"lost": lost, "seen": seen}
+
+
+def _tracers() -> dict[str, Tracer]:
+    folder = find_tracefs() / "events/io_uring"
+    others = [each.name for each in sorted(folder.iterdir()) if each.is_dir()]
+    others = [name for name in others if name not in ("io_uring_submit_req", "io_uring_complete")]
+    named = ",\n".join(f"tracepoint:io_uring:{name}" for name in others)
+    return {
+        "untraced": Untraced(),
+        "lo2io record": Lo2io(),
+        "lo2io record -e io_uring": Lo2io("-e", "io_uring"),
+        "perf record -a": PerfRecord(),
+        "bpftrace, counting": Bpftrace(COUNTING),
+        "bpftrace, printing": Bpftrace(PRINTING.replace("OTHERS", named)),
+    }
+
+
+def _answer(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def measure(settings: Settings) -> tuple[Row, list[Row]]:
+    """Each loop alone and under each recorder."""
+    require("perf", "bpftrace", "gcc")
+    data = settings.directory / "data"
+    make_cached(data)
+    program = build("rings.c", settings.bin)
+    requests = {job: settings.scaled(number) for job, number in REQUESTS.items()}
+    variants = {
+        f"{job}, {name}": _one_run(settings.directory, tracer, _workload(settings, program, data, job, number))
+        for job, number in requests.items()
+        for name, tracer in _tracers().items()
+    }
+    return {"requests": requests}, in_turns(NAME, variants, settings.runs)
+
+
+def _workload(settings: Settings, program: Path, data: Path, job: str, number: int) -> Path:
+    """A script, because every recorder can start one."""
+    path = settings.directory / f"workload-{job}"
+    # Minutes lie between two runs; what the kernel took out of the page cache meanwhile is read back, unmeasured.
+    warm = f"cat {data} >/dev/null\n" if job == "cached" else ""
+    text = f"#!/bin/sh\n{warm}exec {program} {job} {number} {data} {settings.directory}/loop.json\n"
+    path.write_text(text, encoding="ascii")
+    path.chmod(0o755)
+    return path
+
+
+def _one_run(directory: Path, tracer: Tracer, workload: Path) -> Callable[[], Row]:
+    def measure_one() -> Row:
+        folder, output = directory / "run", directory / "output.txt"
+        folder.mkdir()
+        whole = run(tracer.command(folder, workload), output)
+        loop = json.loads((directory / "loop.json").read_text(encoding="ascii"))
+        said = output.read_text(encoding="utf-8", errors="replace")
+        recorder = whole.cpu_s - loop["cpu_s"] + whole.background_cpu_s
+        row = loop | {"recorder_cpu_s": recorder} | tracer.outcome(folder, said)
+        shutil.rmtree(folder)
+        return row
+
+    return measure_one
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """A table a kind of request, and the verdict."""
+    rows, requests = document["runs"], document["settings"]["requests"]
+    runs = max(row["run"] for row in rows)
+    parts = [f"Medians and least to most of {runs} runs in turns; ratios are to the untraced median."]
+    parts += [_table(rows, job, number) for job, number in requests.items()]
+    ours = [row for row in rows if ", lo2io record" in row["variant"]]
+    wanted = [requests[row["variant"].partition(",")[0]] for row in ours]
+    short = sum(not row["requests"] == row["complete"] == number for row, number in zip(ours, wanted, strict=True))
+    lost = sum(row["lost"] - row["vanished"] for row in ours)
+    pairs = {
+        job: [_ratio(rows, job, name, "wall_s") for name in ("lo2io record", "perf record -a")] for job in requests
+    }
+    beside = ", ".join(f"{job} {mine:.2f} to {rival:.2f}" for job, (mine, rival) in pairs.items())
+    parts.append(
+        f"Targets: every request in the table and complete: in {len(ours) - short} of {len(ours)} runs "
+        f"({verdict(met=not short)}); nothing lost to full rings: {lost:,} in all runs ({verdict(met=not lost)}); not "
+        f"slower than under perf record: {beside} ({verdict(met=all(m <= r for m, r in pairs.values()))}); direct "
+        f"reads at most {TARGET_DIRECT}: {pairs['direct'][0]:.2f} ({verdict(met=pairs['direct'][0] <= TARGET_DIRECT)})."
+    )
+    return "\n\n".join(parts)
+
+
+def _ratio(rows: Sequence[Mapping[str, Any]], job: str, name: str, key: str) -> float:
+    return median(column(rows, f"{job}, {name}", key)) / middle(rows, f"{job}, untraced", key)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], job: str, number: int) -> str:
+    names = [v.partition(", ")[2] for v in dict.fromkeys(r["variant"] for r in rows) if v.startswith(f"{job}, ")]
+    base = {key: middle(rows, f"{job}, untraced", key) for key in ("wall_s", "cpu_s")}
+
+    def line(name: str) -> list[str]:
+        variant, traced = f"{job}, {name}", name != "untraced"
+        ratios = [[value / base[key] for value in column(rows, variant, key)] for key in base]
+        missing = [max(0, number - seen) for seen in column(rows, variant, "seen")] if traced else []
+        return [
+            name,
+            *(spread(each) if traced else "1" for each in ratios),
+            spread(column(rows, variant, "wall_s"), 3),
+            spread(column(rows, variant, "recorder_cpu_s")) if traced else "",
+            spread(missing, 0) if traced else "",
+            spread(column(rows, variant, "lost"), 0) if traced else "",
+        ]
+
+    head = [f"{number:,} {WORDS[job]}", "wall ratio", "CPU ratio", "wall s", "recorder's CPU s", "missing", "lost"]
+    return table(head, [line(name) for name in names])
