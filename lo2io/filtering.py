@@ -3,16 +3,18 @@
 The engine runs twice over the spool. What decides is often known late: a file's name when its handle ends, a thread's
 when it exits, a request's latency at its completion. So the first run only finds out what passes, in memory that grows
 with the number of threads, files and handles (and by a bit a row for requests); the second one changes each batch in
-place. Where ``sched_switch`` was recorded a run in between tells which waits belong to calls that pass.
+place. A run in between tells which waits belong to calls that pass, where ``sched_switch`` was recorded, and which
+rings' requests pass, where more than their own columns is asked.
 
-What stays: calls and requests that pass, all events of these requests; handles that calls name which pass, the handles
-they come from, their files and what happens to them; the waits of calls that pass. Threads, switches, completions and
-losses stay whole: they say what the machine did and what is not known.
+What stays: calls and requests that pass, all events of these requests, and what workers did for them; handles that they
+name, the handles they come from, their files and what happens to them; the waits and batches of calls that pass.
+Threads, switches, completions, rings with their states and losses stay whole: they say what the machine did and what is
+not known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
+_SUBJECTS = ("task", "handle", "handle2")
 _PAGE_BITS = 20
 _MOST_LOOSE_USES = 1 << 20
 """Distinct uses of handles that are gathered before they are compared with the former ones."""
@@ -54,6 +57,8 @@ class LeftOut:
 
     calls: int = 0
     requests: int = 0
+    """Of disks."""
+    ring_requests: int = 0
 
 
 class FilteredStream:
@@ -71,6 +76,7 @@ class FilteredStream:
         self._watch = watch
         self._kept_calls = 0
         self._waits = 0
+        self._entered = NumberSet()
         self.left_out = LeftOut()
 
     def __enter__(self) -> Self:
@@ -94,7 +100,7 @@ class FilteredStream:
     def _apply(self, batch: Batch) -> None:
         passing = self._passing
         recorded = passing.recorded(batch.requests)
-        self.left_out.requests += len(recorded) - int(np.count_nonzero(recorded))
+        self.left_out.requests += _nr_false(recorded)
         _keep(batch, "requests", recorded)
         self._watch(batch)
         calls = passing.calls(batch.operations)
@@ -102,8 +108,11 @@ class FilteredStream:
         waits = np.arange(self._waits, self._waits + len(batch.off_cpu["task"]))
         self._waits += len(waits)
         requests = passing.requests(batch.requests)
-        self.left_out.calls += len(calls) - int(np.count_nonzero(calls))
-        self.left_out.requests += len(requests) - int(np.count_nonzero(requests))
+        self._entered.add(batch.operations["id"][calls & passing.are_batches(batch.operations)])
+        ring_requests = passing.rings.holds(batch.ring_requests["id"])
+        self.left_out.calls += _nr_false(calls)
+        self.left_out.requests += _nr_false(requests)
+        self.left_out.ring_requests += _nr_false(ring_requests)
         named = passing.named.at(batch.handles["handle"])
         batch.handles["used"][~named] = 0
         for table, keep in (
@@ -114,19 +123,27 @@ class FilteredStream:
             ("files", passing.files.at(batch.files["file"])),
             ("requests", requests),
             ("request_events", passing.requests(batch.request_events)),
+            ("ring_requests", ring_requests),
+            ("ring_events", passing.rings.holds(batch.ring_events["id"])),
+            ("ring_works", passing.rings.holds(batch.ring_works["id"])),
+            ("batches", self._entered.holds(batch.batches["id"])),
         ):
             _keep(batch, table, keep)
 
     def _move_ordinals(self, batch: Batch, calls: Flags) -> None:
         """Count only rows that stay. What stood before an earlier batch's row now stands at this one's begin."""
         kept = np.concatenate([np.zeros(1, np.uint64), np.cumsum(calls, dtype=np.uint64)])
-        for rows in (batch.handle_events, batch.off_cpu):
+        for rows in (batch.handle_events, batch.off_cpu, batch.ring_events):
             before = np.maximum(rows["before"], np.uint64(batch.first_operation)) - np.uint64(batch.first_operation)
             rows["before"][:] = kept[np.minimum(before, np.uint64(len(calls)))] + np.uint64(self._kept_calls)
         batch.first_operation = self._kept_calls
         if batch.native is not None:
             batch.native.first_operation = self._kept_calls
         self._kept_calls += int(kept[-1])
+
+
+def _nr_false(flags: Flags) -> int:
+    return len(flags) - int(np.count_nonzero(flags))
 
 
 def _keep(batch: Batch, table: str, keep: Flags) -> None:
@@ -171,15 +188,20 @@ class NumberSet:
 
 
 class Passing:
-    """What passes: calls and requests as the matcher says, handles and files because such a call names them."""
+    """What passes: calls and requests as the matcher says, handles and files because one of them names them."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._requests = NumberSet()
         self._parents = Numbered(np.uint32, UNKNOWN_U32)
-        self._uses: list[NDArray[np.uint32]] = []
-        self._compared = 0
+        self._uses = _Uses()
+        self._ring_uses = _Uses()
         self.waits = NumberSet()
+        self.rings = NumberSet()
+        """Ids of rings' requests that pass, once told."""
+        self.rings_open = False
+        """Whether there are any whose subjects have to be asked, in a run of its own."""
+        self._ring_handles = Numbered(np.bool_, missing=False)
         self.named = Numbered(np.bool_, missing=False)
         self.handles = Numbered(np.bool_, missing=False)
         self.files = Numbered(np.bool_, missing=False)
@@ -188,8 +210,19 @@ class Passing:
         """Calls that pass. What they are about must have been learnt."""
         passes = self._matcher.calls_by_columns(operations)
         if not self._matcher.columns_suffice:
-            passes &= self._matcher.calls_by_subjects(*(operations[name] for name in ("task", "handle", "handle2")))
+            passes &= self._matcher.calls_by_subjects(*(operations[name] for name in _SUBJECTS))
         return passes
+
+    def are_batches(self, operations: Columns) -> Flags:
+        """Calls that have a row of batches."""
+        return self._matcher.batch_calls[operations["call"]]
+
+    def find_rings(self, requests: Columns) -> None:
+        """Tell which requests of rings pass. What they are about must have been learnt."""
+        if self.rings_open:
+            passes = self._matcher.rings_by_columns(requests)
+            passes &= self._matcher.rings_by_subjects(*(requests[name] for name in _SUBJECTS))
+            self.rings.add(requests["id"][passes])
 
     def recorded(self, requests: Columns) -> Flags:
         """Requests that were meant to be recorded, whether they pass the filter or not."""
@@ -207,22 +240,28 @@ class Passing:
         matcher.learn(batch)
         self._parents.put(batch.handles["handle"], batch.handles["parent"])
         self._requests.add(batch.requests["id"][matcher.requests_by_columns(batch.requests)])
-        passes = matcher.calls_by_columns(batch.operations)
-        uses = np.stack([batch.operations[name][passes] for name in ("task", "handle", "handle2")])
+        self._ring_handles.put(*_known(batch.rings["handle"]))
+        uses = _subjects(batch.operations, matcher.calls_by_columns(batch.operations))
         if matcher.columns_suffice:
             self._name(uses)
-            return
-        self._uses.append(_distinct(uses))
-        if sum(part.shape[1] for part in self._uses) > 2 * self._compared + _MOST_LOOSE_USES:
-            self._uses = [_distinct(np.concatenate(self._uses, axis=1))]
-            self._compared = self._uses[0].shape[1]
+        else:
+            self._uses.add(uses)
+        passes = matcher.rings_by_columns(batch.ring_requests)
+        uses = _subjects(batch.ring_requests, passes)
+        if matcher.ring_columns_suffice:
+            self._name(uses)
+            self.rings.add(batch.ring_requests["id"][passes])
+        else:
+            self._ring_uses.add(uses)
+            self.rings_open |= bool(passes.any())
 
     def conclude(self) -> None:
         """Everything was learnt: tell the handles and files that stay."""
-        for uses in self._uses:
+        for uses in self._uses.take():
             self._name(uses[:, self._matcher.calls_by_subjects(*uses)])
-        self._uses = []
-        more = self.named.where()
+        for uses in self._ring_uses.take():
+            self._name(uses[:, self._matcher.rings_by_subjects(*uses)])
+        more = np.union1d(self.named.where(), self._ring_handles.where())
         while len(more):
             self.handles.put(more, values=True)
             parents = self._parents.at(more)
@@ -233,7 +272,36 @@ class Passing:
 
     def _name(self, uses: NDArray[np.uint32]) -> None:
         for handles in uses[1:]:
-            self.named.put(handles[handles != UNKNOWN_U32], values=True)
+            self.named.put(*_known(handles))
+
+
+def _known(handles: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    return handles[handles != UNKNOWN_U32], True
+
+
+def _subjects(rows: Columns, passes: Flags) -> NDArray[np.uint32]:
+    """What rows are about, of shape (3, n)."""
+    return np.stack([rows[name][passes] for name in _SUBJECTS])
+
+
+class _Uses:
+    """Threads and handles that rows name, each combination once, or nearly."""
+
+    def __init__(self) -> None:
+        self._parts: list[NDArray[np.uint32]] = []
+        self._compared = 0
+
+    def add(self, uses: NDArray[np.uint32]) -> None:
+        """Take more, of shape (3, n)."""
+        self._parts.append(_distinct(uses))
+        if sum(part.shape[1] for part in self._parts) > 2 * self._compared + _MOST_LOOSE_USES:
+            self._parts = [_distinct(np.concatenate(self._parts, axis=1))]
+            self._compared = self._parts[0].shape[1]
+
+    def take(self) -> list[NDArray[np.uint32]]:
+        """All, which are forgotten."""
+        parts, self._parts = self._parts, []
+        return parts
 
 
 def _distinct(uses: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -256,7 +324,7 @@ def find_passing(
     """Find out what passes.
 
     Args:
-        streams: Opens the spool's batches from the beginning; called once or, with switches, twice.
+        streams: Opens the spool's batches from the beginning; called once or, with switches or rings, twice.
         criteria: What the user chose.
         meta: What was recorded.
         calls: By the codes of ``operations.call``.
@@ -272,19 +340,20 @@ def find_passing(
             passing.learn(batch)
             waits = waits or len(batch.off_cpu["task"]) > 0
     passing.conclude()
-    if waits:
-        _find_waits(streams, passing, tick)
+    if waits or passing.rings_open:
+        _find_more(streams, passing, tick)
     return passing
 
 
-def _find_waits(
+def _find_more(
     streams: Callable[[], AbstractContextManager[Stream]], passing: Passing, tick: Callable[[], None]
 ) -> None:
-    """A wait belongs to the next call that its thread ends, at or behind the row it stands before."""
+    """Rings' requests; and waits: one belongs to the next call that its thread ends, at or behind its ordinal's row."""
     number = 0
     open_waits = np.zeros((3, 0), np.uint64)  # number, task, ordinal of the row it stands before
     with streams() as stream:
         for batch in _each(stream, tick):
+            passing.find_rings(batch.ring_requests)
             tasks = batch.off_cpu["task"].astype(np.uint64)
             numbers = np.arange(number, number + len(tasks), dtype=np.uint64)
             number += len(tasks)
@@ -312,5 +381,5 @@ def _each(stream: Stream, tick: Callable[[], None]) -> Iterator[Batch]:
 
 def properties(criteria: Criteria, left_out: LeftOut) -> dict[str, str]:
     """What a trace says of its filter, for ``TraceEnd.properties``."""
-    facts = {"FILTERED_CALLS": str(left_out.calls), "FILTERED_REQUESTS": str(left_out.requests)}
+    facts = {f"FILTERED_{name.upper()}": str(number) for name, number in asdict(left_out).items()}
     return {"FILTER": str(criteria.filter), **facts} if criteria else {}

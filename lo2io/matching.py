@@ -15,7 +15,7 @@ import numpy as np
 
 from lo2io.filters.kernel import find_device
 from lo2io.filters.language import Comparison, Filter, below_cgroup
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RequestOp
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, RequestOp, RingPath
 from lo2io.units import SECTOR_BYTES, kernel_dev, split_kernel_dev
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
+NR_OPCODES = 256
+"""An opcode is a byte."""
+_BATCHES = frozenset({CallKind.RING_ENTER, CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT})
 _ORDER = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 
 
@@ -36,8 +39,9 @@ class Criteria:
 
     filter: Filter = field(default_factory=Filter)
     requests_of_cgroup: str = ""
-    """Requests must come from a thread of this cgroup or of one below it; calls may come from any. What
-    ``--cgroup`` leaves to converting: the kernel tells a call's cgroup, but a request completes in any thread."""
+    """Requests, of disks and of rings, must come from a thread of this cgroup or of one below it; calls may come from
+    any. What ``--cgroup`` leaves to converting: the kernel tells a call's cgroup, but a request completes in any
+    thread."""
 
     def __bool__(self) -> bool:
         return bool(self.filter) or bool(self.requests_of_cgroup)
@@ -87,7 +91,11 @@ class Matcher:
         self._devices = _Devices(meta.devices, meta.mounts)
         operations = self.filter.operations()
         self._calls = np.array([call.name in operations.calls for call in calls] or [False], np.bool_)
+        self.batch_calls = np.array([call.kind in _BATCHES for call in calls] or [False], np.bool_)
+        """By the codes of ``operations.call``: what has a row of batches."""
         self._requests = np.array([op in operations.requests for op in RequestOp], np.bool_)
+        self._opcodes = _opcodes(criteria.filter)
+        self._ways = np.array([_passes_via(criteria.filter, path) for path in RingPath], np.bool_)
         self._numbers = self.filter.of("size", "latency", "pid", "tid")
         self._of_tasks = self.filter.of("comm", "cgroup")
         self._of_files = self.filter.of("path", "device")
@@ -102,6 +110,11 @@ class Matcher:
     def columns_suffice(self) -> bool:
         """Whether a call's own columns decide: nothing is asked of its thread or file."""
         return not self._of_tasks and not self._of_files
+
+    @property
+    def ring_columns_suffice(self) -> bool:
+        """The same of rings' requests."""
+        return self.columns_suffice and not self._own
 
     # ---- what is learnt ----
 
@@ -173,7 +186,29 @@ class Matcher:
             passes &= hit
         return passes
 
-    # ---- requests ----
+    # ---- requests of rings ----
+
+    def rings_by_columns(self, requests: Columns) -> Flags:
+        """Requests of rings that their own columns let pass."""
+        passes = self._opcodes[requests["opcode"]] & self._ways[requests["path"]]
+        for comparison in self._numbers:
+            if comparison.field == "latency":
+                begin, end = requests["submit_time_ns"], requests["complete_time_ns"]
+                values, known = end - begin, (begin != UNKNOWN_I64) & (end != UNKNOWN_I64)
+            elif comparison.field == "size":
+                values = requests["bytes_result"]
+                known = values != UNKNOWN_I64
+            else:
+                values = requests[comparison.field]
+                known = values != UNKNOWN_U32
+            passes &= _compare(comparison, values, known)
+        return passes
+
+    def rings_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
+        """Requests of rings that their submitter and their files let pass. All must have been learnt."""
+        return self.calls_by_subjects(task, handle, handle2) & self.requests_recorded(task)
+
+    # ---- requests of disks ----
 
     def requests_by_columns(self, requests: Columns) -> Flags:
         """Requests that their own columns let pass."""
@@ -212,6 +247,23 @@ class Matcher:
             pid = self._task_pid.at(task)
             passes &= _compare(comparison, pid, pid != UNKNOWN_U32)
         return passes
+
+
+def _opcodes(chosen: Filter) -> Flags:
+    """Which opcodes pass, by number; those without a name only where nothing is said of what a request does."""
+    passes = np.zeros(NR_OPCODES, np.bool_)
+    named = chosen.operations().opcodes
+    passes[list(named)] = True
+    if named and not chosen.of("operation", "opcode"):
+        passes[:] = True
+    return passes
+
+
+def _passes_via(chosen: Filter, path: RingPath) -> bool:
+    """A way that is not known is none."""
+    return not (comparisons := chosen.of("via")) or (
+        path is not RingPath.UNKNOWN and all(one.accepts(path.name.lower()) is not one.negative for one in comparisons)
+    )
 
 
 class _Devices:

@@ -35,6 +35,7 @@ _REQUEST_ROLES = _BIO_ROLES | {
     Role.RQ_REQUEUE,
     Role.RQ_MERGE,
 }
+_RING_ROLES = frozenset(role for role in Role if role.name.startswith("RING_"))
 _WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
 """Calls that move neither descriptors nor positions."""
 _LETTERS = {
@@ -73,7 +74,10 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
     requests = frozenset[RequestOp]() if chosen.of("path") else operations.requests
     if not any(_role(spec) in _REQUEST_ROLES for spec in specs.values()):
         requests = frozenset()
-    if not calls and not requests:
+    # Rings' requests open, close and read through the descriptors of calls, and calls through theirs.
+    rings = operations.opcodes and any(_role(spec) in _RING_ROLES for spec in specs.values())
+    descriptors = bool(calls or rings)
+    if not descriptors and not requests:
         raise UsageError(
             f"record what passes `{chosen}`",
             "of the chosen events, none can pass",
@@ -83,7 +87,7 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
     kept = tuple(
         event
         for event, spec in specs.items()
-        if (_call_needed(spec, calls) if isinstance(spec, CallSpec) else watched or _needed(spec, requests))
+        if _needed(spec, calls, requests, descriptors=descriptors) or (watched and _role(spec) in _REQUEST_ROLES)
     )
     filters = {event: text for event, text in selection.filters.items() if event in kept}
     if not watched:  # when threads wait for a device is told from all requests of theirs
@@ -146,11 +150,14 @@ def _role(spec: CallSpec | TracepointSpec) -> Role | None:
     return spec.role if isinstance(spec, TracepointSpec) else None
 
 
-def _call_needed(spec: CallSpec, calls: Collection[str]) -> bool:
-    return bool(calls) and (spec.name in calls or spec.kind not in _WITHOUT_EFFECT)
-
-
-def _needed(spec: TracepointSpec, requests: Collection[RequestOp]) -> bool:
+def _needed(
+    spec: CallSpec | TracepointSpec, calls: Collection[str], requests: Collection[RequestOp], *, descriptors: bool
+) -> bool:
+    """Whether a row that can pass depends on an event; ``descriptors``: on whatever moves descriptors and positions."""
+    if isinstance(spec, CallSpec):
+        return descriptors and (spec.name in calls or spec.kind not in _WITHOUT_EFFECT)
+    if spec.role in _RING_ROLES:
+        return descriptors
     if spec.role is Role.BIO_FLUSH:
         return RequestOp.FLUSH in requests
     return bool(requests) or spec.role not in _REQUEST_ROLES

@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING
 
 from lo2io.catalog import ALL, DEFAULT, SYSCALLS, load_catalog
 from lo2io.filters.globs import compile_glob, escape_glob
-from lo2io.model import CallKind, RequestOp
+from lo2io.model import CallKind, RequestOp, RingPath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lo2io.catalog import Catalog
+    from lo2io.model import CallSpec, OpcodeSpec
 
 EQUAL, DIFFERENT, LIKE, UNLIKE = "==", "!=", "~", "!~"
 NEGATIVE = frozenset({DIFFERENT, UNLIKE})
 """None of the values may be the record's; the others ask for one of them."""
 ORDER = ("<", "<=", ">", ">=")
-KINDS = ("call", "request")
+KINDS = ("call", "request", "ring")
+PATHS = tuple(path.name.lower() for path in RingPath if path is not RingPath.UNKNOWN)
+"""Ways of a ring's request: docs/explanation/design.md."""
 
 
 class Kind(enum.Enum):
@@ -36,7 +41,9 @@ class Kind(enum.Enum):
     TEXT = "a word or a 'quoted text'"
     PATH = "a path"
     OPERATION = "an operation"
-    RECORD = "call or request"
+    RECORD = "call, request or ring"
+    OPCODE = "an opcode of io_uring"
+    WAY = "the way of a ring's request"
 
 
 FIELDS: Mapping[str, Kind] = MappingProxyType(
@@ -51,6 +58,8 @@ FIELDS: Mapping[str, Kind] = MappingProxyType(
         "latency": Kind.DURATION,
         "cgroup": Kind.PATH,
         "kind": Kind.RECORD,
+        "opcode": Kind.OPCODE,
+        "via": Kind.WAY,
     }
 )
 OPERATORS: Mapping[Kind, tuple[str, ...]] = {
@@ -61,6 +70,8 @@ OPERATORS: Mapping[Kind, tuple[str, ...]] = {
     Kind.PATH: (EQUAL, DIFFERENT, LIKE, UNLIKE),
     Kind.OPERATION: (EQUAL, DIFFERENT, LIKE, UNLIKE),
     Kind.RECORD: (EQUAL, DIFFERENT),
+    Kind.OPCODE: (EQUAL, DIFFERENT, LIKE, UNLIKE),
+    Kind.WAY: (EQUAL, DIFFERENT),
 }
 
 
@@ -109,31 +120,68 @@ class Filter:
         return tuple(comparison for comparison in self.comparisons if comparison.field in fields)
 
     def operations(self) -> Operations:
-        """The operations that pass what is said about ``operation`` and ``kind``."""
-        every = Operations(frozenset(call.name for call in load_catalog().calls), frozenset(RequestOp))
+        """The operations that pass what is said about ``operation``, ``opcode`` and ``kind``.
+
+        Only requests of rings have an ``opcode`` and a ``via``: nothing else passes what is said about these.
+        """
+        every = _every_operation(load_catalog())
         chosen = every
         for comparison in self.of("operation"):
             meant = [found for name, found in operation_names().items() if comparison.accepts(name)]
-            calls = frozenset[str]().union(*(one.calls for one in meant))
-            requests = frozenset[RequestOp]().union(*(one.requests for one in meant))
-            if comparison.negative:
-                calls, requests = every.calls - calls, every.requests - requests
-            chosen = Operations(chosen.calls & calls, chosen.requests & requests)
+            hit = Operations(
+                frozenset[str]().union(*(one.calls for one in meant)),
+                frozenset[RequestOp]().union(*(one.requests for one in meant)),
+                frozenset[int]().union(*(one.opcodes for one in meant)),
+            )
+            chosen &= every - hit if comparison.negative else hit
+        for comparison in self.of("opcode"):
+            fitting = {number for name, number in opcode_numbers().items() if comparison.accepts(name)}
+            hit = Operations(opcodes=frozenset(fitting))
+            chosen &= Operations(opcodes=every.opcodes) - hit if comparison.negative else hit
         for comparison in self.of("kind"):
             kinds = [kind for kind in KINDS if comparison.accepts(kind) is not comparison.negative]
-            chosen = Operations(
-                chosen.calls if "call" in kinds else frozenset(),
-                chosen.requests if "request" in kinds else frozenset(),
-            )
-        return chosen
+            chosen &= every.of_kinds(*kinds)
+        return chosen.of_kinds("ring") if self.of("via") else chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a name means, or what passes: calls by their tracepoints' names, and operations of requests."""
+    """What a name means, or what passes."""
 
-    calls: frozenset[str]
-    requests: frozenset[RequestOp]
+    calls: frozenset[str] = frozenset()
+    """By their tracepoints' names."""
+    requests: frozenset[RequestOp] = frozenset()
+    """Of disks."""
+    opcodes: frozenset[int] = frozenset()
+    """Of rings' requests, those that have a name."""
+
+    def __and__(self, other: Operations) -> Operations:
+        return Operations(self.calls & other.calls, self.requests & other.requests, self.opcodes & other.opcodes)
+
+    def __sub__(self, other: Operations) -> Operations:
+        return Operations(self.calls - other.calls, self.requests - other.requests, self.opcodes - other.opcodes)
+
+    def of_kinds(self, *kinds: str) -> Operations:
+        """Those of some kinds of records."""
+        return Operations(
+            self.calls if "call" in kinds else frozenset(),
+            self.requests if "request" in kinds else frozenset(),
+            self.opcodes if "ring" in kinds else frozenset(),
+        )
+
+
+def _every_operation(catalog: Catalog) -> Operations:
+    return Operations(
+        frozenset(call.name for call in catalog.calls),
+        frozenset(RequestOp),
+        frozenset(opcode.number for opcode in catalog.opcodes),
+    )
+
+
+@cache
+def opcode_numbers() -> Mapping[str, int]:
+    """Every name that ``opcode`` takes, and its number."""
+    return MappingProxyType({opcode.name: opcode.number for opcode in load_catalog().opcodes})
 
 
 def below_cgroup(path: str) -> Comparison:
@@ -149,18 +197,23 @@ def operation_names() -> Mapping[str, Operations]:
     """
     catalog = load_catalog()
     names = {f"sys_{name}": call.name for call in catalog.calls for name in (call.name, call.abi_name)}
-    found = {name: Operations(frozenset({call}), frozenset()) for name, call in names.items()}
+    found = {name: Operations(frozenset({call})) for name, call in names.items()}
     found |= {name.removeprefix("sys_"): operations for name, operations in found.items()}
     for group, events in catalog.groups().items():
         if group not in {ALL, DEFAULT, SYSCALLS}:
             calls = frozenset(call.name for call in catalog.calls if call.enter_event in events)
             if calls:
-                found[group] = Operations(calls, frozenset())
+                found[group] = Operations(calls)
     for name, (kinds, io_mode, requests) in CLASSES.items():
-        calls = frozenset(
-            call.name for call in catalog.calls if call.kind in kinds or (io_mode and call.io_mode == io_mode)
+
+        def fits(spec: CallSpec | OpcodeSpec, kinds: tuple[CallKind, ...] = kinds, io_mode: str = io_mode) -> bool:
+            return spec.kind in kinds or bool(io_mode and spec.io_mode == io_mode)
+
+        found[name] = Operations(
+            frozenset(call.name for call in filter(fits, catalog.calls)),
+            frozenset(requests),
+            frozenset(opcode.number for opcode in filter(fits, catalog.opcodes)),
         )
-        found[name] = Operations(calls, frozenset(requests))
     return MappingProxyType(found)
 
 
@@ -179,7 +232,7 @@ CLASSES: Mapping[str, tuple[tuple[CallKind, ...], str, tuple[RequestOp, ...]]] =
     "zone": ((), "", (RequestOp.ZONE,)),
     "other": ((), "", (RequestOp.OTHER,)),
 }
-"""Class → kinds of its calls, the io_mode that makes others one of it, the operations of requests."""
+"""Class → kinds of its calls and opcodes, the io_mode that makes others one of it, the operations of requests."""
 
 
 # ---- text out ----

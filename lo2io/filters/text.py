@@ -17,11 +17,13 @@ from lo2io.filters.language import (
     LIKE,
     OPERATORS,
     ORDER,
+    PATHS,
     UNLIKE,
     WORD,
     Comparison,
     Filter,
     Kind,
+    opcode_numbers,
     operation_names,
 )
 from lo2io.units import parse_bytes, parse_duration
@@ -147,12 +149,12 @@ class _Parser:
             self._fail(token, told, f"{field} is compared with {kind.value}{_quoting(token)}")
         if kind in {Kind.NUMBER, Kind.SIZE, Kind.DURATION}:
             return self._number(token, kind, text)
+        if kind is Kind.OPCODE:
+            text = text.upper()
         if operator in {LIKE, UNLIKE}:
             self._check_glob(token, text, slashes=kind is Kind.PATH)
-        if kind is Kind.OPERATION:
-            self._check_name(token, Comparison(field, operator, (text,)), operation_names())
-        if kind is Kind.RECORD:
-            self._check_name(token, Comparison(field, operator, (text,)), KINDS)
+        if (names := _names(kind)) is not None:
+            self._check_name(token, Comparison(field, operator, (text,)), names)
         return text
 
     def _number(self, token: _Token, kind: Kind, text: str) -> int:
@@ -178,9 +180,10 @@ class _Parser:
     def _check_name(self, token: _Token, one: Comparison, names: Iterable[str]) -> None:
         if not any(map(one.accepts, names)):
             near = _near(str(one.values[0]), names)
-            expected = f"one of {', '.join(KINDS if one.field == 'kind' else CLASSES)}"
-            more = "" if one.field == "kind" else ", a group or a call: `lo2io tracepoints list`"
-            self._fail(token, f"{_shown(str(one.values[0]))} is no {one.field}", near + expected + more)
+            expected = f"one of {', '.join(CLASSES if one.field == 'operation' else names)}"
+            more = ", a group or a call: `lo2io tracepoints list`" if one.field == "operation" else ""
+            what = "no way of a ring's request" if one.field == "via" else f"no {one.field}"
+            self._fail(token, f"{_shown(str(one.values[0]))} is {what}", near + expected + more)
 
     # ---- tokens ----
 
@@ -223,6 +226,15 @@ class _Parser:
         line = re.split(r"[\r\n]", self._text[begin:], maxsplit=1)[0]
         shown = "".join(letter if letter.isprintable() else " " for letter in line)
         raise UsageError("read the filter", f"{problem}\n  {shown}\n  {' ' * (at - begin)}^", expected)
+
+
+def _names(kind: Kind) -> Iterable[str] | None:
+    """All values that a field can have; None: any."""
+    if kind is Kind.OPERATION:
+        return operation_names()
+    if kind is Kind.OPCODE:
+        return opcode_numbers()
+    return {Kind.RECORD: KINDS, Kind.WAY: PATHS}.get(kind)
 
 
 def _near(name: str, names: Iterable[str]) -> str:

@@ -156,7 +156,7 @@ def test_what_the_kernel_leaves_out_costs_nothing(disks: tuple[str, str], tmp_pa
     assert filters["block:block_rq_complete"] == dev
     assert filters["block:block_bio_queue"] == f'(rwbs ~ "F*") && ({dev})'
     assert recorded.trace.metadata["filter"] == f"device == {name} and kind == request"
-    assert recorded.trace.metadata["filtered"] == {"calls": 0, "requests": 0}
+    assert recorded.trace.metadata["filtered"] == {"calls": 0, "requests": 0, "ring_requests": 0}
 
 
 def test_the_whole_machine(disks: tuple[str, str], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_exact_counts(  # noqa: PLR0917 - a row of the table above
     tables = open_trace(trace)
     rows = {name: table["rows"] for name, table in tables.metadata["tables"].items()}
     assert (rows["operations"], rows["requests"], rows["threads"]) == (calls, requests, 2)
-    assert tables.metadata["filtered"] == {"calls": 18 - calls, "requests": 3 - requests}
+    assert tables.metadata["filtered"] == {"calls": 18 - calls, "requests": 3 - requests, "ring_requests": 0}
     assert converted.filtered == f"filtered: {18 - calls} calls and {3 - requests} requests left out"
     assert tables.metadata["filter"]
     assert errors(trace) == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from lo2io.filters.language import FIELDS, Kind, operation_names
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallSpec, RequestOp
+from lo2io.filters.language import FIELDS, Kind, opcode_numbers, operation_names
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, CallSpec, RequestOp, RingPath
 from reference.compare import TABLES
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
-NAMES = tuple(name for name in TABLES if name != "completions")
+RINGS = ("ring_requests", "ring_events", "ring_works", "ring_states", "batches", "rings")
+NAMES = tuple(dict.fromkeys(name for name in (*TABLES, *RINGS) if name != "completions"))
+_BATCHES = (CallKind.RING_ENTER, CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT)
 _ORDER = {
     "<": operator.lt,
     "<=": operator.le,
@@ -66,10 +68,17 @@ class SlowFilter:
             for row in self.tables["requests"]
             if self._passes(chosen, self._request_facts(row)) and self._of_cgroup(row["task"])
         ]
+        rings = [
+            row
+            for row in self.tables["ring_requests"]
+            if self._passes(chosen, self._ring_facts(row)) and self._of_cgroup(row["task"])
+        ]
         ids = {row["id"] for row in requests}
-        named = {row[key] for row in calls for key in ("handle", "handle2")} - {UNKNOWN_U32}
-        kept = set(named)
-        for handle in named:
+        ring_ids = {row["id"] for row in rings}
+        entered = {row["id"] for row in calls if self.calls[row["call"]].kind in _BATCHES}
+        named = {row[key] for row in (*calls, *rings) for key in ("handle", "handle2")} - {UNKNOWN_U32}
+        kept = named | {row["handle"] for row in self.tables["rings"]} - {UNKNOWN_U32}
+        for handle in [*kept]:
             while handle in self.handles and self.handles[handle]["parent"] != UNKNOWN_U32:
                 handle = self.handles[handle]["parent"]  # noqa: PLW2901 - up the line of its parents
                 kept.add(handle)
@@ -93,6 +102,10 @@ class SlowFilter:
             "handles": handles,
             "files": [row for row in self.tables["files"] if row["file"] in files],
             "handle_events": [moved(row) for row in self.tables["handle_events"] if row["handle"] in named],
+            "ring_requests": rings,
+            "ring_events": [moved(row) for row in self.tables["ring_events"] if row["id"] in ring_ids],
+            "ring_works": [row for row in self.tables["ring_works"] if row["id"] in ring_ids],
+            "batches": [row for row in self.tables["batches"] if row["id"] in entered],
             "off_cpu": [moved(row) for row in self.tables["off_cpu"] if self._call_of(row) in ordinals],
         }
 
@@ -113,20 +126,41 @@ class SlowFilter:
 
     def _call_facts(self, row: Row) -> dict[str, set[Any]]:
         spec = self.calls[row["call"]]
-        files = [self.files.get(self.handles[h]["file"]) for h in (row["handle"], row["handle2"]) if h in self.handles]
-        found = [file for file in files if file is not None]
         end, size = row["end_time_ns"], row["bytes_request"]
         return self._task_facts(row["task"]) | {
             "kind": {"call"},
             "operation": {name for name, meant in operation_names().items() if spec.name in meant.calls},
-            "pid": {row["pid"]},
-            "tid": {row["tid"]},
+            "size": set() if size == UNKNOWN_I64 else {size},
+            "latency": set() if end == UNKNOWN_I64 else {end - row["begin_time_ns"]},
+            **self._subject_facts(row),
+        }
+
+    def _ring_facts(self, row: Row) -> dict[str, set[Any]]:
+        begin, end, size = row["submit_time_ns"], row["complete_time_ns"], row["bytes_result"]
+        path = RingPath(row["path"])
+        opcode = {name for name, number in opcode_numbers().items() if row["opcode"] == number}
+        classes = {name for name, meant in operation_names().items() if row["opcode"] in meant.opcodes}
+        return self._task_facts(row["task"]) | {
+            "kind": {"ring"},
+            "operation": classes or {"of no class"} if opcode else set(),
+            "opcode": opcode,
+            "via": set() if path is RingPath.UNKNOWN else {path.name.lower()},
+            "size": set() if size == UNKNOWN_I64 else {size},
+            "latency": set() if UNKNOWN_I64 in (begin, end) else {end - begin},
+            **self._subject_facts(row),
+        }
+
+    def _subject_facts(self, row: Row) -> dict[str, set[Any]]:
+        """Of a thread and the files that two handles mean."""
+        files = [self.files.get(self.handles[h]["file"]) for h in (row["handle"], row["handle2"]) if h in self.handles]
+        found = [file for file in files if file is not None]
+        return {
+            "pid": {row["pid"]} - {UNKNOWN_U32},
+            "tid": {row["tid"]} - {UNKNOWN_U32},
             "path": {file["path"] for file in found if file["path"]},
             "device": {
                 name for file in found for name in self._names(file["device"] >> 8 << 20 | file["device"] & 255)
             },
-            "size": set() if size == UNKNOWN_I64 else {size},
-            "latency": set() if end == UNKNOWN_I64 else {end - row["begin_time_ns"]},
         }
 
     def _request_facts(self, row: Row) -> dict[str, set[Any]]:
@@ -171,7 +205,7 @@ class SlowFilter:
     # ---- comparisons ----
 
     def _passes(self, chosen: Filter, facts: dict[str, set[Any]]) -> bool:
-        return all(self._holds(comparison, facts[comparison.field]) for comparison in chosen.comparisons)
+        return all(self._holds(comparison, facts.get(comparison.field, set())) for comparison in chosen.comparisons)
 
     @staticmethod
     def _holds(comparison: Comparison, values: set[Any]) -> bool:

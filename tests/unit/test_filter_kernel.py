@@ -26,6 +26,9 @@ DEVICES = (
 CATALOG = load_catalog()
 BLOCK = tuple(f"block:block_{name}" for name in ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge"))
 FRONTMERGE, BIO_QUEUE = "block:block_bio_frontmerge", "block:block_bio_queue"
+RINGS = frozenset(spec.event for spec in CATALOG.tracepoints if spec.role.name.startswith("RING_"))
+RING_FILTERS = {"io_uring:io_uring_task_work_run": "count > 0"}
+"""Without it, idle SQ threads make half a million samples a second."""
 
 
 def compiled(text: str, *events: str) -> Selection:
@@ -44,7 +47,7 @@ def test_no_filter_changes_nothing() -> None:
     """The selection comes back as it was, with the events' own filters."""
     selection = CATALOG.select([])
     assert compiled("") == selection
-    assert selection.filters == {BIO_QUEUE: 'rwbs ~ "F*"'}
+    assert selection.filters == {BIO_QUEUE: 'rwbs ~ "F*"', **RING_FILTERS}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_events_that_nothing_needs_are_not_recorded() -> None:
     for text in ("kind == call", "path == /x", "operation == pread64"):
         left = compiled(text)
         assert {*BLOCK, FRONTMERGE, BIO_QUEUE}.isdisjoint(left.events)
-        assert not left.filters
+        assert left.filters == RING_FILTERS
     assert BIO_QUEUE not in compiled("operation == write").events
     assert BIO_QUEUE in compiled("operation == flush").events
     kept = compiled("operation == read", "+metadata")
@@ -106,6 +109,31 @@ def test_calls_that_move_descriptors_and_positions_are_always_recorded() -> None
             assert (call.exit_event in events) is needed, call.name
 
 
+@pytest.mark.parametrize(
+    ("text", "events", "expected"),
+    [
+        ("kind == ring", [], {"calls", "rings"}),
+        ("via == worker", [], {"calls", "rings"}),
+        ("opcode ~ 'READ*'", [], {"calls", "rings"}),
+        ("kind == call", [], {"calls", "rings"}),
+        ("operation == read", [], {"calls", "rings", "block"}),
+        ("kind == request", [], {"block"}),
+        ("operation == discard", [], {"block"}),
+        ("kind == ring", ["io_uring"], {"rings"}),
+        ("via == poll", ["read", "io_uring"], {"calls", "rings"}),
+    ],
+)
+def test_rings_and_calls_need_each_other(text: str, events: list[str], expected: set[str]) -> None:
+    """Both open, close and read through the same descriptors; block requests need neither."""
+    kept = set(compiled(text, *events).events)
+    chosen = set(CATALOG.select(events).events)
+    assert (chosen & RINGS <= kept if "rings" in expected else kept.isdisjoint(RINGS)) is True
+    assert bool(kept & {"syscalls:sys_enter_read", "syscalls:sys_enter_io_uring_enter"}) is (
+        "calls" in expected or bool(events)
+    )
+    assert bool(kept & set(BLOCK)) is ("block" in expected)
+
+
 def test_nothing_can_pass() -> None:
     """Said before anything is recorded."""
     for text, events in (
@@ -113,6 +141,9 @@ def test_nothing_can_pass() -> None:
         ("path == /x and kind == request", []),
         ("operation == read and operation == write and operation != copy", ["block"]),
         ("operation == discard", ["syscalls"]),
+        ("via == inline", ["read", "block"]),
+        ("opcode == NOP and kind == call", []),
+        ("opcode == NOP and operation == read", []),
     ):
         with pytest.raises(UsageError, match="none can pass"):
             compiled(text, *events)
@@ -184,5 +215,5 @@ def test_the_kernel_leaves_block_events_alone_where_switches_are_recorded() -> N
     for text in ("device == loop0 and operation == read", "kind == call"):
         selection = kernel_filters(parse(text), catalog.select(["+sched:sched_switch"]), DEVICES, catalog)
         assert {*BLOCK, FRONTMERGE, switch.event} <= set(selection.events)
-        assert set(selection.filters) <= {BIO_QUEUE}
+        assert set(selection.filters) <= {BIO_QUEUE, *RING_FILTERS}
         assert selection.filters.get(BIO_QUEUE, 'rwbs ~ "F*"') == 'rwbs ~ "F*"'

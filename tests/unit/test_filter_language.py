@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from lo2io.errors import UsageError
 from lo2io.filters.globs import compile_glob, escape_glob
-from lo2io.filters.language import FIELDS, OPERATORS, Comparison, Filter, Kind, below_cgroup, operation_names
+from lo2io.filters.language import (
+    FIELDS,
+    OPERATORS,
+    PATHS,
+    Comparison,
+    Filter,
+    Kind,
+    below_cgroup,
+    opcode_numbers,
+    operation_names,
+)
 from lo2io.filters.text import parse, parse_all
 from lo2io.model import RequestOp
 
@@ -39,6 +49,10 @@ def one(text: str) -> Comparison:
         ("tid != 7", "tid", "!=", (7,)),
         ("cgroup ~ '/system.slice/*'", "cgroup", "~", ("/system.slice/*",)),
         ("kind == request", "kind", "==", ("request",)),
+        ("kind != ring", "kind", "!=", ("ring",)),
+        ("opcode == READ_FIXED, readv", "opcode", "==", ("READ_FIXED", "READV")),
+        ("opcode !~ 'write*'", "opcode", "!~", ("WRITE*",)),
+        ("via == worker, poll", "via", "==", ("worker", "poll")),
         ("pid ==\t1,\n  2", "pid", "==", (1, 2)),
     ],
 )
@@ -107,6 +121,12 @@ def test_several_filters_must_all_hold() -> None:
         ("operation == raed", "raed", "did you mean read"),
         ("operation ~ 'xyz*'", "'xyz*'", "one of read, write"),
         ("kind == cal", "cal", "did you mean call?"),
+        ("opcode == READF", "READF", "did you mean READ"),
+        ("opcode ~ 'X*'", "'X*'", "one of NOP, READV"),
+        ("opcode > NOP", "> NOP", "opcode takes ==, !=, ~ or !~"),
+        ("via == workers", "workers", "did you mean worker? one of inline, device, poll, worker, refused, cancelled"),
+        ("via == unknown", "unknown", "one of inline"),
+        ("via ~ w*", "~ w*", "via takes == or !="),
         ("pid == 1\ndevic == x", "devic", "did you mean device?"),
         (", pid == 1", ", pid", "joined by"),
         ("'pid' == 1", "'pid'", "field operator value"),
@@ -141,7 +161,9 @@ def comparisons(draw: st.DrawFn) -> Comparison:
         Kind.TEXT: TEXTS,
         Kind.PATH: TEXTS,
         Kind.OPERATION: st.sampled_from(NAMES),
-        Kind.RECORD: st.sampled_from(["call", "request"]),
+        Kind.RECORD: st.sampled_from(["call", "request", "ring"]),
+        Kind.OPCODE: st.sampled_from(sorted(opcode_numbers())),
+        Kind.WAY: st.sampled_from(PATHS),
     }[kind]
     most = 1 if operator[0] in "<>" else 3
     return Comparison(field, operator, tuple(draw(st.lists(value, min_size=1, max_size=most, unique=True))))
