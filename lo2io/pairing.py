@@ -130,6 +130,8 @@ class Engine:
             self._set_stream(config.streams[index], paths, cpu)
         self._set_events(config)
         self._set_calls(config)
+        self._set_opcodes(config)
+        config.sample_rate = meta.sample_rate
         self._set_partitions(config)
         events = {*meta.events, *meta.lacking}
         cgroup = os.fsencode(meta.cgroup)
@@ -180,6 +182,12 @@ class Engine:
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
         config.calls, config.nr_calls = calls, len(self.catalog.calls)
+
+    def _set_opcodes(self, config: Any) -> None:
+        opcodes = self._keep(ffi.new("lo2_opcode[]", max(len(self.catalog.opcodes), 1)))
+        for row, opcode in zip(opcodes, self.catalog.opcodes, strict=False):
+            row.kind, row.returns = opcode.kind, opcode.returns
+        config.opcodes, config.nr_opcodes = opcodes, len(self.catalog.opcodes)
 
     def _set_partitions(self, config: Any) -> None:
         partitions = [(d.device, d.disk) for d in self.spool.meta.devices if d.disk is not None]

@@ -2,10 +2,11 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "engine.h"
+#include "rings.h"
 
 enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
 enum { ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
+enum { ENTER_REGISTERED_RING = 1 << 4 }; /* include/uapi/linux/io_uring.h */
 
 /* ---- positions ---- */
 
@@ -130,7 +131,8 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
         p->positioned = !(data && call->has_flags && p->offset == -1); /* preadv2, pwritev2: at the position */
     }
     p->counts_bytes = f[LO2_FIELD_COUNT].size && !call->vectored && call->kind != LO2_CALL_FCNTL;
-    p->has_fd = f[LO2_FIELD_FD].size != 0;
+    /* A ring that its thread has registered is not named by a descriptor, but by an index. */
+    p->has_fd = f[LO2_FIELD_FD].size != 0 && !(call->kind == LO2_CALL_RING_ENTER && (p->flags & ENTER_REGISTERED_RING));
     if (p->has_fd)
         p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
     if (f[LO2_FIELD_FD2].size)
@@ -139,7 +141,7 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
 
 static bool names_handle(const lo2_call *call)
 {
-    return call->kind != LO2_CALL_OPEN && call->kind != LO2_CALL_CLOSE_RANGE && call->kind != LO2_CALL_CLONE &&
+    return call->kind != LO2_CALL_OPEN && call->kind != LO2_CALL_RING_SETUP && call->kind != LO2_CALL_CLOSE_RANGE && call->kind != LO2_CALL_CLONE &&
            call->kind != LO2_CALL_UNSHARE;
 }
 
@@ -155,6 +157,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
+    if (call->kind == LO2_CALL_RING_SETUP)
+        ring_call_entered(e, t, event, raw);
     if (!names_handle(call))
         return;
     p->handle = resolve(e, t, p->fd);
@@ -177,6 +181,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
         *s = (slot){.since = time, .handle = NONE};
         /* the slot's reference stays with the handle until the exit ends it */
     }
+    if (call->kind >= LO2_CALL_RING_ENTER)
+        ring_call_entered(e, t, event, raw);
 }
 
 /* ---- exit ---- */
@@ -227,12 +233,15 @@ void call_abandon(engine *e, task *t, int64_t end_time)
         return;
     if (p->off_begin != UNKNOWN)
         off_cpu_end(e, t, UNKNOWN);
+    uint32_t row = NONE;
     if (is_recorded(e, t)) {
-        fill_row(e, t, emit_operation(e));
+        fill_row(e, t, row = emit_operation(e));
         e->totals.nr_in_flight_calls++;
     } else {
         e->totals.nr_own_calls += e->config.all_tasks;
     }
+    if (e->calls[p->call].kind >= LO2_CALL_RING_SETUP)
+        ring_call_left(e, t, NULL, e->totals.last_time_ns, row);
     finish_moving(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
@@ -319,6 +328,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (call->returns == LO2_RETURNS_BYTES && !failed)
         o->bytes_result[row] = result;
     finish_moving(e, p, result, true, time);
+    if (call->kind >= LO2_CALL_RING_SETUP)
+        ring_call_left(e, t, &result, time, is_recorded(e, t) ? row : NONE);
     call_effects(e, t, call, result, time, row);
     let_go(e, t);
 }

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
-#include "engine.h"
+#include "rings.h"
 
 enum {
     ORIGIN_OPENED = 0,
@@ -34,6 +34,8 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
     e->batch->operations.handle[row] = h->number;
     e->batch->operations.fd[row] = fd;
     handle_install(e, t, fd, index, flags != NONE && (flags & O_CLOEXEC), time);
+    if (call->kind == LO2_CALL_RING_SETUP && e->rings)
+        ring_installed(e, t, index);
 }
 
 static void duplicated(engine *e, task *t, int32_t fd, bool cloexec, int64_t time, uint32_t row)
@@ -132,6 +134,10 @@ void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int6
         return;
     switch (call->kind) {
     case LO2_CALL_OPEN: opened(e, t, call, (int32_t)result, time, row); break;
+    case LO2_CALL_RING_SETUP:
+        if (!ring_has_no_descriptor(e, t))
+            opened(e, t, call, (int32_t)result, time, row);
+        break;
     case LO2_CALL_DUP: duplicated(e, t, (int32_t)result, false, time, row); break;
     case LO2_CALL_DUP_TO: duplicated_to(e, t, (int32_t)result, time, row); break;
     case LO2_CALL_FCNTL: controlled(e, t, result, time, row); break;

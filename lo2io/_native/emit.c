@@ -1,5 +1,5 @@
 /* Rows on their way into a batch. What may come in floods (handles, tasks) waits in queues. */
-#include "engine.h"
+#include "rings.h"
 
 bool emit_has_room(const engine *e)
 {
@@ -140,7 +140,7 @@ static bool flush_tasks(engine *e)
         b->tasks.comm_length[row] = length;
         b->tasks.cgroup_offset[row] = cgroup_offset;
         b->tasks.cgroup_length[row] = cgroup ? cgroup->length : 0;
-        b->tasks.kind[row] = LO2_TASK_THREAD;
+        b->tasks.kind[row] = t->kind;
         b->nr_tasks++;
         cgroup_release(e, t->cgroup);
     }
@@ -152,5 +152,6 @@ bool emit_flush(engine *e)
 {
     bool waiting = e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
                    e->task_queue.count;
-    return !waiting || (flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e));
+    return (!waiting || (flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e))) &&
+           (!e->rings || (rings_flush(e) && ring_requests_flush(e)));
 }

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "engine.h"
+#include "rings.h"
 
 enum { /* include/uapi/linux/perf_event.h */
     RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7, RECORD_SAMPLE = 9,
@@ -134,6 +134,8 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
             e->totals.nr_own_calls += e->config.all_tasks && event->role == LO2_ROLE_ENTER;
             return;
         }
+        if (e->rings)
+            ring_thread_moved_on(e, t, time);
         if (event->role == LO2_ROLE_ENTER)
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
@@ -144,6 +146,8 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
         on_cgroup_attach(e, event, raw, raw_size, time);
     } else if (event->role < LO2_ROLE_RING_CREATE) {
         on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
+    } else {
+        on_ring(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
     }
 }
 
@@ -161,8 +165,6 @@ static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t t
     e->batch->losses.end_time_ns[row] = time;
     e->batch->losses.lost[row] = lost;
 }
-
-static int64_t not_before(fact_moment m) { return minus(m.time, plus(m.margin, m.doubt)); }
 
 static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size)
 {
@@ -189,6 +191,8 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
             e->totals.nr_names_refused++;
         else
             on_fd_fact(e, &fact, (const char *)body + sizeof fact, not_before(begin), end.time);
+    } else if (type == LO2_FACT_RING && size >= 8 + sizeof(lo2_fact_ring)) {
+        on_ring_fact(e, body);
     }
 }
 
@@ -239,7 +243,7 @@ static bool finish(engine *e)
         if (e->tasks.at[e->finish_task].alive)
             task_write_end(e, &e->tasks.at[e->finish_task], UNKNOWN);
     }
-    return emit_flush(e);
+    return rings_finish(e) && ring_requests_finish(e) && emit_flush(e);
 }
 
 int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
@@ -381,6 +385,8 @@ void lo2_engine_free(lo2_engine *e)
         free(e->tables.at[i].slots.at);
     files_free(e);
     requests_free(&e->requests);
+    rings_free(e);
+    ring_requests_free(e);
     cgroups_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,

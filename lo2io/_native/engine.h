@@ -167,6 +167,7 @@ typedef struct { uint32_t refs, length, chain; char *path; } cgroup_path;
 typedef struct request {
     struct request *chain, *older, *newer;
     uint64_t id, sector, rest;    /* key sector and sectors still to complete */
+    uint64_t ring_request;        /* id of the ring's request that caused it; 0: none, or not known */
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
     uint32_t task_index;          /* where the task was: its slot may hold another by now */
@@ -352,6 +353,9 @@ void requests_free(request_set *set);
 /* Times and positions come from files: whatever they hold, sums wrap instead of being undefined. */
 static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t minus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
+/* The earliest moment that a fact's may have been. */
+static inline int64_t not_before(fact_moment m) { return minus(m.time, plus(m.margin, m.doubt)); }
 
 static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
 

@@ -1,7 +1,7 @@
 /* File descriptors: tables of slots, the handles in them, the open file descriptions behind those. */
 #include <fcntl.h>
 
-#include "engine.h"
+#include "rings.h"
 
 /* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
 enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
@@ -21,8 +21,12 @@ uint32_t description_new(engine *e)
 
 void description_release(engine *e, uint32_t index)
 {
-    if (--e->descriptions.at[index].refs == 0)
-        GIVE_BACK(e, free_descriptions, index);
+    description *d = &e->descriptions.at[index];
+    if (--d->refs)
+        return;
+    if (d->ring || d->ring_fact)
+        ring_description_gone(e, index);
+    GIVE_BACK(e, free_descriptions, index);
 }
 
 uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin)
@@ -55,6 +59,8 @@ void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
     if (!h->ended) {
         const description *d = &e->descriptions.at[h->description];
         h->ended = 1;
+        if (d->ring)
+            ring_descriptor_ended(e, d, time != UNKNOWN);
         if (VEC_ROOM(&e->handle_queue, e->handle_queue.count + 1))
             e->handle_queue.at[e->handle_queue.count++] =
                 (handle_row){h->number, h->process, h->task, h->parent, d->number, d->file, h->open_flags, h->fd,

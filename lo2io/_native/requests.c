@@ -1,5 +1,5 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
-#include "engine.h"
+#include "rings.h"
 
 enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 3 };
 enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, STATUS_MERGED = 2 };
@@ -119,7 +119,7 @@ static void write_event(engine *e, const request *r, uint8_t kind, int64_t time,
     c->cpu[row] = cpu;
     c->insert_time_ns[row] = r->insert;
     c->issue_time_ns[row] = r->issue;
-    c->ring_request[row] = 0;
+    c->ring_request[row] = r->ring_request;
 }
 
 static void write_row(engine *e, const request *r, uint8_t status, int64_t complete)
@@ -146,7 +146,7 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->nr_requeues[row] = r->nr_requeues;
     c->nr_merges[row] = r->nr_merges;
     c->nr_completions[row] = r->nr_completions;
-    c->ring_request[row] = 0;
+    c->ring_request[row] = r->ring_request;
 }
 
 /* What never completes (its completion was lost) must not fill the memory: no machine has so many in flight. */
@@ -207,6 +207,8 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     bool own = who.task != NONE && !ours && e->config.all_tasks;
     r->written = ours || (e->config.all_tasks && !own);
     e->totals.nr_own_requests += own;
+    if (t && t->tid == tid && e->rings)
+        r->ring_request = ring_request_at(e, t, time);
     r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);
     write_event(e, r, EVENT_BEGIN, time, s->cpu, s->bytes);

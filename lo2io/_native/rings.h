@@ -115,18 +115,23 @@ void rings_free(engine *e);
 
 enum { RING_URING = 0, RING_AIO = 1 };
 
+ring_set *rings_needed(engine *e);              /* NULL: memory is short */
 uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number);
 uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t); /* t NULL: whose is not known */
 void ring_end(engine *e, uint32_t index, int64_t time);
 void rings_exec(engine *e, uint32_t process_index, int64_t time);
 
+void ring_give_up(engine *e, uint32_t index);  /* nothing more can be told of it: its requests are left, its row is due */
+void ring_row_queue(engine *e, const ring *r);
+void ring_state_queue(engine *e, ring *r, int64_t time); /* a row: so it is from `time` on */
+
 void ring_state_settle(engine *e, ring *r);    /* a change that has no row yet gets one */
+void ring_state_began(engine *e, ring *r, int64_t time);
 void ring_waited(engine *e, uint32_t index, task *t, int64_t time, uint32_t wanted);
 void ring_watch(engine *e, ring *r, const task *t);
 void ring_unwatch(engine *e, ring *r, const task *t, int64_t time);
 void ring_workers_changed(engine *e, ring *r, int change, int64_t time);
 void ring_collected(engine *e, ring *r, uint64_t submitted, uint64_t collected, int64_t time); /* libaio */
-bool ring_states_flush(engine *e);
 
 void ring_thread_named(engine *e, task *t, int64_t time, bool born); /* it has a name now: that of a ring's? */
 void ring_thread_born(engine *e, task *t, task *parent, int64_t time);
@@ -136,10 +141,11 @@ uint8_t task_kind(const task *t);
 
 void ring_bind(engine *e, uint32_t index, uint32_t handle_index); /* the handle is the ring's */
 uint32_t ring_of_handle(engine *e, uint32_t handle_index); /* NONE: none, or not known */
-void on_ring_fact(engine *e, const lo2_fact_ring *fact, int64_t begin);
+void on_ring_fact(engine *e, const uint8_t *body);
 void ring_descriptor_ended(engine *e, const description *d, bool surely);
 void ring_description_gone(engine *e, uint32_t description_index);
 
+void ring_call_named(engine *e, uint32_t index, task *t); /* the call it is inside of is about this ring */
 void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw);
 /* result NULL: its exit never came. row: of its operation; NONE: it has none. */
 void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uint32_t row);

@@ -1,5 +1,5 @@
 /* Who has a CPU: every switch, and the stretches of a call during which its thread had none. */
-#include "engine.h"
+#include "rings.h"
 
 /* What the kernel says of a thread that leaves its CPU: of runnable ones nothing, or a bit beyond those for waiting. */
 static uint8_t state_of(const engine *e, const task *t, uint32_t state)
@@ -44,6 +44,10 @@ void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t c
     c->next_task[row] = number_of(e, comes);
     c->next_tid[row] = next;
     c->state[row] = state;
+    if (leaves && leaves->ring_worker)
+        ring_worker_switched(e, leaves, true, time);
+    if (comes && comes->ring_worker)
+        ring_worker_switched(e, comes, false, time);
     if (leaves && leaves->pending.active) {
         if (leaves->pending.off_begin != UNKNOWN)
             off_cpu_end(e, leaves, UNKNOWN); /* where it came back was lost */

@@ -1,5 +1,5 @@
 /* Threads and processes: who is recorded, who shares which fd table. */
-#include "engine.h"
+#include "rings.h"
 
 enum { CLONE_FILES_FLAG = 0x400 }; /* include/uapi/linux/sched.h */
 
@@ -66,7 +66,7 @@ static void queue_task_row(engine *e, const task *t, int64_t exit)
     }
     task_row *row = &e->task_queue.at[e->task_queue.count++];
     *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
-                      cgroup_keep(e, p->cgroup)};
+                      cgroup_keep(e, p->cgroup), task_kind(t)};
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
@@ -82,7 +82,12 @@ static void process_end(engine *e, uint32_t index)
 void task_write_end(engine *e, task *t, int64_t time)
 {
     uint32_t index = (uint32_t)(t - e->tasks.at), process_index = t->process;
+    if (e->rings)
+        ring_thread_moved_on(e, t, e->totals.last_time_ns);
+    if (t->ring_worker)
+        ring_worker_exited(e, t, e->totals.last_time_ns);
     call_abandon(e, t, time);
+    ring_thread_ended(e, t, e->totals.last_time_ns);
     if (is_recorded(e, t))
         queue_task_row(e, t, time);
     if (e->task_by_tid[t->tid] == index + 1)
@@ -91,8 +96,11 @@ void task_write_end(engine *e, task *t, int64_t time)
     table_release(e, t->table, time);
     leave_process(e, t);
     GIVE_BACK(e, free_tasks, index);
-    if (e->processes.at[process_index].nr_tasks == 0)
-        process_end(e, process_index);
+    if (e->processes.at[process_index].nr_tasks)
+        return;
+    if (e->processes.at[process_index].rings)
+        ring_abandon_all(e, process_index, time);
+    process_end(e, process_index);
 }
 
 void on_task_exit(engine *e, int64_t time, uint32_t tid)
@@ -174,8 +182,14 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         child->cgroup = cgroup_keep(e, from.cgroup);
         child->hierarchy = from.hierarchy;
         child->cgroup_since = from.cgroup_since;
+        child->fresh = true;
+        if (parent)
+            e->processes.at[parent->process].nr_forks++;
     }
-    task_new(e, process_index, tid, table, time, comm);
+    uint32_t index = task_new(e, process_index, tid, table, time, comm);
+    task *maker = task_of(e, ptid);
+    if (index != NONE && maker && maker->process == process_index)
+        ring_thread_born(e, &e->tasks.at[index], maker, time);
 }
 
 static uint32_t recorded_number(engine *e, uint32_t pid)
@@ -240,8 +254,10 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
         return;
     memset(t->comm, 0, sizeof t->comm);
     memcpy(t->comm, comm, length < sizeof t->comm ? length : sizeof t->comm);
+    ring_thread_named(e, t, time, true);
     if (!exec)
         return;
+    rings_exec(e, t->process, time);
     process *p = &e->processes.at[t->process];
     if (p->from_exec) {
         p->from_exec = false;
@@ -275,6 +291,7 @@ process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin)
     }
     if (!t->comm[0])
         memcpy(t->comm, fact->comm, sizeof t->comm);
+    ring_thread_named(e, t, e->totals.last_time_ns, false);
     process *p = &e->processes.at[t->process];
     if (p->ppid == NONE && p->pid == fact->pid) {
         p->ppid = fact->ppid;
