@@ -144,6 +144,11 @@ class Decoder:
                 hierarchy, length = struct.unpack_from("<II", body, 48)
                 values["cgroup"] = (hierarchy, body[56 : 56 + length]) if length <= len(body) - 56 else None
             return Record(time + self.margin, 0, "fact_task", values)
+        if kind == 0x4C03:
+            names = ("pid", "fd", "sq_entries", "cq_entries", "poller", "nr_files", "nr_buffers")
+            values |= dict(zip(names, struct.unpack_from("<IiIIiII", body, 16), strict=True))
+            values["jumped"] = JUMPED in (doubt, begin_doubt)
+            return Record(time + self.margin + (0 if doubt == JUMPED else doubt), 0, "fact_ring", values)
         if kind != 0x4C02:
             return None
         names = ("device", "inode", "position", "pid", "fd", "open_flags", "mode", "mount", "length")
@@ -214,6 +219,7 @@ def _meaning(index: int, name: str, fields: dict[str, tuple[int, int, bool, bool
             return Meaning(index, Role.EXIT, number, {"ret": fields["ret"]})
     for spec in specs.tracepoints:
         if name == spec.event:
-            mapped = {role: fields[field] for role, field in spec.fields.items() if field in fields}
+            names = {role: (field, *spec.other_names.get(role, ())) for role, field in spec.fields.items()}
+            mapped = {role: fields[n] for role, each in names.items() for n in each[::-1] if n in fields}
             return Meaning(index, spec.role, 0, mapped)
     return Meaning(index, Role.IGNORED, 0, {})

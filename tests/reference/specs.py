@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lo2io.model import CallKind, CallSpec, Returns, Role, TracepointSpec
+from lo2io.catalog import load_catalog
+from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
 
 O_CREAT_WRONLY_TRUNC = 0o1101
 O_RDWR = 2
+RING_FLAGS = 0o2000002
+"""O_RDWR and O_CLOEXEC: what the descriptor of a ring always is."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Specs:
 
     calls: tuple[CallSpec, ...]
     tracepoints: tuple[TracepointSpec, ...]
+    opcodes: tuple[OpcodeSpec, ...]
 
 
 def _call(name: str, kind: CallKind, returns: Returns, roles: str = "", **more: object) -> CallSpec:
@@ -58,6 +62,19 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("vfork", kind.CLONE, returns.VALUE),
         _call("unshare", kind.UNSHARE, returns.ZERO, "flags=unshare_flags"),
         _call("execve", kind.META, returns.ZERO),
+        _call("io_uring_setup", kind.RING_SETUP, returns.FD, "count=entries", vectored=True, fixed_flags=RING_FLAGS),
+        _call(
+            "io_uring_enter",
+            kind.RING_ENTER,
+            returns.COUNT,
+            "fd=fd count=to_submit wanted=min_complete flags=flags",
+            vectored=True,
+        ),
+        _call("io_uring_register", kind.META, returns.VALUE, "fd=fd"),
+        _call("io_setup", kind.AIO_SETUP, returns.ZERO, "count=nr_events", vectored=True),
+        _call("io_submit", kind.AIO_SUBMIT, returns.COUNT, "context=ctx_id count=nr", vectored=True),
+        _call("io_getevents", kind.AIO_COLLECT, returns.COUNT, "context=ctx_id wanted=min_nr count=nr", vectored=True),
+        _call("io_destroy", kind.AIO_DESTROY, returns.ZERO, "context=ctx"),
     )
 
 
@@ -90,6 +107,8 @@ SPECS = Specs(
             "cgroup",
             core=False,
         ),
+        *(spec for spec in load_catalog().tracepoints if spec.role >= Role.RING_CREATE),
     ),
+    load_catalog().opcodes,
 )
 CALL_NAMES = tuple(call.name for call in SPECS.calls)
