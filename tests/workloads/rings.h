@@ -35,13 +35,14 @@ typedef struct request {
     int ring, instance, opcode, fd, tid;
     int64_t previous, culprit, target;    /* user_data: of the link before it, of what broke the chain, of what it cancels */
     int64_t waker;                        /* tid */
-    uint64_t user_data;
-    unsigned sqe_flags, cqe_flags, last_flags, nr_results, cqes;
+    uint64_t user_data, offset;
+    unsigned length, sqe_flags, cqe_flags, last_flags, nr_results, cqes;
     int64_t results[MAX_RESULTS];
     bool fixed, sqpoll, drain, overflow, notified, done;
     const char *paths, *status;           /* "inline|worker": one of these */
     const char *scenario;
-    char file[120];                       /* behind fd when it was prepared; empty: none, or no file of a directory */
+    int fd2;                              /* of splice and tee: where it reads; -1 none */
+    char file[120], file2[120];           /* behind fd and fd2 when prepared; empty: none, or no file of a directory */
 } request;
 
 typedef struct {
@@ -78,6 +79,8 @@ int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned
 request *add(ring *r, int opcode, int fd, const void *address, unsigned length, uint64_t offset);
 void set_flags(request *q, unsigned sqe_flags);
 void set_user_data(request *q, uint64_t user_data);
+/* Splice and tee read there. */
+void set_source(request *q, int fd, uint64_t offset);
 request *expect(request *q, const char *paths);
 request *ends(request *q, const char *status);
 /* q follows `before` in a chain. */

@@ -108,7 +108,7 @@ static void posix_aio(void)
         wait_aio(&block);
         request *q = log_request();
         q->ring = -1, q->instance = -1, q->fd = fd, q->opcode = i % 2 ? IORING_OP_WRITE : IORING_OP_READ;
-        q->user_data = 9001 + (unsigned)i, q->paths = "call", q->cqes = 1;
+        q->tid = gettid_(), q->user_data = 9001 + (unsigned)i, q->paths = "call", q->cqes = 1;
         q->results[q->nr_results++] = aio_return(&block);
     }
     close(fd);

@@ -127,12 +127,12 @@ int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned
 
 /* ---- requests ---- */
 
-static void name_file(request *q, int fd)
+static void name_file(char file[120], int fd)
 {
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, q->file, sizeof q->file - 1);
-    q->file[n > 0 && *q->file == '/' ? n : 0] = 0;
+    ssize_t n = readlink(link, file, 119);
+    file[n > 0 && *file == '/' ? n : 0] = 0;
 }
 
 request *add(ring *r, int opcode, int fd, const void *address, unsigned length, uint64_t offset)
@@ -147,11 +147,11 @@ request *add(ring *r, int opcode, int fd, const void *address, unsigned length, 
     sqe->opcode = (uint8_t)opcode, sqe->fd = fd, sqe->addr = U(address), sqe->len = length, sqe->off = offset;
     r->pending++;
     request *q = log_request();
-    q->sqe = sqe, q->ring = r->fd, q->instance = r->instance, q->opcode = opcode, q->fd = fd;
+    q->sqe = sqe, q->ring = r->fd, q->instance = r->instance, q->opcode = opcode, q->fd = fd, q->offset = offset, q->length = length;
     q->sqpoll = r->flags & IORING_SETUP_SQPOLL;
     q->tid = gettid_();
     if (fd >= 0)
-        name_file(q, fd);
+        name_file(q->file, fd);
     sqe->user_data = q->user_data = __atomic_fetch_add(&next_user_data, 1, __ATOMIC_RELAXED);
     return q;
 }
@@ -169,6 +169,13 @@ void set_flags(request *q, unsigned sqe_flags)
 void set_user_data(request *q, uint64_t user_data)
 {
     q->user_data = q->sqe->user_data = user_data;
+}
+
+void set_source(request *q, int fd, uint64_t offset)
+{
+    q->fd2 = q->sqe->splice_fd_in = fd;
+    q->sqe->splice_off_in = offset;
+    name_file(q->file2, fd);
 }
 
 request *expect(request *q, const char *paths)

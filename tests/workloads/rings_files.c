@@ -186,13 +186,13 @@ static void fixed_files(void)
 static void direct(void)
 {
     ring *r = ring_new(32, 0, 0);
-    int fd = device ? (int)checked(open(device, O_RDWR | O_DIRECT), device) : new_file("direct", SIZE, O_RDWR | O_DIRECT);
+    int fd = device ? (int)checked(open(device, O_RDWR | O_DIRECT), device) : new_file("direct", 4 * SIZE, O_RDWR | O_DIRECT);
     for (unsigned i = 0; i < 5; i++)
         one(r, expect(add(r, IORING_OP_READ, fd, arena, PAGE, i * PAGE), "device"));
     for (unsigned i = 0; i < 3; i++)
         one(r, expect(add(r, IORING_OP_WRITE, fd, arena, PAGE, i * PAGE), "device|worker"));
     for (unsigned i = 0; i < 16; i++)
-        expect(add(r, IORING_OP_READ, fd, arena + i * PAGE, PAGE, i * PAGE), "device");
+        expect(add(r, IORING_OP_READ, fd, arena + i * PAGE, PAGE, i * 3 * PAGE), "device");   /* no neighbours to merge */
     submit(r, 16);
     reap_n(r, 16);
     one(r, expect(add(r, IORING_OP_READ, fd, arena + 1, 100, 1), "inline"));   /* EINVAL: not aligned */
@@ -249,13 +249,13 @@ static void splice_(void)
     if (pipe(first) || pipe(second))
         die("pipe");
     request *q = add(r, IORING_OP_SPLICE, first[1], NULL, 1000, UINT64_MAX);
-    q->sqe->splice_fd_in = fd, q->sqe->splice_off_in = 100;
+    set_source(q, fd, 100);
     one(r, expect(q, "worker"));
     q = add(r, IORING_OP_TEE, second[1], NULL, 600, 0);
-    q->sqe->splice_fd_in = first[0];
+    set_source(q, first[0], 0);
     one(r, expect(q, "worker"));
     q = add(r, IORING_OP_SPLICE, fd, NULL, 600, 4096);
-    q->sqe->splice_fd_in = second[0], q->sqe->splice_off_in = UINT64_MAX;
+    set_source(q, second[0], UINT64_MAX);
     one(r, expect(q, "worker"));
     for (int i = 0; i < 2; i++)
         close(first[i]), close(second[i]);

@@ -47,7 +47,7 @@ request *log_request(void)
     request *q = slot((void **)requests, &nr_requests, sizeof *q);
     pthread_mutex_unlock(&lock);
     q->scenario = running;
-    q->previous = q->culprit = q->waker = q->target = NO_NUMBER;
+    q->fd2 = -1, q->previous = q->culprit = q->waker = q->target = NO_NUMBER;
     return q;
 }
 
@@ -166,13 +166,18 @@ static void print_request(FILE *to, const request *q)
 {
     fprintf(to, "{\"kind\": \"request\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d, \"opcode\": \"%s\", \"opcode_number\": %d",
             q->scenario, q->ring, q->instance, opcode_name(q), q->opcode);
-    fprintf(to, ", \"fd\": %d, \"fixed\": %s, \"user_data\": %llu, \"sqe_flags\": %u", q->fixed ? -1 : q->fd,
-            truth_of(q->fixed), (unsigned long long)q->user_data, q->sqe_flags);
+    fprintf(to, ", \"fd\": %d, \"fixed\": %s, \"user_data\": %llu, \"sqe_flags\": %u, \"offset\": %lld", q->fixed ? -1 : q->fd,
+            truth_of(q->fixed), (unsigned long long)q->user_data, q->sqe_flags, (long long)q->offset);
+    fprintf(to, ", \"length\": %u", q->length);
     if (q->nr_results)
         fprintf(to, ", \"result\": %lld, \"cqe_flags\": %u, \"last_cqe_flags\": %u",
                 (long long)q->results[q->nr_results - 1], q->cqe_flags, q->last_flags);
     if (*q->file)
         fprintf(to, ", \"file\": \"%s\"", q->file);
+    if (q->fd2 >= 0)
+        fprintf(to, ", \"fd2\": %d", q->fd2);
+    if (*q->file2)
+        fprintf(to, ", \"file2\": \"%s\"", q->file2);
     if (q->nr_results > 1 || (q->nr_results && q->cqes > 1)) {
         fprintf(to, ", \"results\": [");
         for (unsigned i = 0; i < q->nr_results; i++)

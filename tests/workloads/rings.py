@@ -1,0 +1,253 @@
+"""Runs the workload ``rings`` while lo2io records, and sets what it says it did beside the tables of the trace."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from workloads.build import build
+from workloads.record import Recorded, read_json_lines, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+Row = dict[str, Any]
+
+EVENTS = "syscalls,io_uring"
+"""No block requests: on a machine where others use the disk, some are under way when a recording begins."""
+GROUPS = {
+    "files": ("nop", "equal", "cached", "uncached", "fixed-buffers", "fixed-files", "direct", "metadata", "splice"),
+    "waits": (
+        *("pipe-reads", "socket-reads", "polls", "accept-multishot", "recv-multishot", "send-zc", "msg-ring"),
+        *("partial-wait", "timeouts", "cancels"),
+    ),
+    "links": ("links", "hard-links", "broken-chain", "link-timeout", "drain"),
+    "ends": ("skip", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
+    "workers": ("async", "hashed", "worker-links", "blocked", "limited"),
+    "rings": ("several", "threads", "sqpoll", "defer", "iopoll", "registered-ring"),
+    "exit": ("teardown-exit",),
+}
+"""Scenarios that are recorded together, in this order."""
+GROUP = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
+
+SQPOLL, DRAINED, HASHED, OVERFLOWED, NOTIFIED, MULTISHOT, CONTINUED = 1, 2, 4, 8, 16, 32, 64
+OLDER = 1024
+"""Bits of ``traits``."""
+IDENTITY = 64
+"""Bit of ``inferred``: the completion was not matched by the request's address."""
+SQE_ASYNC, SQE_DRAIN = 16, 2
+REGISTERED_RING = 16
+"""Flag of io_uring_enter: the descriptor is none, but a place in a table."""
+NOTIFICATION = 8
+"""Flag of a completion."""
+
+NO_LOOKUP = frozenset(
+    ["OPENAT", "OPENAT2", "CLOSE", "STATX", "UNLINKAT", "RENAMEAT", "MKDIRAT", "PROVIDE_BUFFERS", "NOP", "TIMEOUT"]
+)
+"""Opcodes whose descriptor, if they have any, no tracepoint tells."""
+BYTES = frozenset(
+    ["READ", "WRITE", "READV", "WRITEV", "READ_FIXED", "WRITE_FIXED", "RECV", "SEND", "SEND_ZC", "SPLICE", "TEE"]
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recording of some scenarios."""
+
+    recorded: Recorded
+    truth: Sequence[Row]
+    folder: Path
+    _pairs: dict[str, list[tuple[Row, Row]]] = field(default_factory=dict, repr=False)
+
+    def told(self, kind: str, scenario: str | None = None) -> list[Row]:
+        """What the program says: objects of a kind, of one scenario or of all."""
+        rows = (row for row in self.truth if row["kind"] == kind)
+        return [row for row in rows if scenario in {None, row["scenario"]}]
+
+    @cached_property
+    def ring_rows(self) -> dict[int, Row]:
+        """The row of each ring by its instance; the program made them in the order of the table's times."""
+        found = {}
+        for kind in ("io_uring", "libaio"):
+            rows = [row for row in self.recorded.trace.rings.to_pylist() if row["kind"] == kind]
+            rows.sort(key=lambda row: row["create_time_ns"] or 0)
+            told = [row for row in self.told("ring") if row["type"] == kind]
+            found |= {truth["instance"]: row for truth, row in zip(told, rows, strict=True)}
+        return found
+
+    @cached_property
+    def request_rows(self) -> dict[int, list[Row]]:
+        """The requests of each ring's number, in the order of their submission."""
+        found = defaultdict(list)
+        for row in self.recorded.trace.ring_requests.to_pylist():
+            found[row["ring"]].append(row)
+        for rows in found.values():
+            rows.sort(key=lambda row: row["submit_time_ns"] or 0)
+        return found
+
+    @cached_property
+    def user_data(self) -> dict[int, int]:
+        """By id."""
+        return {row["id"]: row["user_data"] for rows in self.request_rows.values() for row in rows}
+
+    @cached_property
+    def threads(self) -> dict[int, Row]:
+        """By number."""
+        return {row["task"]: row for row in self.recorded.trace.threads.to_pylist()}
+
+    @cached_property
+    def paths(self) -> dict[int, str | None]:
+        """What each handle is open on."""
+        files = {row["file"]: row["path"] for row in self.recorded.trace.files.to_pylist()}
+        return {row["handle"]: files.get(row["file"]) for row in self.recorded.trace.handles.to_pylist()}
+
+    @cached_property
+    def operations(self) -> dict[int, Row]:
+        """Rows of calls by id."""
+        return {row["id"]: row for row in self.recorded.operations()}
+
+    def requests(self, scenario: str) -> list[tuple[Row, Row]]:
+        """Each request as the program tells of it, and its row: every request has one, every row is one's."""
+        pairs = []
+        for instance in sorted({row["instance"] for row in self.told("ring", scenario)}):
+            ring = self.ring_rows[instance]
+            if ring["kind"] != "io_uring":
+                continue
+            told = [row for row in self.told("request", scenario) if row["instance"] == instance]
+            rows = self.request_rows.get(ring["ring"], [])
+            pairs += _by_user_data(told, rows)
+        return pairs
+
+    def batches(self, instance: int) -> list[tuple[Row, Row, Row]]:
+        """Each call as the program tells of it, its row in batches and in operations; thread by thread."""
+        ring = self.ring_rows[instance]["ring"]
+        rows = [row for row in self.recorded.trace.table("batches").to_pylist() if row["ring"] == ring]
+        told = [row for row in self.told("batch") if row["instance"] == instance]
+        found = []
+        for tid in dict.fromkeys(row["tid"] for row in told):
+            mine = [row for row in rows if self.operations[row["id"]]["tid"] == tid]
+            said = [row for row in told if row["tid"] == tid]
+            found += [(a, b, self.operations[b["id"]]) for a, b in zip(said, mine, strict=True)]
+        assert len(found) == len(rows), "batches of threads that made none"
+        return found
+
+
+def _by_user_data(told: Sequence[Row], rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Equal ones in their order."""
+    waiting: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        waiting[row["user_data"]].append(row)
+    expected = sorted(row["user_data"] for row in told if row["status"] != "before")
+    assert sorted(row["user_data"] for row in rows) == expected
+    return [(truth, waiting[truth["user_data"]].pop(0)) for truth in told if truth["status"] != "before"]
+
+
+def run(folder: Path, scenarios: Iterable[str], *options: str | Path, events: str = EVENTS) -> Run:
+    """Record these scenarios in one program, with these options of the program's; files lie in the folder."""
+    work, truth = folder / "work", folder / "truth"
+    work.mkdir(parents=True, exist_ok=True)
+    command = [build("rings"), "--dir", work, "--truth", truth, *options, *scenarios]
+    recorded = record(folder / "T", command, "-e", events, attempts=5)
+    return Run(recorded, read_json_lines(truth.read_text()), work)
+
+
+def choice(value: Any) -> set[Any]:
+    """The values that the truth allows; none: any."""
+    return set(value) if isinstance(value, list) else {value}
+
+
+def differences(run: Run, truth: Row, row: Row) -> list[str]:
+    """Where the row says something else than the program does; one text each."""
+    found = []
+
+    def differ(what: str, told: object, seen: object) -> None:
+        if told != seen:
+            found.append(f"{truth['opcode']} {truth['user_data']}: {what}: told {told}, table {seen}")
+
+    def differ_choice(what: str) -> None:
+        allowed = choice(truth[what]) if what in truth else {row[what]}
+        if row[what] not in allowed:
+            found.append(f"{truth['opcode']} {truth['user_data']}: {what}: told {sorted(allowed)}, table {row[what]}")
+
+    named = truth["opcode"] if truth["opcode"] != "INVALID" else f"opcode {truth['opcode_number']}"
+    differ("opcode", named, row["opcode"])
+    differ("sqe_flags", truth["sqe_flags"] | row["sqe_flags"] & SQE_ASYNC, row["sqe_flags"])
+    differ_choice("status")
+    if not (row["status"] == "silent" and row["path"] == "unknown" and truth["opcode"] in BYTES):
+        differ_choice("path")  # of what nobody sees the end of, the way is known if there is but one
+    differ("result", truth.get("result", row["result"]), row["result"])
+    differ("error", max(0, -truth.get("result", -row["error"])), row["error"])
+    if "results" in truth or truth["cqes"]:
+        differ("bytes", _bytes(truth), row["bytes_result"])
+        differ("cqe_flags", truth["cqe_flags"], row["cqe_flags"])
+        differ("nr_completions", truth["cqes"], row["nr_completions"])
+    _differ_file(run, truth, row, differ)
+    _differ_ties(run, truth, row, differ)
+    for bit, told in _traits(truth, row).items():
+        differ(f"trait {bit}", told, bool(row["traits"] & bit))
+    differ("identity inferred", False, bool(row["inferred"] & IDENTITY))
+    return found
+
+
+def _bytes(truth: Row) -> int | None:
+    """All completions that moved something; a failed request moved none unless others of its completions did."""
+    results = truth.get("results") or [truth["result"]]
+    moved = [result for result in results if result >= 0]
+    return sum(moved) if moved and truth["opcode"] in BYTES else None
+
+
+def _looked_up(truth: Row, row: Row) -> int | None:
+    """The descriptor the kernel looked up and told of, if any."""
+    if truth["opcode"] in NO_LOOKUP or row["path"] in {"refused", "cancelled"} or truth["fd"] == -1:
+        return None
+    return int(truth["fd"])
+
+
+def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
+    fd = _looked_up(truth, row)
+    differ("fd", fd, row["fd"])
+    if fd is None:
+        differ("handle", None, row["handle"])
+        return
+    source = "file2" if "fd2" in truth else "file"
+    if truth.get(source):
+        differ("file", truth[source], run.paths.get(row["handle"]))
+    elif truth.get("result") == -errno.EBADF and "file" not in truth:
+        differ("handle", None, row["handle"])
+    if "fd2" in truth and "file" in truth:
+        differ("target", truth["file"], run.paths.get(row["handle2"]))
+
+
+def _differ_ties(run: Run, truth: Row, row: Row, differ: Any) -> None:
+    differ("previous", truth["previous"], run.user_data.get(row["previous"]))
+    differ("culprit", truth["culprit"], run.user_data.get(row["culprit"]))
+    if "waker" in truth:
+        differ("waker", truth["waker"], row["waker_tid"])
+    task = run.threads[row["task"]]
+    differ("tid of the task", row["tid"], task["tid"])
+    if truth["sqpoll"]:
+        differ("kind of the submitter", "ring poller", task["kind"])
+    else:
+        differ("tid", truth["tid"], row["tid"])
+
+
+def _traits(truth: Row, row: Row) -> dict[int, bool]:
+    several = len(truth.get("results", ())) > 1
+    told = {SQPOLL: truth["sqpoll"], OVERFLOWED: truth["overflow"], NOTIFIED: truth["notified"]}
+    if truth["opcode"] != "SEND_ZC":
+        told[MULTISHOT] = several
+    if truth["drain"]:
+        told[DRAINED] = True
+    if truth.get("path") != "worker" and row["path"] != "worker":
+        told[HASHED] = told[CONTINUED] = False
+    return told
+
+
+def describe(truth: Row) -> str:
+    """One line."""
+    return json.dumps(truth)
