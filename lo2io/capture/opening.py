@@ -41,7 +41,7 @@ def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Ev
         if name not in options.optional or tracefs.event_exists(folder, name):
             layout, text = tracefs.load_format(folder, name)
             found.append(Event(name, layout.id, text))
-    missing = options.lacking({event.name for event in found})
+    missing = tracefs.lacking_events(options.events, options.newer, {event.name for event in found})
     if missing:
         note(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without")
     if not found:

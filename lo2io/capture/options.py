@@ -14,7 +14,7 @@ from lo2io.errors import UsageError
 from lo2io.kernel import sysfs
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 DEFAULT_RING_BYTES = 4 << 20
@@ -85,15 +85,6 @@ class RecordOptions:
     def is_flight(self) -> bool:
         """Only the newest part is kept."""
         return self.last_s is not None or self.max_bytes is not None
-
-    def lacking(self, found: Container[str]) -> tuple[str, ...]:
-        """Of the events those that are not among the found ones, unless these have them by their other name."""
-        older = {newer: name for name, newer in self.newer.items()}
-        return tuple(
-            name
-            for name in self.events
-            if name not in found and self.newer.get(name) not in found and older.get(name) not in found
-        )
 
 
 def check_options(options: RecordOptions) -> None:

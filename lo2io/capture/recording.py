@@ -340,7 +340,7 @@ def _describe(
         mounts=procfs.read_mounts(),
         devices=sysfs.read_devices(),
         filters=filters,
-        lacking=options.lacking({event.name for event in plan.events}),
+        lacking=tracefs.lacking_events(options.events, options.newer, {event.name for event in plan.events}),
         notices=plan.note.texts,
         filter=options.filter,
         cgroup=plan.cgroup.path if plan.cgroup else "",

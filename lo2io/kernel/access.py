@@ -1,4 +1,4 @@
-"""What this process may do: capabilities, limits, and events opened for a try.
+"""What this process may do: capabilities, limits, and events and rings opened for a try.
 
 The kernel is asked, never its version. Only the tries tell whether recording works; the settings explain why not.
 
@@ -8,6 +8,7 @@ Facts: capabilities(7), perf_event_open(2), Documentation/admin-guide/sysctl/ker
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -28,6 +29,9 @@ CAPABILITIES = {
     "CAP_BPF": 39,
 }
 """Name → bit, of those that matter here (include/uapi/linux/capability.h)."""
+
+_IO_URING_SETUP = 425
+"""Its number on every architecture but Alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,24 @@ def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) 
         lost=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user, read_format=abi.FORMAT_LOST),
         cgroup=None if cgroup is None else _try_cgroup(cgroup, cpu),
     )
+
+
+def try_io_uring() -> Attempt:
+    """Whether this process may make rings: io_uring_setup(2) is asked for one without saying where, and makes none.
+
+    ENOSYS: the kernel has no io_uring. EPERM: it is disabled, or seccomp refuses it.
+    """
+    made = abi.libc.syscall(ctypes.c_long(_IO_URING_SETUP), ctypes.c_uint(1), None)
+    answer = 0 if made == 0 else ctypes.get_errno()
+    return Attempt(0 if answer == errno.EFAULT else answer)
+
+
+def read_io_uring_disabled(root: Path = ROOT) -> str:
+    """``kernel.io_uring_disabled``: 0, 1 (but not for privileged users and ``io_uring_group``), 2; empty: not there."""
+    try:
+        return (root / "proc/sys/kernel/io_uring_disabled").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _try_cgroup(folder: Path, cpu: int) -> Attempt:

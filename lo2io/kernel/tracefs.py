@@ -11,9 +11,13 @@ import errno
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lo2io.errors import AccessError, SpoolError, UsageError
 from lo2io.model import EventFormat, FieldLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
 
 MOUNT_POINT = Path("/sys/kernel/tracing")
 MAX_FORMAT_CHARS = 1 << 20
@@ -100,6 +104,22 @@ def event_exists(tracefs: Path, event: str) -> bool:
     except OSError as error:
         raise _refused(path, error) from error
     return True
+
+
+def lacking_events(events: Sequence[str], newer: Mapping[str, str], there: Container[str]) -> tuple[str, ...]:
+    """Of events those that a kernel does not have, neither by this name nor by another.
+
+    Args:
+        events: Full names.
+        newer: Event to the one that took its place: a kernel has one of the two.
+        there: What the kernel has.
+    """
+    older = {new: old for old, new in newer.items()}
+    return tuple(
+        event
+        for event in events
+        if event not in there and newer.get(event) not in there and older.get(event) not in there
+    )
 
 
 def load_format(tracefs: Path, event: str) -> tuple[EventFormat, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lo2io.errors import AccessError
 from lo2io.kernel import access
 from lo2io.reports.doctor_facts import PROBE_EVENT, ROOT, Facts, gather
+from lo2io.reports.doctor_rings import describe_rings
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def judge(facts: Facts) -> Diagnosis:
             *_cgroups(facts),
             _binding(facts),
             *_libraries(facts),
-            Check("io_uring", OK, facts.io_uring, "for information: requests through rings are no system calls"),
+            _io_uring(facts),
             Check("BPF", OK, facts.bpf, "for information: recording does not use it"),
         )
     )
@@ -249,6 +250,14 @@ def _libraries(facts: Facts) -> Iterator[Check]:
     else:
         meaning = "recording does not need it; it shows a trace as text"
         yield Check(tool, WARN, "not found", meaning, "sudo apt-get install otf2-tools")
+
+
+def _io_uring(facts: Facts) -> Check:
+    followed, found, meaning = describe_rings(facts.rings)
+    remedy = (
+        "" if followed else "a kernel with the tracepoints of io_uring: Linux 5.5 or newer, with CONFIG_TRACEPOINTS"
+    )
+    return Check("io_uring", OK if followed else WARN, found, meaning, remedy)
 
 
 def _more_rights(facts: Facts) -> str:

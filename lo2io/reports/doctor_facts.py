@@ -20,7 +20,8 @@ from lo2io.errors import AccessError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
 from lo2io.kernel.sysfs import read_online_cpus
-from lo2io.kernel.tracefs import event_exists, find_tracefs
+from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
+from lo2io.reports.doctor_rings import RingFacts, ask_rings
 
 if TYPE_CHECKING:
     from lo2io.catalog import Catalog
@@ -58,7 +59,7 @@ class Facts:
     """Ids of events can be read."""
     attempts: access.Attempts
     events: tuple[str, ...]
-    """Of the default set."""
+    """Of the default set; those that were renamed by the name they have here."""
     missing: tuple[str, ...]
     """Of them, those this kernel lacks though recording wants them."""
     optional: tuple[str, ...]
@@ -66,7 +67,7 @@ class Facts:
     binding: Answer
     otf2: Answer
     otf2_print: str | None
-    io_uring: str
+    rings: RingFacts
     bpf: str
     cgroups: Answer
     """The folder of the root of the cgroups that perf knows."""
@@ -86,7 +87,8 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         tracefs, mounted = root / "sys/kernel/tracing", Answer(error=str(error), remedy=error.remedy)
     number = access.read_event_id(tracefs, PROBE_EVENT)
     selection = catalog.select(())
-    lacking = [event for event in selection.events if number is not None and not event_exists(tracefs, event)]
+    there = [event for event in selection.events if number is None or event_exists(tracefs, event)]
+    lacking = lacking_events(selection.events, selection.newer, there)
     cpus = read_online_cpus(root)
     cgroups = _ask_cgroups(root)
     uname = os.uname()
@@ -103,13 +105,13 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         tracefs=mounted,
         readable=number is not None,
         attempts=access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None),
-        events=selection.events,
+        events=(*there, *lacking),
         missing=tuple(event for event in lacking if event not in selection.optional),
         optional=tuple(event for event in lacking if event in selection.optional),
         binding=_ask_binding(),
         otf2=_ask_otf2(),
         otf2_print=shutil.which("otf2-print"),
-        io_uring=_ask_io_uring(root),
+        rings=ask_rings(catalog, tracefs, root, readable=number is not None),
         bpf="with type information (BTF)" if (root / "sys/kernel/btf/vmlinux").exists() else "without type information",
         cgroups=cgroups,
     )
@@ -136,11 +138,3 @@ def _ask_otf2() -> Answer:
     except Exception as error:  # noqa: BLE001 - a broken library fails in as many ways as there are
         return Answer(error=f"{type(error).__name__}: {error}", remedy=remedy)
     return Answer(f"{importlib.metadata.version('otf2')} in {Path(str(module.__file__)).parent}")
-
-
-def _ask_io_uring(root: Path) -> str:
-    try:
-        value = (root / "proc/sys/kernel/io_uring_disabled").read_text(encoding="ascii").strip()
-    except OSError:
-        return "there if this kernel was built with it"
-    return {"0": "on", "1": "for privileged users only", "2": "off"}.get(value, value)

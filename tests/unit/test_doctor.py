@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from lo2io.kernel.access import Attempt, Attempts
+from lo2io.model import Role
 from lo2io.reports import doctor
 from lo2io.reports.doctor_facts import Answer, Facts
+from lo2io.reports.doctor_rings import RingFacts
 
 YES, NO = Attempt(0), Attempt(errno.EACCES)
 ALL_WELL = Attempts(any_task=YES, own_task=YES, tracepoint=YES, own_tracepoint=YES, clockid=YES, lost=YES, cgroup=YES)
 PRIVILEGED = frozenset({"CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_PTRACE", "CAP_SYS_NICE"})
+RINGS = [role for role in Role if role.name.startswith("RING_")]
 HEALTHY = Facts(
     kernel="Linux 6.18.0 x86_64",
     root=True,
@@ -35,7 +38,7 @@ HEALTHY = Facts(
     binding=Answer("/usr/lib/python3/dist-packages/perf.so"),
     otf2=Answer("3.2"),
     otf2_print="/usr/bin/otf2-print",
-    io_uring="on",
+    rings=RingFacts(setup=YES, disabled="0", there=17),
     bpf="with type information (BTF)",
     cgroups=Answer("/sys/fs/cgroup"),
 )
@@ -107,6 +110,8 @@ def test_healthy_machine() -> None:
         ),
         ("OTF2 library", "fail", "pip", {"otf2": Answer(error="ImportError: no", remedy="pip install otf2")}),
         ("otf2-print", "warn", "otf2-tools", {"otf2_print": None}),
+        ("io_uring", "warn", "Linux 5.5", {"rings": RingFacts(YES, "", lacking=frozenset(RINGS))}),
+        ("io_uring", "ok", "", {"rings": RingFacts(Attempt(errno.ENOSYS), lacking=frozenset(RINGS))}),
     ],
 )
 def test_each_lack(name: str, status: str, remedy: str, changes: dict[str, Any]) -> None:

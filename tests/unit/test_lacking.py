@@ -11,6 +11,7 @@ from lo2io.capture.opening import load_events
 from lo2io.capture.options import RecordOptions
 from lo2io.catalog import load_catalog
 from lo2io.errors import UsageError
+from lo2io.kernel.tracefs import lacking_events
 
 DATA = Path(__file__).parent.parent / "data"
 SUBMIT_REQ, SUBMIT_SQE = "io_uring:io_uring_submit_req", "io_uring:io_uring_submit_sqe"
@@ -30,6 +31,11 @@ def load(asked: RecordOptions) -> tuple[set[str], list[str]]:
     return {event.name for event in load_events(asked, notices.append)}, notices
 
 
+def lacking(asked: RecordOptions, found: set[str]) -> tuple[str, ...]:
+    """What the spool will say that the kernel lacks."""
+    return lacking_events(asked.events, asked.newer, found)
+
+
 def test_a_tracepoint_that_was_renamed_is_not_missed() -> None:
     """6.18 has only the new name of the submission, 6.1 only the old one."""
     for release, there in (("6.18", SUBMIT_REQ), ("6.1", SUBMIT_SQE)):
@@ -38,7 +44,7 @@ def test_a_tracepoint_that_was_renamed_is_not_missed() -> None:
         assert found & {SUBMIT_REQ, SUBMIT_SQE} == {there}
         assert len(found) == 17
         assert notices == []
-        assert asked.lacking(found) == ()
+        assert lacking(asked, found) == ()
 
 
 def test_both_names_are_missed_where_neither_is(tmp_path: Path) -> None:
@@ -47,7 +53,7 @@ def test_both_names_are_missed_where_neither_is(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "tracefs/events/io_uring/io_uring_submit_req")
     asked = options(tmp_path / "tracefs", "block,io_uring", "-io_uring_setup,-io_uring_enter,-io_uring_register")
     found, notices = load(asked)
-    assert asked.lacking(found) == (SUBMIT_REQ, SUBMIT_SQE)
+    assert lacking(asked, found) == (SUBMIT_REQ, SUBMIT_SQE)
     assert notices == [f"this kernel has no {SUBMIT_REQ}, {SUBMIT_SQE}: recorded without"]
 
 
@@ -56,8 +62,8 @@ def test_what_5_10_lacks_is_told() -> None:
     asked = options(DATA / "5.10", "io_uring", "-io_uring_setup,-io_uring_enter,-io_uring_register")
     found, notices = load(asked)
     missing = ("req_failed", "task_work_run", "local_work_run", "cqe_overflow", "short_write")
-    assert asked.lacking(found) == tuple(f"io_uring:io_uring_{name}" for name in missing)
-    assert notices == [f"this kernel has no {', '.join(asked.lacking(found))}: recorded without"]
+    assert lacking(asked, found) == tuple(f"io_uring:io_uring_{name}" for name in missing)
+    assert notices == [f"this kernel has no {', '.join(lacking(asked, found))}: recorded without"]
     assert len(found) == 12
 
 
