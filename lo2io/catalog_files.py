@@ -77,6 +77,7 @@ _KIND_ROLES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.AIO_SUBMIT: ("context", "count"),
     CallKind.AIO_COLLECT: ("context", "wanted", "count"),
     CallKind.AIO_DESTROY: ("context",),
+    CallKind.RING_REGISTER: ("fd", "flags"),
 }
 """Roles without which the kind means nothing."""
 _KIND_IO_MODE = {

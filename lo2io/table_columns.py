@@ -84,7 +84,7 @@ def number_of(name: str, text: str) -> Column:
 
 STATUS: Final = ("completed", "in flight", "merged")
 OFFSET_SOURCE: Final = ("unknown", "explicit", "followed")
-ORIGIN: Final = ("opened", "duplicated", "inherited", "open before the trace", "appeared unseen")
+ORIGIN: Final = ("opened", "duplicated", "inherited", "open before the trace", "appeared unseen", "opened by a ring")
 NAME_SOURCE: Final = ("unknown", "proc", "call")
 REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
 THREAD_KIND: Final = ("thread", "ring worker", "ring poller")

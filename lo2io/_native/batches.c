@@ -1,7 +1,7 @@
 /* Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's. */
 #include "rings.h"
 
-enum { ENTER_REGISTERED_RING = 1 << 4, SETUP_REGISTERED_FD_ONLY = 1 << 15 }; /* include/uapi/linux/io_uring.h */
+enum { SETUP_REGISTERED_FD_ONLY = 1 << 15 }; /* include/uapi/linux/io_uring.h */
 
 static uint32_t saturate(uint64_t n) { return n < NONE ? (uint32_t)n : NONE; }
 
@@ -153,7 +153,7 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
 {
     const pending_call *p = &t->pending;
     uint8_t kind = e->calls[p->call].kind;
-    if (kind == LO2_CALL_RING_SETUP)
+    if (kind == LO2_CALL_RING_SETUP || kind == LO2_CALL_RING_REGISTER)
         return;
     uint32_t index = ring_of_call(e, t);
     if (kind == LO2_CALL_RING_ENTER) {

@@ -6,7 +6,7 @@
 
 enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
 enum { ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
-enum { ENTER_REGISTERED_RING = 1 << 4 }; /* include/uapi/linux/io_uring.h */
+enum { ENTER_REGISTERED_RING = 1u << 4, USE_REGISTERED_RING = 1u << 31 }; /* include/uapi/linux/io_uring.h */
 
 /* ---- positions ---- */
 
@@ -131,8 +131,9 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
         p->positioned = !(data && call->has_flags && p->offset == -1); /* preadv2, pwritev2: at the position */
     }
     p->counts_bytes = f[LO2_FIELD_COUNT].size && !call->vectored && call->kind != LO2_CALL_FCNTL;
-    /* A ring that its thread has registered is not named by a descriptor, but by an index. */
-    p->has_fd = f[LO2_FIELD_FD].size != 0 && !(call->kind == LO2_CALL_RING_ENTER && (p->flags & ENTER_REGISTERED_RING));
+    bool by_index = (call->kind == LO2_CALL_RING_ENTER && (p->flags & ENTER_REGISTERED_RING)) ||
+                    (call->kind == LO2_CALL_RING_REGISTER && (p->flags & USE_REGISTERED_RING));
+    p->has_fd = f[LO2_FIELD_FD].size != 0 && !by_index; /* of a ring that its thread has registered */
     if (p->has_fd)
         p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
     if (f[LO2_FIELD_FD2].size)

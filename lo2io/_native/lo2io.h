@@ -65,7 +65,8 @@ enum lo2_call_kind {
     LO2_CALL_AIO_SETUP = 17,  /* count = nr_events */
     LO2_CALL_AIO_SUBMIT = 18, /* context, count = nr; returns how many */
     LO2_CALL_AIO_COLLECT = 19, /* context, wanted = min_nr, count = nr; returns how many */
-    LO2_CALL_AIO_DESTROY = 20 /* context */
+    LO2_CALL_AIO_DESTROY = 20, /* context */
+    LO2_CALL_RING_REGISTER = 21 /* fd, flags = opcode */
 };
 
 enum lo2_returns {
@@ -235,7 +236,8 @@ typedef struct {
     uint32_t *process;
     uint32_t *task;             /* that opened it, or first used it */
     int32_t *fd;
-    uint8_t *origin;            /* 0 opened, 1 duplicated, 2 inherited over fork, 3 open before the trace, 4 appeared unseen */
+    uint8_t *origin;            /* 0 opened, 1 duplicated, 2 inherited over fork, 3 open before the trace, 4 appeared unseen,
+                                   5 opened by a request of a ring */
     uint8_t *name_source;       /* 0 unknown, 1 /proc verified, 2 the call's string field */
     uint8_t *close_on_exec;
     uint8_t *used;              /* some operation or handle event names it */

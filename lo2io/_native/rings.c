@@ -229,6 +229,8 @@ static void registered(engine *e, const ring_sample *s, task *t)
     uint32_t index = ring_of(e, s->ctx, t, s->time);
     if (index == NONE)
         return;
+    if (t && t->pending.active && e->calls[t->pending.call].kind == LO2_CALL_RING_REGISTER && t->pending.handle != NONE)
+        ring_bind(e, index, t->pending.handle);
     ring *r = ring_at(e, index);
     if (ring_has(s, LO2_FIELD_RING_COUNT)) { /* totals after it */
         r->files_known = true;

@@ -68,6 +68,7 @@ class CallKind(enum.IntEnum):
     AIO_SUBMIT = 18
     AIO_COLLECT = 19
     AIO_DESTROY = 20
+    RING_REGISTER = 21
 
 
 class Returns(enum.IntEnum):

@@ -93,9 +93,19 @@ def _describe(trace: Trace, region: Any) -> _Region:
         name = f"{trace.device_name(region.key)} {REQUEST_NAMES[RequestOp(region.operation)]}"
         # Regions of this paradigm are only sampled, never entered (OTF2_GeneralDefinitions.h).
         return _Region(name, name, "Block request", "FILE_IO", "block I/O", "SAMPLING")
+    if region.kind == lib.LO2_OTF2_RING_WORK:
+        return _describe_work(trace, region.key)
     row = trace.rows.tasks.get(region.key) if region.kind == lib.LO2_OTF2_RUNNING else None
     if row is not None:
         return _Region(f"{row.comm or 'thread'} {row.tid}", str(row.tid), "Thread on a CPU", "CODE", "threads on CPUs")
     own = region.kind == lib.LO2_OTF2_STRANGER and region.key == trace.meta.recorder_pid
     name = f"lo2io {region.key}" if own else f"thread {region.key}"
     return _Region(name, name, "Thread on a CPU, not recorded", "CODE", "threads on CPUs")
+
+
+def _describe_work(trace: Trace, opcode: int) -> _Region:
+    name = trace.opcode_name(opcode)
+    spec = trace.opcodes.get(opcode)
+    role = "FILE_IO" if spec is not None and spec.io_mode != "none" else "FILE_IO_METADATA"
+    text = "A worker thread executes a request of a ring"
+    return _Region(f"io_uring worker: {name}", name, text, role, "io_uring workers")
