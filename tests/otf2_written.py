@@ -23,6 +23,7 @@ from lo2io.model import (
     Completeness,
     Cpu,
     Mount,
+    OpcodeSpec,
     Returns,
     Totals,
     TraceEnd,
@@ -66,6 +67,10 @@ _SPECS: dict[str, tuple[CallKind, Returns, str, str]] = {
     "copy_file_range": (CallKind.COPY, Returns.BYTES, "read", "file_io"),
     "newfstat": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
     "execve": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
+    "io_uring_setup": (CallKind.RING_SETUP, Returns.FD, "none", "file_io_metadata"),
+    "io_uring_enter": (CallKind.RING_ENTER, Returns.COUNT, "none", "file_io"),
+    "io_submit": (CallKind.AIO_SUBMIT, Returns.COUNT, "none", "file_io"),
+    "io_getevents": (CallKind.AIO_COLLECT, Returns.COUNT, "none", "file_io"),
 }
 _FIELDS = {"openat": {"flags": "flags"}, "creat": {}, "openat2": {}}
 CALLS = tuple(
@@ -85,6 +90,18 @@ CALLS = tuple(
     for name, (kind, returns, mode, role) in _SPECS.items()
 )
 CALL = {spec.name: code for code, spec in enumerate(CALLS)}
+
+_OPCODES: tuple[tuple[int, str, CallKind, Returns, str], ...] = (
+    (0, "NOP", CallKind.META, Returns.ZERO, "none"),
+    (3, "FSYNC", CallKind.SYNC, Returns.ZERO, "flush"),
+    (6, "POLL_ADD", CallKind.META, Returns.VALUE, "none"),
+    (18, "OPENAT", CallKind.OPEN, Returns.FD, "none"),
+    (22, "READ", CallKind.READ, Returns.BYTES, "read"),
+    (23, "WRITE", CallKind.WRITE, Returns.BYTES, "write"),
+    (30, "SPLICE", CallKind.COPY, Returns.BYTES, "read"),
+)
+OPCODES = tuple(OpcodeSpec(*row) for row in _OPCODES)
+OPCODE = {spec.name: spec.number for spec in OPCODES}
 
 _DEFAULTS: dict[str, dict[str, int]] = {
     "operations": {
@@ -109,6 +126,21 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     "tasks": {"parent_process": UNKNOWN_U32, "start_time_ns": UNKNOWN_I64, "exit_time_ns": UNKNOWN_I64},
     "request_events": {"insert_time_ns": UNKNOWN_I64, "issue_time_ns": UNKNOWN_I64},
     "off_cpu": {"end_time_ns": UNKNOWN_I64},
+    "ring_events": {
+        "call_begin_time_ns": UNKNOWN_I64,
+        "handle": UNKNOWN_U32,
+        "bytes": UNKNOWN_I64,
+        "worker_tid": UNKNOWN_U32,
+        "queued_ns": UNKNOWN_I64,
+        "executing_ns": UNKNOWN_I64,
+        "waiting_ns": UNKNOWN_I64,
+        "opcode": OPCODE["READ"],
+        "pid": 100,
+        "tid": 100,
+    },
+    "ring_works": {"queue_time_ns": UNKNOWN_I64, "end_time_ns": UNKNOWN_I64, "opcode": OPCODE["READ"]},
+    "batches": {"submitted": -1, "collected": -1, "sleep_time_ns": UNKNOWN_I64},
+    "rings": {"fd": 5, "pid": 100, "flags": UNKNOWN_U32, "poller": UNKNOWN_U32},
 }
 
 
@@ -195,6 +227,15 @@ class BatchMaker:
             event(1, issue, issue)
         if complete is not None:
             event(2, complete, issue)
+
+    def ring_event(self, number: int, kind: int, time: int, call: int | None = None, **columns: int) -> None:
+        """An event of a ring's request; ``call``: when the call began that its thread is inside of.
+
+        Kinds: 0 begin, 1 issued, 2 complete, 3 cancelled.
+        """
+        before = self.first_operation + len(self._rows.get("operations", ()))
+        begin = {} if call is None else {"call_begin_time_ns": call}
+        self.row("ring_events", id=number, kind=kind, time_ns=time, before=before, **{**begin, **columns})
 
     def sort_requests(self) -> None:
         """Put the events of requests into the order of time, as the engine gives them."""

@@ -123,7 +123,8 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     if (o->error[row])
         return 0;
     switch (kind) {
-    case LO2_CALL_OPEN: return created(w, location, o, row, time);
+    case LO2_CALL_OPEN:
+    case LO2_CALL_RING_SETUP: return created(w, location, o, row, time);
     case LO2_CALL_SEEK: {
         if (o->handle[row] == NONE || flags > 4 || o->offset_bytes[row] == UNKNOWN)
             return 0;
@@ -141,7 +142,7 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
-int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
+int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch)
 {
     lo2_otf2_location *location = otf2_location_of_task(w, o->task[row]);
     if (!location)
@@ -163,7 +164,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
         return -1;
     transfer t[2];
     int count;
-    TRY(otf2_enter(w, location, time, ref));
+    TRY(otf2_enter(w, location, NULL, time, ref));
     location->open_region = ref;
     TRY(transfers_of(w, location, o, row, t, &count));
     TRY(begin_transfers(w, location, o, row, t, count, time));
@@ -179,6 +180,13 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     TRY(complete_transfers(w, location, o, row, t, count, time));
     TRY(effects(w, location, o, row, time));
     location->open_region = NONE;
-    TRY(otf2_leave(w, location, otf2_error_list(w, o->error[row]), time, ref));
-    return w->config.metrics ? otf2_measure_operation(w, location, o, row) : 0;
+    void *list = otf2_error_list(w, o->error[row]);
+    if (__builtin_expect(batch != NULL, 0)) {
+        TRY(otf2_add_batch(w, batch));
+        list = w->list;
+    }
+    TRY(otf2_leave(w, location, list, time, ref));
+    if (w->config.metrics)
+        TRY(otf2_measure_operation(w, location, o, row));
+    return __builtin_expect(batch != NULL, 0) ? otf2_measure_batch(w, batch, o->call[row], end) : 0;
 }

@@ -48,6 +48,10 @@ static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2
         OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
     if (e->tid[row] != NONE)
         OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+    if (e->ring_request[row]) {
+        OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
+        w->view.uses_rings = 1;
+    }
     if (e->error[row])
         OTF2(w, add_uint32, w->list, a->error, (uint32_t)e->error[row]);
     return e->kind[row] == 2 ? add_latencies(w, e, row) : 0;
@@ -93,5 +97,5 @@ int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t 
     if (ref == NONE)
         return -1;
     location->open_region = ref;
-    return otf2_enter(w, location, time, ref);
+    return otf2_enter(w, location, NULL, time, ref);
 }

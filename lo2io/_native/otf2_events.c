@@ -45,6 +45,8 @@ static bool bind(lo2_otf2_writer *w)
     w->add_uint32 = (add_uint32_fn)f->add_uint32;
     w->add_uint64 = (add_uint64_fn)f->add_uint64;
     w->add_string = (add_uint32_fn)f->add_string;
+    w->add_handle = (add_uint32_fn)f->add_handle;
+    w->add_int32 = (add_int32_fn)f->add_int32;
     w->list = ((list_new_fn)f->list_new)();
     return w->list != NULL;
 }
@@ -55,7 +57,8 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     if (!w)
         return NULL;
     w->config = *config;
-    w->waiting_free = NONE;
+    w->waiting_free = w->ring_events_free = NONE;
+    memset(w->metric_classes, 0xff, sizeof w->metric_classes);
     w->view.first_time_ns = INT64_MAX;
     w->view.last_time_ns = INT64_MIN;
     w->calls = malloc((config->nr_calls + 1u) * sizeof *w->calls);
@@ -69,17 +72,32 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     return w;
 }
 
+/* A call with what it has to say of a ring, which stands in rows in the same order. */
+static int write_call(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint32_t *batch)
+{
+    const lo2_operation_columns *o = &b->operations;
+    if (*batch == b->nr_batches || b->batches.id[*batch] != o->id[row])
+        return otf2_write_operation(w, o, row, NULL);
+    batch_counts counts;
+    otf2_load_batch(w, b, (*batch)++, o->call[row], &counts);
+    return otf2_write_operation(w, o, row, &counts);
+}
+
 static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
 {
-    uint32_t event = 0, off = 0, nr_off_cpu = w->config.contexts ? b->nr_off_cpu : 0;
+    uint32_t event = 0, off = 0, ring = 0, batch = 0, nr_off_cpu = w->config.contexts ? b->nr_off_cpu : 0;
     for (uint32_t row = 0; row < b->nr_operations; row++) {
+        while (ring < b->nr_ring_events && b->ring_events.before[ring] <= b->first_operation + row)
+            TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
         while (off < nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
             TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
         /* What the call itself destroyed is ordered behind its row: + 1. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
             TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
-        TRY(otf2_write_operation(w, &b->operations, row));
+        TRY(write_call(w, b, row, &batch));
     }
+    while (ring < b->nr_ring_events)
+        TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
     while (off < nr_off_cpu)
         TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
     while (event < b->nr_handle_events)
@@ -116,6 +134,7 @@ static void retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
         if (b->tasks.tid[row] != b->tasks.pid[row])
             continue;
         number_map_forget(&w->sync_by_pid, b->tasks.pid[row]);
+        number_map_forget(&w->process_by_pid, b->tasks.pid[row]);
     }
 }
 
@@ -124,7 +143,12 @@ int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
     if (w->config.metrics)
         TRY(otf2_expect_ends(w, b));
     TRY(write_operations(w, b));
+    for (uint32_t row = 0; row < b->nr_ring_works; row++)
+        TRY(otf2_write_ring_work(w, &b->ring_works, row));
+    for (uint32_t row = 0; row < b->nr_ring_states; row++)
+        TRY(otf2_measure_ring_state(w, &b->ring_states, row));
     TRY(write_machine(w, b));
+    TRY(otf2_give_up_ring_requests(w, &b->ring_requests, b->nr_ring_requests));
     retire_processes(w, b);
     otf2_forget_ends(w);
     return 0;
@@ -195,5 +219,16 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     otf2_forget_ends(w);
     number_map_free(&w->sync_by_pid);
     free(w->waiting);
+    free(w->ring_events);
+    free(w->open.at);
+    free(w->to_give_up);
+    free(w->texts);
+    free(w->ring_handles);
+    number_map_free(&w->text_by_key);
+    number_map_free(&w->ring_handle_by_file);
+    number_map_free(&w->ring_handle_by_process);
+    number_map_free(&w->process_by_pid);
+    number_map_free(&w->ring_locations);
+    number_map_free(&w->ring_metrics);
     free(w);
 }

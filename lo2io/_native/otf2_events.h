@@ -13,7 +13,7 @@ typedef struct {
     void *context_enter, *context_leave, *sample, *metric;
     void *create_handle, *destroy_handle, *duplicate_handle, *seek, *change_status_flags;
     void *operation_begin, *operation_issued, *operation_complete, *operation_cancelled;
-    void *list_new, *list_delete, *add_uint8, *add_uint32, *add_uint64, *add_string;
+    void *list_new, *list_delete, *add_uint8, *add_uint32, *add_uint64, *add_int32, *add_string, *add_handle;
 } lo2_otf2_functions;
 
 typedef struct {
@@ -35,10 +35,20 @@ typedef struct {
     int32_t fixed_flags;          /* -1: not known (openat2) */
 } lo2_otf2_call;
 
+typedef struct {
+    uint8_t mode;                 /* of the operation that a request with this opcode is */
+    uint8_t copies;               /* it reads and writes */
+} lo2_otf2_opcode;
+
 /* References of the attribute definitions. */
 typedef struct {
     uint32_t offset, process_id, thread_id, error, sector, operation, in_flight, access_unknown;
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
+    /* of rings */
+    uint32_t ring, user_data, sqe_flags, previous;
+    uint32_t path, status, traits, inferred, worker, queued, executing, waiting, result, culprit, ring_handle;
+    uint32_t ring_request, queue_delay;
+    uint32_t asked, wanted, submitted, completed;
 } lo2_otf2_attributes;
 
 typedef struct {
@@ -50,13 +60,16 @@ typedef struct {
     uint32_t nr_flags;
     const lo2_otf2_call *calls;   /* read while the writer lives */
     uint32_t nr_calls;
-    uint32_t first_string;        /* strings from here on name devices, and the operations of block requests */
+    const lo2_otf2_opcode *opcodes; /* by number; read while the writer lives */
+    uint32_t nr_opcodes;
+    uint32_t first_string;        /* strings from here on name devices, the operations of block requests, and lo2_otf2_texts */
     uint32_t event_strings;       /* the first of four: insert, issue, complete, merge */
     uint32_t close_on_exec;       /* O_CLOEXEC of the recorded machine */
     uint8_t begin_end;            /* block requests as operations on the locations of their devices */
     uint8_t samples;              /* block events as samples on the locations of their CPUs */
     uint8_t contexts;             /* regions are entered and left by calling context; switches and off_cpu are written */
     uint8_t metrics;
+    uint8_t sampled;              /* not every request of rings is written: their bytes are in no rate */
     int64_t start_ns;             /* intervals of metrics are counted from here */
 } lo2_otf2_config;
 
@@ -65,17 +78,30 @@ enum lo2_otf2_location_kind {
     LO2_OTF2_DEVICE = 1,
     LO2_OTF2_CPU = 2,
     LO2_OTF2_DEVICE_METRICS = 3,
-    LO2_OTF2_PROCESS_METRICS = 4
+    LO2_OTF2_PROCESS_METRICS = 4,
+    LO2_OTF2_RING_STATES = 5,     /* key: the ring; metrics at the turning points of its life ... */
+    LO2_OTF2_RING_BATCHES = 6     /* ... and at the ends of calls, which come in another order */
 };
 enum lo2_otf2_region_kind {
     LO2_OTF2_CALL = 0,            /* key: the call */
     LO2_OTF2_OFF_CPU = 1,         /* key: enum lo2_off_state */
     LO2_OTF2_REQUEST = 2,         /* key: the device, operation: enum lo2_rq_op */
     LO2_OTF2_RUNNING = 3,         /* key: the task that has the CPU */
-    LO2_OTF2_STRANGER = 4         /* key: tid of a thread on a CPU that is no recorded task */
+    LO2_OTF2_STRANGER = 4,        /* key: tid of a thread on a CPU that is no recorded task */
+    LO2_OTF2_RING_WORK = 5        /* key: the opcode */
 };
 enum lo2_otf2_metric_class { LO2_OTF2_QUEUE_DEPTH = 0, LO2_OTF2_DEVICE_RATES = 1, LO2_OTF2_PROCESS_RATES = 2,
-                             LO2_OTF2_NR_METRIC_CLASSES = 3 };
+                             LO2_OTF2_RING_LOAD = 3, LO2_OTF2_RING_CQ = 4, LO2_OTF2_BATCH_SIZE = 5,
+                             LO2_OTF2_COLLECTED = 6, LO2_OTF2_NR_METRIC_CLASSES = 7 };
+enum lo2_otf2_text_kind {
+    LO2_OTF2_TEXT_RING = 0,       /* key: the ring */
+    LO2_OTF2_TEXT_OPCODE = 1,     /* key: the kernel's number; 255 unknown */
+    LO2_OTF2_TEXT_PATH = 2,       /* key: enum lo2_ring_path */
+    LO2_OTF2_TEXT_STATUS = 3,     /* key: enum lo2_ring_status */
+    LO2_OTF2_TEXT_TRAITS = 4,     /* key: enum lo2_ring_trait bits */
+    LO2_OTF2_TEXT_INFERRED = 5,   /* key: enum lo2_ring_inferred bits */
+    LO2_OTF2_TEXT_SQE_FLAGS = 6   /* key: IOSQE_* bits */
+};
 enum lo2_otf2_handle_state {
     LO2_OTF2_CREATED = 1,         /* by an event: not PRE_CREATED */
     LO2_OTF2_DESTROYED = 2,
@@ -92,6 +118,8 @@ typedef struct {                  /* its index is the OTF2 location id */
     uint32_t metrics;             /* the meter it counts for, or writes; UINT32_MAX none */
     uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
     uint32_t waiting, waiting_last; /* events that wait for their time */
+    uint32_t waiting_place;       /* of them, the last that came behind a later one; UINT32_MAX none, likewise above */
+    uint32_t process;             /* TASK: its number among those that rings know; UINT32_MAX: none yet */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
 } lo2_otf2_location;
@@ -105,8 +133,12 @@ typedef struct {                  /* of one engine handle */
 typedef struct { uint8_t kind; uint8_t operation; uint32_t key; } lo2_otf2_region; /* its index is the OTF2 region */
 /* Its index is the OTF2 calling context; parent UINT32_MAX: none. */
 typedef struct { uint32_t region, parent; } lo2_otf2_context;
-/* Its index + NR_METRIC_CLASSES is the OTF2 metric. */
-typedef struct { uint8_t metric_class; uint64_t location; } lo2_otf2_metric;
+/* Its index is the OTF2 metric: a class (location UINT64_MAX), or an instance of the class with that reference. */
+typedef struct { uint8_t metric_class; uint32_t class_ref; uint64_t location; } lo2_otf2_metric;
+/* A text that events name, by the reference of its string. */
+typedef struct { uint8_t kind; uint32_t key, ref; } lo2_otf2_text;
+/* A handle of the paradigm io_uring: the ring's view of one of the engine's handles, or (UINT32_MAX) the ring itself. */
+typedef struct { uint32_t ref, ring, handle; } lo2_otf2_ring_handle;
 
 typedef struct {
     uint32_t number;              /* kernel dev_t */
@@ -128,7 +160,11 @@ typedef struct {
     const lo2_otf2_device *devices;
     uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices;
     const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
-    uint32_t nr_strings;
+    uint32_t nr_strings;          /* given out from first_string on, those of texts included */
+    const lo2_otf2_text *texts;
+    const lo2_otf2_ring_handle *ring_handles;
+    uint32_t nr_texts, nr_ring_handles;
+    uint8_t uses_rings;           /* some event has an attribute of rings */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

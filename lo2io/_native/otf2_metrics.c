@@ -17,12 +17,26 @@
 enum { INTERVAL_NS = 100000000, MOST_MEMBERS = 5 };
 static const double NS_PER_SECOND = 1e9;
 
+int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref)
+{
+    uint32_t *class_ref = &w->metric_classes[metric_class], next = w->view.nr_metrics;
+    if (!otf2_grow((void **)&w->metrics, &w->metrics_room, next + 2u, sizeof *w->metrics))
+        return otf2_fail(w, "malloc", 0);
+    if (*class_ref == NONE) {
+        w->metrics[next] = (lo2_otf2_metric){.metric_class = metric_class, .class_ref = next, .location = UNDEFINED};
+        *class_ref = next++;
+    }
+    w->metrics[next] = (lo2_otf2_metric){.metric_class = metric_class, .class_ref = *class_ref, .location = location};
+    *ref = next++;
+    w->view.metrics = w->metrics;
+    w->view.nr_metrics = next;
+    return 0;
+}
+
 static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t *number)
 {
-    size_t nr_metrics = w->view.nr_metrics;
     bool device = kind == LO2_OTF2_DEVICE_METRICS;
-    if (!otf2_grow((void **)&w->meters, &w->meters_room, w->nr_meters + 1u, sizeof *w->meters) ||
-        !otf2_grow((void **)&w->metrics, &w->metrics_room, nr_metrics + 2, sizeof *w->metrics)) {
+    if (!otf2_grow((void **)&w->meters, &w->meters_room, w->nr_meters + 1u, sizeof *w->meters)) {
         otf2_fail(w, "malloc", 0);
         return NULL;
     }
@@ -32,14 +46,10 @@ static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t
     uint64_t id = (uint64_t)(location - w->locations);
     meter *m = &w->meters[w->nr_meters];
     *m = (meter){.location = id, .interval = -1};
-    if (device) {
-        w->metrics[nr_metrics] = (lo2_otf2_metric){LO2_OTF2_QUEUE_DEPTH, id};
-        m->depth_metric = LO2_OTF2_NR_METRIC_CLASSES + (uint32_t)nr_metrics++;
-    }
-    w->metrics[nr_metrics] = (lo2_otf2_metric){device ? LO2_OTF2_DEVICE_RATES : LO2_OTF2_PROCESS_RATES, id};
-    m->rates_metric = LO2_OTF2_NR_METRIC_CLASSES + (uint32_t)nr_metrics++;
-    w->view.metrics = w->metrics;
-    w->view.nr_metrics = (uint32_t)nr_metrics;
+    uint8_t rates = device ? LO2_OTF2_DEVICE_RATES : LO2_OTF2_PROCESS_RATES;
+    if ((device && otf2_metric_new(w, LO2_OTF2_QUEUE_DEPTH, id, &m->depth_metric)) ||
+        otf2_metric_new(w, rates, id, &m->rates_metric))
+        return NULL;
     location->metrics = *number = w->nr_meters++;
     return m;
 }
@@ -224,22 +234,38 @@ static bool find_number(lo2_otf2_writer *w, uint32_t task, uint32_t pid, uint32_
                             : number_map_at(&w->meter_by_process, *process, known);
 }
 
-static meter *meter_of_process(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, uint32_t *number)
+static meter *meter_of_process(lo2_otf2_writer *w, uint32_t task, uint32_t pid, uint32_t tid, uint32_t *number)
 {
     uint32_t *known;
-    if (!find_number(w, o->task[row], o->pid[row], &known)) {
+    if (!find_number(w, task, pid, &known)) {
         otf2_fail(w, "malloc", 0);
         return NULL;
     }
     if (*known == NONE) {
-        meter *m = meter_new(w, LO2_OTF2_PROCESS_METRICS, o->task[row], known);
+        meter *m = meter_new(w, LO2_OTF2_PROCESS_METRICS, task, known);
         if (!m)
             return NULL;
-        w->locations[m->location].pid = o->pid[row];
-        w->locations[m->location].tid = o->tid[row];
+        w->locations[m->location].pid = pid;
+        w->locations[m->location].tid = tid;
     }
     *number = *known;
     return &w->meters[*known];
+}
+
+int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written)
+{
+    uint32_t number = location->metrics;
+    if (number == NONE) {
+        uint64_t id = (uint64_t)(location - w->locations); /* which a new location may move */
+        if (!meter_of_process(w, location->key, location->pid, location->tid, &number))
+            return -1;
+        w->locations[id].metrics = number;
+    }
+    meter *m = &w->meters[number];
+    TRY(reach(w, m, time));
+    m->bytes_read += read;
+    m->bytes_written += written;
+    return 0;
 }
 
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row)
@@ -250,16 +276,5 @@ int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, cons
     int64_t bytes = o->bytes_result[row], end = o->end_time_ns[row];
     if (!(reads || writes) || bytes <= 0 || end == UNKNOWN || o->error[row])
         return 0;
-    uint32_t number = location->metrics;
-    if (number == NONE) {
-        uint64_t id = (uint64_t)(location - w->locations); /* which a new location may move */
-        if (!meter_of_process(w, o, row, &number))
-            return -1;
-        w->locations[id].metrics = number;
-    }
-    meter *m = &w->meters[number];
-    TRY(reach(w, m, end));
-    m->bytes_read += reads ? (uint64_t)bytes : 0;
-    m->bytes_written += writes ? (uint64_t)bytes : 0;
-    return 0;
+    return otf2_measure_transfer(w, location, end, reads ? (uint64_t)bytes : 0, writes ? (uint64_t)bytes : 0);
 }

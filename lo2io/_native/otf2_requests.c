@@ -15,6 +15,10 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
         OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
     if (e->tid[row] != NONE)
         OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+    if (e->ring_request[row]) {
+        OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
+        w->view.uses_rings = 1;
+    }
     OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
     OTF2(w, operation_begin, location->writer, w->list, time, location->handle, mode, v->non_blocking, bytes, e->id[row]);
     return 0;

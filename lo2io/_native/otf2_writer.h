@@ -35,6 +35,7 @@ typedef int (*list_delete_fn)(void *);
 typedef int (*add_uint8_fn)(void *, uint32_t, uint8_t);
 typedef int (*add_uint32_fn)(void *, uint32_t, uint32_t);
 typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
+typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
 
 /*
  * Steps of the calling context tree from an entered or sampled node to the one that was there before: one node is new,
@@ -42,8 +43,42 @@ typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
  */
 enum { UNWIND_DISTANCE = 2 };
 
-enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU };
-typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiting_event; /* key: the handle, or the state */
+enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAIT_RING };
+/* key: the handle, the state, or the place in ring_events */
+typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiting_event;
+
+/* A row of ring_events that is to be written. */
+typedef struct {
+    uint64_t id, user_data, previous, culprit;
+    int64_t bytes, queued_ns, executing_ns, waiting_ns;
+    uint32_t ring, handle, worker_tid;
+    int32_t result;
+    uint16_t traits, inferred;
+    int16_t error;
+    uint8_t kind, opcode, path, status, sqe_flags;
+    uint32_t next; /* free ones: the next of them */
+} ring_event;
+
+/*
+ * What is known of a request that has begun and not ended. Its three records have to name one handle: that of the file
+ * which was known when the first of them was written.
+ */
+typedef struct {
+    uint64_t id;     /* 0: unused */
+    uint32_t handle; /* the engine's, as soon as it is known */
+    uint32_t ref;    /* OTF2's, once the begin is written; NONE */
+    uint32_t nr_waiting; /* events of it that wait */
+    bool issued;
+    bool on_ring;    /* begun without a file */
+    bool given_up;   /* no further event of it will come */
+} open_request;
+typedef struct { open_request *at; size_t room, used; } open_requests;
+
+/* What a call that submits to a ring or collects from it has to say. */
+typedef struct {
+    uint32_t ring, asked, wanted;
+    int64_t submitted, completed; /* -1: does not apply, or is not known */
+} batch_counts;
 
 /* Numbers by key: open addressing, never shrinks. */
 typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
@@ -77,8 +112,9 @@ struct lo2_otf2_writer {
     complete_fn operation_complete;
     list_delete_fn list_delete;
     add_uint8_fn add_uint8;
-    add_uint32_fn add_uint32, add_string;
+    add_uint32_fn add_uint32, add_string, add_handle;
     add_uint64_fn add_uint64;
+    add_int32_fn add_int32;
 
     void *list; /* OTF2 empties it with each event written */
     lo2_otf2_location *locations;
@@ -97,11 +133,24 @@ struct lo2_otf2_writer {
     meter *meters;
     size_t regions_room, contexts_room, metrics_room, meters_room;
     uint32_t nr_meters;
+    uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* their references, NONE */
     number_map region_by_key, context_by_key, meter_by_pid, sync_by_pid;
     number_map process_by_task, meter_by_process; /* of processes that end in the batch being written */
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
+    ring_event *ring_events; /* those that wait */
+    size_t ring_events_room;
+    uint32_t nr_ring_events, ring_events_free;
+    open_requests open;
+    uint64_t *to_give_up; /* requests whose rows in the batch before say that nobody will see their end */
+    size_t to_give_up_room;
+    uint32_t nr_to_give_up;
+    lo2_otf2_text *texts;
+    lo2_otf2_ring_handle *ring_handles;
+    size_t texts_room, ring_handles_room;
+    number_map text_by_key, ring_handle_by_file, ring_handle_by_process, process_by_pid, ring_locations, ring_metrics;
+    uint32_t nr_processes;
     lo2_otf2_view view;
 };
 
@@ -147,12 +196,14 @@ int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
 int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
 
 /* otf2_waiting.c */
+int otf2_ring_event_waits(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row);
 int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row);
 int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until);
 
 /* otf2_calls.c */
-int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row);
+/* batch: what a call about a ring has to say beside; NULL: nothing. */
+int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch);
 
 /* otf2_requests.c */
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
@@ -161,7 +212,32 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
 int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row);
 
+/* otf2_rings.c */
+int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row);
+int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row);
+void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint16_t call, batch_counts *counts);
+int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts);
+/* Forgets requests whose end nobody will see any more: with the batch behind that of their rows, for events may wait. */
+int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count);
+
+/* otf2_open.c */
+open_request *open_request_find(open_requests *map, uint64_t id); /* NULL: there is none */
+open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out of memory */
+void open_request_remove(open_requests *map, uint64_t id);
+
+/* otf2_ring_names.c; NONE: failed */
+uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
+uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
+
+/* otf2_ring_metrics.c */
+int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
+int otf2_measure_batch(lo2_otf2_writer *w, const batch_counts *counts, uint16_t call, int64_t time);
+int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
+
 /* otf2_metrics.c */
+int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written);
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_expect_ends(lo2_otf2_writer *w, const lo2_batch *b);
 void otf2_forget_ends(lo2_otf2_writer *w);
@@ -171,12 +247,12 @@ int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t
 /* From a time to a later one. Times come from files: whatever they hold, no difference is undefined. */
 static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64_t)end - (uint64_t)begin; }
 
-static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)
+static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
 {
     if (w->config.contexts)
-        OTF2(w, context_enter, location->writer, NULL, time, ref, UNWIND_DISTANCE);
+        OTF2(w, context_enter, location->writer, list, time, ref, UNWIND_DISTANCE);
     else
-        OTF2(w, enter, location->writer, NULL, time, ref);
+        OTF2(w, enter, location->writer, list, time, ref);
     return 0;
 }
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 from lo2io._native._lib import ffi, lib
 from lo2io._version import __version__
 from lo2io.errors import TraceError
-from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, SpoolMeta, TraceEnd
+from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
 from lo2io.writers import otf2_definitions as definitions
 from lo2io.writers.otf2_archive import Archive
 from lo2io.writers.otf2_layout import choose_layout
 from lo2io.writers.otf2_library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
 from lo2io.writers.otf2_parts import HOST_NODE, Trace
+from lo2io.writers.otf2_rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.writers.otf2_rows import Rows
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Otf2Writer:
         directory: Holds no OTF2 archive yet; what else lies there stays untouched.
         meta: What was recorded.
         calls: By the codes of ``operations.call``.
+        opcodes: What io_uring's opcodes are; those that are not among them go by their number.
         block_records: ``samples`` of block events on the locations of their CPUs, ``begin-end``: requests as
             operations on the locations of their devices, or ``both``. None: samples of a whole machine, operations of
             chosen processes.
@@ -49,11 +51,18 @@ class Otf2Writer:
     """
 
     def __init__(
-        self, directory: Path, meta: SpoolMeta, calls: Sequence[CallSpec], *, block_records: str | None = None
+        self,
+        directory: Path,
+        meta: SpoolMeta,
+        calls: Sequence[CallSpec],
+        opcodes: Sequence[OpcodeSpec] = (),
+        *,
+        block_records: str | None = None,
     ) -> None:
         self._layout = choose_layout(meta, block_records)
         self._meta = meta
         self._calls = tuple(calls)
+        self._opcodes = {spec.number: spec for spec in opcodes}
         self._rows = Rows()
         self._native: Any = None
         self._archive = Archive(directory)
@@ -91,7 +100,7 @@ class Otf2Writer:
             start_ns, stop_ns = self._span(end, view)
             self._archive.call("CloseEvtFiles")
             self._archive.write_local_definitions(view.nr_locations)
-            trace = Trace(self._meta, self._layout, self._calls, self._rows, native, start_ns, stop_ns)
+            trace = Trace(self._meta, self._layout, self._calls, self._opcodes, self._rows, native, start_ns, stop_ns)
             with self._archive.definitions() as out:
                 definitions.Writer(out, trace).write_all()
             self._markers(end, start_ns, stop_ns)
@@ -118,23 +127,26 @@ class Otf2Writer:
                 for spec in self._calls
             ],
         )
+        opcodes = native_opcodes(self._opcodes)
         config = ffi.new("lo2_otf2_config *")
         config.archive = ffi.cast("void *", self._archive.pointer)
         for member, address in self._archive.addresses().items():
             setattr(config.functions, member, address)
         config.values = native_values()[0]
-        for ref, member in enumerate(definitions.ATTRIBUTES):
+        for ref, member in enumerate((*definitions.ATTRIBUTES, *RING_ATTRIBUTES)):
             setattr(config.attributes, member, ref)
         config.flags, config.nr_flags = flags, len(flags)
         config.calls, config.nr_calls = calls, len(calls)
+        config.opcodes, config.nr_opcodes = opcodes, len(opcodes)
         layout = self._layout
         config.event_strings = 1  # 0 is the empty string
         config.first_string = config.event_strings + (len(definitions.SAMPLE_EVENTS) if layout.samples else 0)
         config.close_on_exec = O_CLOEXEC
         config.samples, config.begin_end = layout.samples, layout.begin_end
         config.contexts, config.metrics = layout.contexts, layout.metrics
+        config.sampled = self._meta.sample_rate > 1
         config.start_ns = self._meta.start_ns
-        return [flags, calls], config
+        return [flags, calls, opcodes], config
 
     def _new_native(self, config: Any) -> Any:
         native = lib.lo2_otf2_new(config)
@@ -237,6 +249,8 @@ class Otf2Writer:
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,
+            "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",
+            "IO_URING_SAMPLE_RATE": meta.sample_rate if meta.sample_rate > 1 else "",
             **end.properties,
         }
         for name, fact in facts.items():

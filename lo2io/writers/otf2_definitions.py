@@ -19,6 +19,13 @@ from lo2io.writers.otf2_library import UNDEFINED_U32, value
 from lo2io.writers.otf2_metrics import write_metrics
 from lo2io.writers.otf2_parts import HOST_NODE, Parts, Trace
 from lo2io.writers.otf2_regions import write_contexts, write_regions
+from lo2io.writers.otf2_rings import (
+    RING_THREADS,
+    define_ring_handles,
+    ring_texts,
+    write_ring_attributes,
+    write_ring_metrics,
+)
 from lo2io.writers.otf2_rows import FileRow, TaskRow, known, realtime_at, request_operation
 from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from lo2io.writers.otf2_archive import Definitions
 
 NS_RESOLUTION = 1_000_000_000
-POSIX_PARADIGM, BLOCK_PARADIGM = 0, 1
+POSIX_PARADIGM, BLOCK_PARADIGM, RING_PARADIGM = 0, 1, 2
 
 ATTRIBUTES = {
     "offset": ("Offset", "File offset of the operation in bytes", "TYPE_UINT64"),
@@ -35,7 +42,11 @@ ATTRIBUTES = {
     "thread_id": ("ThreadId", "Thread that submitted the request", "TYPE_UINT64"),
     "error": ("errno", "Error number of the operation that failed", "TYPE_UINT32"),
     "sector": ("Sector", "First sector of the request, in units of 512 bytes", "TYPE_UINT64"),
-    "operation": ("Operation", "Operation and flags in the manner of the kernel's rwbs", "TYPE_STRING"),
+    "operation": (
+        "Operation",
+        "Of a disk's request: operation and flags in the manner of the kernel's rwbs; of a ring's: its opcode",
+        "TYPE_STRING",
+    ),
     "in_flight": (
         "InFlight",
         "1: what is left here had not ended, or its end was lost; this is not the time of its end",
@@ -98,6 +109,7 @@ class Writer:
         used = {device.string: trace.device_name(device.number) for device in devices if known(device.string)}
         codes = ((code, view.strings[code]) for code in range(256))
         used |= {ref: request_operation(code) for code, ref in codes if known(ref)}
+        used |= ring_texts(trace)
         for ref in sorted(used):
             self._out.string(used[ref], ref)
 
@@ -106,13 +118,17 @@ class Writer:
         for ref, identification, name in (
             (POSIX_PARADIGM, "POSIX", "POSIX I/O"),
             (BLOCK_PARADIGM, "block_io", "Linux block layer"),
+            (RING_PARADIGM, "io_uring", "Linux io_uring"),
         ):
+            if ref == RING_PARADIGM and not self._trace.view.nr_ring_handles:
+                continue
             strings = self._out.string(identification), self._out.string(name)
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
 
     def _attributes(self) -> None:
         for ref, (name, description, kind) in enumerate(ATTRIBUTES.values()):
             self._out.write("Attribute", ref, self._out.string(name), self._out.string(description), value(kind))
+        write_ring_attributes(self._parts, len(ATTRIBUTES))
 
     # ---- processes and threads ----
 
@@ -154,8 +170,11 @@ class Writer:
                 self._parts.location(location, f"thread {thread.comm or 'of process'} {thread.tid}", group)
                 self._parts.number_property("LocationProperty", location, "Thread ID", thread.tid)
                 self._parts.number_property("LocationProperty", location, "lo2io task", thread.task)
+                if thread.kind in RING_THREADS:
+                    self._parts.text_property("LocationProperty", location, "io_uring", RING_THREADS[thread.kind])
 
         self._process_metrics(groups)
+        write_ring_metrics(self._parts, groups)
 
     def _containment(self, group: int, cgroup: str) -> None:
         """Where its process runs; an id only where the cgroup's path holds one."""
@@ -216,6 +235,7 @@ class Writer:
         """In the order of their references, which readers demand; ``devices`` by reference."""
         trace = self._trace
         table = HandleTable(trace.native, trace.rows.handles())
+        define_ring_handles(self._parts, table, RING_PARADIGM)
         table.name_by_file(self._name_of_file)
         table.name_by_fd(self._out.string)
         for ref in self._proxies - {UNKNOWN_U32}:

@@ -99,6 +99,21 @@ class HandleTable:
         self._access[ref], self._status[ref], self._paradigm[ref] = access, 0, paradigm
         self._parent[ref] = UNDEFINED_U32
 
+    def mirror(
+        self, writer: Any, rows: Columns, refs: NDArray[np.uint32], handles: NDArray[np.uint32], paradigm: int
+    ) -> None:
+        """Handles of another paradigm on what the engine's ``handles`` are on: of equal name, file and state."""
+        self._paradigm[refs] = paradigm
+        numbers = rows["handle"]
+        size = max(_size(numbers), _size(handles))
+        row_of = np.full(size, -1, np.int64)
+        row_of[numbers] = np.arange(len(numbers))
+        row = row_of[handles]
+        where, row = refs[row >= 0], row[row >= 0]
+        self.fd[where] = rows["fd"][row]
+        self.file[where] = rows["file"][row]
+        self._set_states(writer, where, rows["open_flags"][row])
+
     def native(self) -> Any:
         """``lo2_otf2_handle_columns *``, valid as long as this table."""
         columns = ffi.new("lo2_otf2_handle_columns *")

@@ -90,7 +90,9 @@ FUNCTIONS = {
     "add_uint8": "OTF2_AttributeList_AddUint8",
     "add_uint32": "OTF2_AttributeList_AddUint32",
     "add_uint64": "OTF2_AttributeList_AddUint64",
+    "add_int32": "OTF2_AttributeList_AddInt32",
     "add_string": "OTF2_AttributeList_AddStringRef",
+    "add_handle": "OTF2_AttributeList_AddIoHandleRef",
 }
 """Member of ``lo2_otf2_functions``, as the native loop names a call that failed → function of libotf2."""
 _VALUES = {

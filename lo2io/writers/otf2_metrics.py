@@ -1,4 +1,4 @@
-"""Definitions of metrics: what is measured of devices and processes, in which unit, and where each curve lies."""
+"""Definitions of metrics: what is measured of devices, processes and rings, in which unit, and where curves lie."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io._native._lib import lib
-from lo2io.writers.otf2_library import value
+from lo2io.writers.otf2_library import UNDEFINED_U64, value
 
 if TYPE_CHECKING:
     from lo2io.writers.otf2_parts import Parts
@@ -37,35 +37,58 @@ _LATENCY = _Member(
     "s",
     exponent=-9,
 )
+_IN_FLIGHT = _Member(
+    "requests in flight", "Requests that began and have not ended, from here on", "#", "ABSOLUTE_NEXT", "UINT64"
+)
+_PUNTED = _Member(
+    "requests handed to workers", "Of those in flight, handed to workers, from here on", "#", "ABSOLUTE_NEXT", "UINT64"
+)
+_WORKERS = _Member(
+    "worker threads", "Alive, and serving threads that submit to the ring, from here on", "#", "ABSOLUTE_NEXT", "UINT64"
+)
+_CQ_LEAST = _Member(
+    "completion queue, at least", "Completions nobody can have collected, from here on", "#", "ABSOLUTE_NEXT", "UINT64"
+)
+_CQ_MOST = _Member(
+    "completion queue, at most", "Completions that may lie there, from here on", "#", "ABSOLUTE_NEXT", "UINT64"
+)
+_BATCH_SIZE = _Member("batch size", "Requests submitted by the call that ends here", "#", "ABSOLUTE_POINT", "UINT64")
+_COLLECTED = _Member("events collected", "By the call that ends here", "#", "ABSOLUTE_POINT", "UINT64")
 _CLASSES = {
     lib.LO2_OTF2_QUEUE_DEPTH: (_DEPTH,),
     lib.LO2_OTF2_DEVICE_RATES: (_READS, _WRITES, _BYTES_READ, _BYTES_WRITTEN, _LATENCY),
     lib.LO2_OTF2_PROCESS_RATES: (_BYTES_READ, _BYTES_WRITTEN),
+    lib.LO2_OTF2_RING_LOAD: (_IN_FLIGHT, _PUNTED, _WORKERS),
+    lib.LO2_OTF2_RING_CQ: (_CQ_LEAST, _CQ_MOST),
+    lib.LO2_OTF2_BATCH_SIZE: (_BATCH_SIZE,),
+    lib.LO2_OTF2_COLLECTED: (_COLLECTED,),
 }
-"""By ``enum lo2_otf2_metric_class``, which is its reference: the members in the order of the native loop's values."""
+"""By ``enum lo2_otf2_metric_class``: the members in the order of the native loop's values."""
 
 
 def write_metrics(parts: Parts) -> None:
-    """Members and classes, and an instance per curve: recorded on a metric location, about a device or a process."""
+    """Classes with their members, and an instance per curve: recorded on a metric location, about what lies there."""
     view = parts.trace.view
-    if not view.nr_metrics:
-        return
     members: dict[_Member, int] = {}
-    for ref, curves in _CLASSES.items():
-        for curve in curves:
-            if curve not in members:
-                members[curve] = len(members)
-                _write_member(parts, members[curve], curve)
-        array = (ctypes.c_uint32 * len(curves))(*(members[curve] for curve in curves))
-        # Only instances are recorded: that is what an abstract class is for.
-        how = value("METRIC_ASYNCHRONOUS"), value("RECORDER_KIND_ABSTRACT")
-        parts.out.write("MetricClass", ref, len(curves), array, *how)
-    for index in range(view.nr_metrics):
-        metric = view.metrics[index]
+    for ref in range(view.nr_metrics):
+        metric = view.metrics[ref]
+        if metric.location == UNDEFINED_U64:
+            _write_class(parts, ref, _CLASSES[metric.metric_class], members)
+            continue
         scope, subject = parts.scopes[metric.location]
-        ref = lib.LO2_OTF2_NR_METRIC_CLASSES + index
         where = metric.location, value(f"SCOPE_{scope}"), subject
-        parts.out.write("MetricInstance", ref, metric.metric_class, *where)
+        parts.out.write("MetricInstance", ref, metric.class_ref, *where)
+
+
+def _write_class(parts: Parts, ref: int, curves: tuple[_Member, ...], members: dict[_Member, int]) -> None:
+    for curve in curves:
+        if curve not in members:
+            members[curve] = len(members)
+            _write_member(parts, members[curve], curve)
+    array = (ctypes.c_uint32 * len(curves))(*(members[curve] for curve in curves))
+    # Only instances are recorded: that is what an abstract class is for.
+    how = value("METRIC_ASYNCHRONOUS"), value("RECORDER_KIND_ABSTRACT")
+    parts.out.write("MetricClass", ref, len(curves), array, *how)
 
 
 def _write_member(parts: Parts, ref: int, curve: _Member) -> None:

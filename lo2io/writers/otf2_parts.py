@@ -10,15 +10,17 @@ from lo2io.units import split_kernel_dev
 from lo2io.writers.otf2_library import UNDEFINED_U32, value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lo2io.model import CallSpec, SpoolMeta
+    from lo2io.model import CallSpec, OpcodeSpec, SpoolMeta
     from lo2io.writers.otf2_archive import Definitions
     from lo2io.writers.otf2_layout import Layout
     from lo2io.writers.otf2_rows import Rows
 
 HOST_NODE = 0
 """The system tree's root."""
+NO_OPCODE = 255
+"""A request whose opcode the kernel did not say."""
 
 
 @dataclass(slots=True)
@@ -28,6 +30,8 @@ class Trace:
     meta: SpoolMeta
     layout: Layout
     calls: Sequence[CallSpec]
+    opcodes: Mapping[int, OpcodeSpec]
+    """By number."""
     rows: Rows
     native: Any
     """``lo2_otf2_writer *``."""
@@ -44,6 +48,11 @@ class Trace:
         found = next((device.name for device in self.meta.devices if device.device == number), "")
         major, minor = split_kernel_dev(number)
         return found or f"dev {major}:{minor}"
+
+    def opcode_name(self, number: int) -> str:
+        """``READ_FIXED``; of one that nobody described ``opcode 70``."""
+        spec = self.opcodes.get(number)
+        return spec.name if spec is not None else f"opcode {number}" if number != NO_OPCODE else "unknown opcode"
 
 
 class Parts:

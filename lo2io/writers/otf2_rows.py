@@ -45,6 +45,23 @@ class TaskRow:
     comm: str
     cgroup: str = ""
     """Its process' last one; empty: unknown."""
+    kind: int = 0
+    """``enum lo2_task_kind``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingRow:
+    """One row of the rings table."""
+
+    ring: int
+    kind: int
+    context: int
+    process: int
+    pid: int
+    fd: int
+    sq_entries: int
+    cq_entries: int
+    flags: int
 
 
 MAX_DRIFT = 1_000
@@ -64,6 +81,7 @@ class Rows:
         self._handles: list[Columns] = []
         self.files: dict[int, FileRow] = {}
         self.tasks: dict[int, TaskRow] = {}
+        self.rings: dict[int, RingRow] = {}
         self.losses: list[tuple[int, int, int, int]] = []
         """CPU, begin and end in ns, number of records."""
 
@@ -73,6 +91,7 @@ class Rows:
             self._handles.append({name: batch.handles[name].copy() for name in _HANDLE_COLUMNS})
         self._add_files(batch)
         self._add_tasks(batch)
+        self._add_rings(batch)
         losses = batch.losses
         columns = (losses["cpu"], losses["begin_time_ns"], losses["end_time_ns"], losses["lost"])
         self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))
@@ -84,13 +103,17 @@ class Rows:
             self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length))
 
     def _add_tasks(self, batch: Batch) -> None:
-        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns")
+        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind")
         texts = ("comm_offset", "comm_length", "cgroup_offset", "cgroup_length")
         rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *texts)), strict=True)
-        for task, process, pid, tid, parent, exit_time, offset, length, cgroup_offset, cgroup_length in rows:
+        for task, process, pid, tid, parent, exit_time, kind, offset, length, cgroup_offset, cgroup_length in rows:
             comm = text_at(batch.text, offset, length)
             cgroup = text_at(batch.text, cgroup_offset, cgroup_length)
-            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind)
+
+    def _add_rings(self, batch: Batch) -> None:
+        columns = [batch.rings[name].tolist() for name in RingRow.__slots__] if batch.rings else []
+        self.rings |= {row.ring: row for row in (RingRow(*values) for values in zip(*columns, strict=True))}
 
     def handles(self) -> Columns:
         """The handles' rows, in the order they came: columns ``handle``, ``fd``, ``parent`` … of one length."""

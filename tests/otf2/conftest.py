@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from otf2_written import CALLS, END, META, BatchMaker, Written, assert_readers_agree, assert_rules, read_back
+from otf2_written import CALLS, END, META, OPCODES, BatchMaker, Written, assert_readers_agree, assert_rules, read_back
 
 from lo2io.writers.otf2 import Otf2Writer
 
@@ -42,7 +42,7 @@ def write(tmp_path: Path) -> Callable[..., Written]:
         block_records: str | None = None,
         calls: Sequence[CallSpec] = CALLS,
     ) -> Written:
-        with Otf2Writer(tmp_path, meta, calls, block_records=block_records) as writer:
+        with Otf2Writer(tmp_path, meta, calls, block_records=block_records, opcodes=OPCODES) as writer:
             for batch in batches:
                 writer.write(batch)
             writer.close(end)
