@@ -1,16 +1,25 @@
-"""Why a trace is empty: the likeliest reasons, from what is known of the recording."""
+"""Why a trace is empty, the likeliest reasons; and what stands out about rings, with the evidence."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lo2io.units import format_duration
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lo2io.model import Completeness
+    from lo2io.reports.ring_rows import RingRow, RingsSummary
     from lo2io.reports.rows import Chosen
 
 NAMED_EVENTS = 5
+MANY = 100
+"""Requests or calls from which on a habit is one."""
+MOSTLY = 0.9
+"""Share of the calls that submit a single request from which on that is how a program uses its ring."""
+OFTEN = 0.1
+"""Share of the requests on workers from which on they are worth a word."""
 
 
 def why_nothing(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> tuple[str, ...]:
@@ -22,11 +31,12 @@ def why_nothing(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) ->
         chosen: What the recording was confined to.
     """
     hints = []
-    filtered = chosen.filter and chosen.filtered_calls + chosen.filtered_requests  # else of other cgroups
+    left_out = chosen.filtered_calls + chosen.filtered_requests + chosen.filtered_ring_requests
+    filtered = chosen.filter and left_out  # else of other cgroups
     if filtered:
         hints.append(
             f"the filter {chosen.filter!r} left nothing of {chosen.filtered_calls:,} calls and "
-            f"{chosen.filtered_requests:,} requests that were recorded"
+            f"{chosen.filtered_requests + chosen.filtered_ring_requests:,} requests that were recorded"
         )
     elif chosen.filter and not proof.samples:
         hints.append(f"the kernel let nothing pass the filter {chosen.filter!r}")
@@ -60,3 +70,62 @@ def _idle_events(proof: Completeness) -> list[str]:
         f" and {len(idle) - NAMED_EVENTS:,} more" if len(idle) > NAMED_EVENTS else ""
     )
     return [f"never happened: {named}"]
+
+
+def ring_findings(rings: RingsSummary) -> tuple[str, ...]:
+    """Known ways not to get much out of a ring, each with the figures that show it; none for most traces."""
+    found = []
+    for ring in rings.rings:
+        if ring.kind is not None:
+            name = ring_name(ring)
+            found += [f"{name}: {text}" for text in (*_one_by_one(ring), *_on_workers(ring), *_overflowed(ring))]
+    return tuple(found)
+
+
+def ring_name(ring: RingRow) -> str:
+    """Whose it is, and by which descriptor; libaio has none."""
+    who = ring.comm or "unknown"
+    owner = who if ring.pid is None else f"{who} ({ring.pid})"
+    where = "libaio" if ring.kind == "libaio" else "ring" if ring.fd is None else f"fd {ring.fd}"
+    return f"{owner} {where}" if ring.kind else owner
+
+
+def _one_by_one(ring: RingRow) -> list[str]:
+    """A system call for each request: what rings were made to save."""
+    batches = ring.batches
+    single = sum(size.calls for size in batches.sizes if size.most == 1 and size.least == 1)
+    if batches.submitting < MANY or single < MOSTLY * batches.submitting:
+        return []
+    depth = (
+        f"at most {ring.most_in_flight:,} under way at a time"
+        if ring.most_in_flight
+        else "how many were under way is not known"
+    )
+    return [f"{single:,} of {batches.submitting:,} submitting calls submit a single request ({depth})"]
+
+
+def _on_workers(ring: RingRow) -> list[str]:
+    """A hand-over to a thread and back for each request; and why, where one reason stands out."""
+    found = []
+    on_workers = sum(row.requests for row in ring.punted)
+    if ring.written >= MANY and on_workers >= OFTEN * ring.written:
+        main = ring.punted[0]
+        because = f"{main.reason}{' (inferred)' if main.inferred else ''}: {main.requests:,}"
+        found.append(f"{on_workers:,} of {ring.written:,} requests went to worker threads ({because}){_slower(ring)}")
+    return found
+
+
+def _slower(ring: RingRow) -> str:
+    medians = {row.path: row.latency.p50_ns for row in ring.paths if row.latency.nr}
+    if "worker" not in medians or "inline" not in medians:
+        return ""
+    return f"; half took over {format_duration(medians['worker'])}, inline {format_duration(medians['inline'])}"
+
+
+def _overflowed(ring: RingRow) -> list[str]:
+    if not ring.overflows:
+        return []
+    room = f" among {ring.cq_entries:,}" if ring.cq_entries else ""
+    return [
+        f"{ring.overflows:,} completions found no room{room}: collect more often, or ask for a larger completion queue"
+    ]

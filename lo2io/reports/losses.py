@@ -91,15 +91,20 @@ def completeness_line(proof: Completeness, reconciliation: str = "", filtered: s
     return " · ".join(part for part in (_verdict(proof), others, reconciliation, filtered, sampled) if part)
 
 
-def filtered_words(text: str, calls: int, requests: int) -> str:
+def filtered_words(text: str, calls: int, requests: int, ring_requests: int = 0) -> str:
     """That a filter was applied, and how much of what was recorded it left out; empty if there is none.
 
     Args:
         text: The filter.
         calls: Calls left out.
         requests: Block requests left out.
+        ring_requests: Requests of rings left out.
     """
-    return f"filtered: {calls:,} calls and {requests:,} requests left out" if text or calls or requests else ""
+    if not (text or calls or requests or ring_requests):
+        return ""
+    if ring_requests:
+        return f"filtered: {calls:,} calls, {requests:,} requests and {ring_requests:,} of rings left out"
+    return f"filtered: {calls:,} calls and {requests:,} requests left out"
 
 
 def sampled_words(rate: int, requests: int) -> str:

@@ -24,6 +24,7 @@ from lo2io.reports.lines import (
     shorten,
     who,
 )
+from lo2io.reports.ring_page import render_rings, rings_line
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def render_page(summary: Summary, console: Console) -> None:
         _files(summary, console)
         _calls(summary, console)
     _errors(summary, console)
+    if summary.rings:
+        render_rings(summary.rings, summary.findings, console)
     _devices(summary, console)
     _losses(summary, console)
     _accounts(summary, console)
@@ -104,6 +107,8 @@ def _head(summary: Summary, console: Console) -> None:
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
         f" · {format_duration(total.time_ns)} in calls · {count_of(total.errors, 'error')}",
     )
+    if summary.rings:
+        print_line(console, rings_line(summary.rings))
     for line in _confines(summary.chosen):
         print_line(console, printable(line))
 
@@ -111,13 +116,20 @@ def _head(summary: Summary, console: Console) -> None:
 def _confines(chosen: Chosen) -> list[str]:
     """What the trace is confined to, a line each; none for a trace of everything."""
     window = "" if chosen.recorded_ns is None else format_duration(chosen.recorded_ns)
-    left_out = [(chosen.filtered_calls, "call"), (chosen.filtered_requests, "request")]
+    left_out = [
+        (chosen.filtered_calls, "call"),
+        (chosen.filtered_requests, "request"),
+        (chosen.filtered_ring_requests, "ring request"),
+    ]
     own = [(chosen.own_calls, "call"), (chosen.own_requests, "request")]
     lines = [
         f"the last part of {window} of recording" if window else "",
         f"only the cgroup {chosen.cgroup}" if chosen.cgroup else "",
         f"only CPU {', '.join(map(str, chosen.cpus))}" if chosen.cpus else "",
         f"only what passes {chosen.filter!r}{_left_out(left_out)}" if chosen.filter else "",
+        f"of {count_of(chosen.ring_requests, 'request')} of rings one in {chosen.sample_rate:,} is written"
+        if chosen.sample_rate > 1
+        else "",
         f"without lo2io's own I/O{_left_out(own)}" if any(number for number, _ in own) else "",
     ]
     return [line for line in lines if line]
@@ -145,12 +157,26 @@ def _processes(summary: Summary, console: Console) -> None:
     if summary.mode == "system":
         _all_processes(summary, console)
         return
+    in_rings = summary.rings is not None
     rows = [
-        [who(row.pid, row.comm), f"{row.threads:,}", f"{row.activity.calls:,}", *_numbers(row.activity)]
+        [
+            who(row.pid, row.comm),
+            f"{row.threads:,}",
+            f"{row.activity.calls:,}",
+            *_numbers(row.activity),
+            *(_in_rings(row) if in_rings else ()),
+        ]
         for row in summary.processes[:ROWS]
     ]
-    print_table(console, ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"], "lrrrrrr", rows)
+    headings = ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"]
+    headings += ["in rings", "bytes"] if in_rings else []
+    print_table(console, headings, "lrrrrrrrr"[: len(headings)], rows)
     print_more(console, len(summary.processes) - ROWS)
+
+
+def _in_rings(row: ProcessRow) -> list[str]:
+    """What it did by requests of rings, and not by calls."""
+    return [f"{row.ring_requests:,}", format_bytes(row.ring_bytes)]
 
 
 def _all_processes(summary: Summary, console: Console) -> None:
@@ -160,9 +186,11 @@ def _all_processes(summary: Summary, console: Console) -> None:
         moved = [format_bytes(row.activity.bytes_read), format_bytes(row.activity.bytes_written)]
         disks = [f"{row.requests:,}", format_bytes(row.request_bytes)]
         counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}"]
-        rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *disks])
+        rings = [] if summary.rings is None else [format_bytes(row.ring_bytes)]
+        rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *rings, *disks])
     headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
-    print_table(console, headings, "llrrrrrr", rows)
+    headings[6:6] = [] if summary.rings is None else ["in rings"]
+    print_table(console, headings, "llrrrrrrr"[: len(headings)], rows)
     print_more(console, len(summary.processes) - ROWS)
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lo2io.reports.histogram import Latency
+    from lo2io.reports.ring_rows import RingsSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class ProcessRow:
     requests: int = 0
     """Block requests it sent, and what they moved; writing back what is dirty is the kernel's threads' business."""
     request_bytes: int = 0
+    ring_requests: int = 0
+    """Requests of io_uring that it or its SQ threads submitted, and what they moved."""
+    ring_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,15 @@ class Chosen:
     filtered_calls: int
     """Recorded, and then left out by the filter."""
     filtered_requests: int
+    """Of disks."""
     own_calls: int
     """lo2io's own."""
     own_requests: int
+    sample_rate: int = 1
+    """Of so many requests of rings the trace has one."""
+    ring_requests: int = 0
+    """All there were."""
+    filtered_ring_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +173,7 @@ class Summary:
     """The kernel's accounts and what was captured of them: rows of :class:`lo2io.model.Reconciliation`."""
     hints: tuple[str, ...]
     """Where nothing was recorded: why that may be."""
+    rings: RingsSummary | None = None
+    """None: the trace has no table of them, or no ring was used."""
+    findings: tuple[str, ...] = ()
+    """What stands out about rings, each with its evidence."""

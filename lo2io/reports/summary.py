@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.hints import why_nothing
-from lo2io.reports.losses import completeness_line, filtered_words
+from lo2io.reports.hints import ring_findings, why_nothing
+from lo2io.reports.losses import completeness_line, filtered_words, sampled_words
+from lo2io.reports.names import People, file_names
+from lo2io.reports.rings import summarize_rings
 from lo2io.reports.rows import (
     Activity,
     CallRow,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.model import Completeness
+    from lo2io.reports.ring_rows import RingsSummary
+    from lo2io.reports.ring_tally import RingTally
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
@@ -59,11 +63,12 @@ def summarize(trace: Trace) -> Summary:
     tally = OperationTally(trace, owners)
     total = _total(tally.by_call)
     span_ns = max(0, meta["stop_ns"] - meta["start_ns"])
-    people = _People(trace, owners)
+    people = People(trace, owners)
     proof = trace.completeness
     requests = RequestTally(trace, owners)
+    rings, by_rings = _rings(trace, owners, people)
     chosen = _chosen(meta)
-    empty = not (tally.by_call.calls.any() or requests.requests.any())
+    empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -80,9 +85,9 @@ def summarize(trace: Trace) -> Summary:
         activity=total,
         bytes_read_per_s=_rate(total.bytes_read, span_ns),
         bytes_written_per_s=_rate(total.bytes_written, span_ns),
-        nr_processes=int(np.count_nonzero(tally.by_process.calls[: owners.nr_processes])),
+        nr_processes=int(np.count_nonzero(_active(tally, by_rings)[: owners.nr_processes])),
         nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
-        processes=_processes(tally.by_process, requests, people, by_bytes=meta["mode"] == "system"),
+        processes=_processes(tally.by_process, requests, by_rings, people, by_bytes=meta["mode"] == "system"),
         files=_files(trace, tally.by_group, owners, people),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
@@ -94,6 +99,8 @@ def summarize(trace: Trace) -> Summary:
         losses=_losses(trace, proof),
         reconciliation=tuple(meta.get("reconciliation", ())),
         hints=why_nothing(meta, proof, chosen) if empty else (),
+        rings=rings,
+        findings=ring_findings(rings) if rings else (),
     )
 
 
@@ -109,39 +116,6 @@ def render(summary: Summary, console: Console) -> None:
     render_page(summary, console)
 
 
-class _People:
-    """Who the processes are, by the owners' numbers; the last stands for unknown."""
-
-    def __init__(self, trace: Trace, owners: Owners) -> None:
-        self._pids = np.full(owners.nr_processes + 1, -1, np.int64)
-        self._leaders = np.full(owners.nr_processes + 1, -1, np.int64)
-        self.threads = np.zeros(owners.nr_processes + 1, np.int64)
-        self._trace = trace
-        leading: list[NDArray[Any]] = []
-        for batch in trace.batches("threads", ["task", "pid", "tid"]):
-            process = owners.processes(batch["task"])
-            np.add.at(self.threads, process, 1)
-            self._pids[process] = batch["pid"]
-            self._leaders[process] = batch["task"]
-            leading.append(batch["task"][batch["pid"] == batch["tid"]])
-        for tasks in leading:
-            self._leaders[owners.processes(tasks)] = tasks
-
-    def pid(self, row: int) -> int | None:
-        """The process's pid."""
-        return int(self._pids[row]) if self._pids[row] >= 0 else None
-
-    def comms(self, rows: list[int]) -> dict[int, str | None]:
-        """The name of each of these processes: its leader's."""
-        return self.texts("comm", rows)
-
-    def texts(self, column: str, rows: list[int]) -> dict[int, str | None]:
-        """A text of the leaders of these processes."""
-        tasks = {int(self._leaders[row]): row for row in rows if self._leaders[row] >= 0}
-        found = self._trace.texts("threads", "task", column, tasks.keys())
-        return {tasks[task]: text for task, text in found.items()}
-
-
 def _activity(sums: Sums, key: Any) -> Activity:
     return Activity(**{name: int(getattr(sums, name)[key].sum()) for name in Activity.__slots__})
 
@@ -151,10 +125,19 @@ def _total(sums: Sums) -> Activity:
 
 
 def _busiest(
-    sums: Sums, keys: NDArray[np.intp], limit: int, weight: NDArray[np.int64] | None = None
+    sums: Sums,
+    keys: NDArray[np.intp],
+    limit: int,
+    weight: NDArray[np.int64] | None = None,
+    also: NDArray[np.bool_] | None = None,
 ) -> tuple[list[int], NDArray[np.intp]]:
-    """The keys with most weight, or else with most time (then calls, then the first), and the rest."""
+    """The keys with most weight, or else with most time (then calls, then the first), and the rest.
+
+    Keys with neither calls nor weight are left out, unless ``also`` names them.
+    """
     active = (sums.calls[keys] > 0) | (sums.writes[keys] > 0)
+    if also is not None:
+        active |= also[keys]
     if weight is not None:
         active |= weight[keys] > 0
     used = keys[active]
@@ -163,10 +146,27 @@ def _busiest(
     return order[:limit].tolist(), order[limit:]
 
 
-def _processes(sums: Sums, requests: RequestTally, people: _People, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
+def _active(tally: OperationTally, rings: RingTally | None) -> NDArray[np.bool_]:
+    """Of each process, whether it did anything."""
+    called = tally.by_process.calls > 0
+    return called | (rings.process_requests > 0) if rings else called
+
+
+def _rings(trace: Trace, owners: Owners, people: People) -> tuple[RingsSummary | None, RingTally | None]:
+    """Nothing for a trace without rings, or of a time when there was no table of them."""
+    if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
+        return None, None
+    return summarize_rings(trace, owners, people)
+
+
+def _processes(
+    sums: Sums, requests: RequestTally, rings: RingTally | None, people: People, *, by_bytes: bool
+) -> tuple[ProcessRow, ...]:
     """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
-    weight = sums.bytes_read + sums.bytes_written + requests.process_bytes if by_bytes else None
-    shown, rest = _busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight)
+    nothing = np.zeros(len(sums.calls), np.int64)
+    ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
+    weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
+    shown, rest = _busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
     comms, cgroups, containers = (people.texts(column, shown) for column in ("comm", "cgroup", "container"))
 
     def row(who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any) -> ProcessRow:
@@ -177,6 +177,8 @@ def _processes(sums: Sums, requests: RequestTally, people: _People, *, by_bytes:
             *where,
             int(requests.process_requests[key].sum()),
             int(requests.process_bytes[key].sum()),
+            int(ring_requests[key].sum()),
+            int(ring_bytes[key].sum()),
         )
 
     rows = [row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key) for key in shown]
@@ -185,17 +187,10 @@ def _processes(sums: Sums, requests: RequestTally, people: _People, *, by_bytes:
     return tuple(rows)
 
 
-def _files(trace: Trace, sums: Sums, owners: Owners, people: _People) -> tuple[FileRow, ...]:
+def _files(trace: Trace, sums: Sums, owners: Owners, people: People) -> tuple[FileRow, ...]:
     shown, rest = _busiest(sums, np.arange(owners.no_handle), MAX_ROWS)
-    paths = trace.texts("files", "file", "path", [key for key in shown if key < owners.nr_files])
-    comms = people.comms([key - owners.nr_files for key in shown if key >= owners.nr_files])
-    rows = []
-    for key in shown:
-        process = key - owners.nr_files
-        if process < 0:
-            rows.append(FileRow("named", paths.get(key), None, None, _activity(sums, key)))
-        else:
-            rows.append(FileRow("unnamed", None, people.pid(process), comms.get(process), _activity(sums, key)))
+    names = file_names(trace, owners, people, shown)
+    rows = [FileRow(*names[key], _activity(sums, key)) for key in shown]
     if len(rest):
         rows.append(FileRow("others", f"{len(rest)} others", None, None, _activity(sums, rest)))
     if sums.calls[owners.no_handle]:
@@ -260,14 +255,20 @@ def _chosen(meta: Mapping[str, Any]) -> Chosen:
         recorded_ns=None if began is None else meta["stop_ns"] - began,
         filtered_calls=filtered.get("calls", 0),
         filtered_requests=filtered.get("requests", 0),
+        filtered_ring_requests=filtered.get("ring_requests", 0),
         own_calls=totals.get("nr_own_calls", 0),
         own_requests=totals.get("nr_own_requests", 0),
+        sample_rate=meta.get("sample_rate", 1),
+        ring_requests=totals.get("nr_ring_requests", 0),
     )
 
 
 def _last_line(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> str:
-    filtered = filtered_words(chosen.filter, chosen.filtered_calls, chosen.filtered_requests)
-    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered)
+    filtered = filtered_words(
+        chosen.filter, chosen.filtered_calls, chosen.filtered_requests, chosen.filtered_ring_requests
+    )
+    sampled = sampled_words(chosen.sample_rate, chosen.ring_requests)
+    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered, sampled)
 
 
 def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:

@@ -84,10 +84,11 @@ class Owners:
             short = int(handle.max(initial=0)) + 2 - len(groups)
             if short > 0:
                 groups = np.append(groups, np.full(short, self.no_handle, np.int32))
-            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self._process(batch["process"]), file)
+            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self.process_rows(batch["process"]), file)
         return groups
 
-    def _process(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
+    def process_rows(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """Number of each process of the table ``threads``."""
         if not self.nr_processes:
             return np.zeros(len(process), np.intp)
         index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
@@ -107,7 +108,7 @@ def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
     return table[np.minimum(index, len(table) - 1)]
 
 
-def _read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
+def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
     """The same batches; the next one is being unpacked, which needs no GIL, while one is summed up."""
     with ThreadPoolExecutor(1, "lo2io-read") as pool:
         coming = pool.submit(next, batches, None)
@@ -132,7 +133,7 @@ class OperationTally:
         self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
         self.latency = LatencyHistograms(len(kinds))
         columns = [*_OPERATION_COLUMNS, *(["handle2"] if self._copies.any() else [])]
-        for batch in _read_ahead(trace.batches("operations", columns)):
+        for batch in read_ahead(trace.batches("operations", columns)):
             for start in range(0, len(batch["call"]), SLICE_ROWS):
                 self._add({name: values[start : start + SLICE_ROWS] for name, values in batch.items()})
 

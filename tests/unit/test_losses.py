@@ -9,7 +9,7 @@ import pytest
 from tablemaker import meta
 
 from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
-from lo2io.reports.losses import completeness, completeness_line, sampled_words
+from lo2io.reports.losses import completeness, completeness_line, filtered_words, sampled_words
 
 ENTER, EXIT = "syscalls:sys_enter_read", "syscalls:sys_exit_read"
 
@@ -194,3 +194,10 @@ def test_a_sample_is_said_at_the_end_of_the_line() -> None:
     line = completeness_line(proof, "", "", sampled_words(100, 12_345))
     assert line.endswith("in flight 0 · sampled: 1 in 100 of 12,345 requests of rings written")
     assert completeness_line(proof, "", "", sampled_words(1, 12_345)).endswith("in flight 0")
+
+
+def test_what_a_filter_left_out_is_told_by_kind() -> None:
+    """Requests of rings only where there were any; without a filter there is nothing to say."""
+    assert filtered_words("pid == 1", 3, 0) == "filtered: 3 calls and 0 requests left out"
+    assert filtered_words("pid == 1", 3, 2, 1) == "filtered: 3 calls, 2 requests and 1 of rings left out"
+    assert filtered_words("", 0, 0, 0) == ""
