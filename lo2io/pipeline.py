@@ -356,10 +356,10 @@ def _write_trace(
     from lo2io.writers.tables import TableWriter  # noqa: PLC0415
 
     criteria, engine = batches.criteria, batches.engine
-    calls = engine.catalog.calls
+    calls, opcodes = engine.catalog.calls, engine.catalog.opcodes
     with (
-        TableWriter(trace, meta, calls) as tables,
-        Otf2Writer(trace, meta, calls, block_records=block_records) as otf2,
+        TableWriter(trace, meta, calls, opcodes) as tables,
+        Otf2Writer(trace, meta, calls, opcodes, block_records=block_records) as otf2,
     ):
         hand_out(batches, (otf2, tables) if criteria else (otf2, tables, accounts), BATCHES_HELD)
         left_out = batches.left_out
@@ -375,7 +375,7 @@ def _write_trace(
         if criteria:
             known["filtered"] = asdict(left_out)
         tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
-    filtered = filtered_words(meta.filter, left_out.calls, left_out.requests)
+    filtered = filtered_words(meta.filter, left_out.calls, left_out.requests, left_out.ring_requests)
     return Converted(trace, proof, line, filtered, sampled)
 
 
