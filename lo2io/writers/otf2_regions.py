@@ -35,6 +35,7 @@ _CALL_GROUPS = {
     CallKind.AIO_SUBMIT: "I/O batches",
     CallKind.AIO_COLLECT: "I/O batches",
     CallKind.AIO_DESTROY: "I/O open and close",
+    CallKind.RING_REGISTER: "I/O metadata",
 }
 _OFF_CPU = (
     ("preempted", "The thread could have run: another had its CPU"),
