@@ -89,6 +89,14 @@ class _Ids:
         return not bits & bit
 
 
+def _overtaken(handle: Handle, state: LocationState) -> bool:
+    """Whether another location destroyed the handle after this one had entered the call that it is still inside of."""
+    since = state.stack[0][1] if state.stack else None
+    return (
+        since is not None and handle.changed is not None and handle.changed_by is not state and since <= handle.changed
+    )
+
+
 class IoRules:
     """Follows every handle and operation.
 
@@ -188,7 +196,7 @@ class IoRules:
 
     def _usable(self, handle: Handle, state: LocationState, time: int, forced: bool) -> bool | None:
         """True: go on. None: hold the event back."""
-        if handle.active or (handle.changed == time and handle.changed_by is not state):
+        if handle.active or (handle.changed == time and handle.changed_by is not state) or _overtaken(handle, state):
             if handle.group != state.group:
                 self._claim(handle, state, time)
             return True
@@ -297,11 +305,13 @@ class IoRules:
                 self._report("operation.not-begun", state, time, f"{event} of id {ident} on handle {ref}: no Begin")
             return forced
         problem = self._order_problem(key, operation, event)
-        if not forced and (problem or self._usable(handle, state, time, False) is None):
+        # What has begun goes on when its descriptor is closed: by another thread, or while nobody waits for it.
+        outlives = operation.non_blocking or handle.changed_by is not state
+        if not forced and (problem or not (outlives or self._usable(handle, state, time, False))):
             return False
         if problem:
             self._report("operation.order", state, time, f"{event} of id {ident} on handle {ref}: {problem}")
-        elif forced:
+        elif forced and not outlives:
             self._usable(handle, state, time, True)
         if operation.begun_by is not state:
             self._report(

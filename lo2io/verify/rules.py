@@ -121,7 +121,7 @@ _RULES = (
     Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
     Rule("handle.created-twice", _E, "A handle that is active is not created again."),
     Rule("handle.destroyed-twice", _E, "A handle that is not active is not destroyed."),
-    Rule("handle.foreign-group", _E, "A handle is used by the locations of one location group only."),
+    Rule("handle.foreign-group", _W, "A handle is used by the locations of one location group only."),
     Rule("operation.not-begun", _E, "Nothing is issued, tested, completed or cancelled that has not begun."),
     Rule("operation.id-in-use", _E, "A matching id is not begun again on its handle while its operation is open."),
     Rule("operation.order", _E, "Begin, Complete; or non-blocking Begin, Issued, Tests, Complete or Cancelled."),

@@ -91,6 +91,46 @@ def test_traces_otf2_is_the_anchor_among_others(tmp_path: Path) -> None:
     assert verify(directory).ok
 
 
+# ---- descriptors that are closed while something goes on: Linux allows it ----
+
+BEFORE, CLOSED, AFTER = build.START + 150, build.START + 200, build.START + 250
+"""Thread 10, on location 0, closes READ_FD."""
+
+
+def _call_of_another_thread(trace: build.Trace) -> None:
+    trace.events[1] += [build.begin(BEFORE, build.READ_FD, 9), build.complete(AFTER, build.READ_FD, 9)]
+
+
+def _effect_of_another_threads_call(trace: build.Trace) -> None:
+    seek = ("IoSeek", AFTER, build.READ_FD, 0, _otf2.IO_SEEK_FROM_START, 0)
+    trace.events[1] += [("Enter", BEFORE, 0), seek, ("Leave", AFTER, 0)]
+
+
+def _request_of_the_same_thread(trace: build.Trace) -> None:
+    trace.events[0][-1:-1] = [build.begin(BEFORE, build.READ_FD, 9, flags=build.NON_BLOCKING)]
+    trace.events[0] += [("IoOperationIssued", CLOSED, build.READ_FD, 9), build.complete(AFTER, build.READ_FD, 9)]
+
+
+@pytest.mark.parametrize(
+    "legal", [_call_of_another_thread, _effect_of_another_threads_call, _request_of_the_same_thread]
+)
+def test_what_is_under_way_outlives_its_descriptor(legal: Callable[[build.Trace], None], tmp_path: Path) -> None:
+    """A call keeps its file when another thread closes the descriptor; a non-blocking request when any does."""
+    trace = build.correct()
+    legal(trace)
+    assert not verify(trace.write(tmp_path / "T")).broken
+
+
+def test_what_begins_after_a_close_is_wrong(tmp_path: Path) -> None:
+    """A call that is entered later, or whose own thread closed the descriptor, cannot use it."""
+    for name, entered, place in (("later", CLOSED + 1, 1), ("own", BEFORE, 0)):
+        trace = build.correct()
+        seek = ("IoSeek", AFTER, build.READ_FD, 0, _otf2.IO_SEEK_FROM_START, 0)
+        trace.events[place] += [seek, ("Leave", AFTER, 0)]
+        trace.events[place].insert(-2 - (entered < CLOSED and place == 0), ("Enter", entered, 0))
+        assert set(verify(trace.write(tmp_path / name)).broken) == {"handle.inactive"}
+
+
 # ---- ties: events of different locations at one tick have no order ----
 
 
