@@ -21,6 +21,7 @@ import numpy as np
 
 from lo2io.matching import Criteria, Matcher, Numbered
 from lo2io.model import UNKNOWN_U32
+from lo2io.number_sets import NumberSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _SUBJECTS = ("task", "handle", "handle2")
-_PAGE_BITS = 20
 _MOST_LOOSE_USES = 1 << 20
 """Distinct uses of handles that are gathered before they are compared with the former ones."""
 
@@ -156,35 +156,6 @@ def _keep(batch: Batch, table: str, keep: Flags) -> None:
     setattr(batch, table, {name: column[:count] for name, column in columns.items()})
     if batch.native is not None:
         setattr(batch.native, f"nr_{table}", count)
-
-
-class NumberSet:
-    """A set of numbers that takes a bit for each where they are dense, as those of a counter are."""
-
-    def __init__(self) -> None:
-        self._pages: dict[int, NDArray[np.uint8]] = {}
-
-    def add(self, numbers: NDArray[Any]) -> None:
-        """Take numbers in, in any order."""
-        for page, inside, places in self._split(numbers):
-            bits = self._pages.setdefault(page, np.zeros(1 << _PAGE_BITS >> 3, np.uint8))
-            np.bitwise_or.at(bits, places[inside] >> 3, np.left_shift(1, places[inside] & 7).astype(np.uint8))
-
-    def holds(self, numbers: NDArray[Any]) -> Flags:
-        """Whether each is in the set."""
-        found = np.zeros(len(numbers), np.bool_)
-        for page, inside, places in self._split(numbers):
-            bits = self._pages.get(page)
-            if bits is not None:
-                found[inside] = bits[places[inside] >> 3] >> (places[inside] & 7) & 1
-        return found
-
-    @staticmethod
-    def _split(numbers: NDArray[Any]) -> Iterator[tuple[int, Flags, NDArray[np.int64]]]:
-        wide = numbers.astype(np.int64)
-        pages, places = wide >> _PAGE_BITS, wide & ((1 << _PAGE_BITS) - 1)
-        for page in np.unique(pages).tolist():
-            yield page, pages == page, places
 
 
 class Passing:

@@ -20,11 +20,12 @@ from reference.filters import NAMES, SlowFilter, Tables, read_tables
 from reference.histories import History, call_histories
 
 from lo2io.catalog import load_catalog
-from lo2io.filtering import FilteredStream, NumberSet, find_passing, properties
+from lo2io.filtering import FilteredStream, find_passing, properties
 from lo2io.filters.language import FIELDS, OPERATORS, Comparison, Filter, Kind
 from lo2io.filters.text import parse
 from lo2io.matching import Criteria, Numbered, _Devices
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, BlockDevice, CallKind, Mount
+from lo2io.number_sets import NumberSet
 from lo2io.pairing import BatchStream, Engine
 from lo2io.spool.reader import SpoolReader
 
