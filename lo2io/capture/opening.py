@@ -126,8 +126,8 @@ def _attempt(
     # Tasks are followed everywhere: the others' events are open, too, and stay disabled, which costs nothing.
     opened.sampled = tuple(index for index, cpu in enumerate(cpus) if cpu in wanted)
     if len(chosen) < len(events):
-        left_out = ", ".join(event.name for event in events if event not in chosen)
-        note(f"recording tasks instead of CPUs leaves out {left_out}")
+        left_out = _brief([event.name for event in events if event not in chosen], [event.name for event in events])
+        note(f"recording tasks instead of CPUs leaves out {', '.join(left_out)}")
     return opened
 
 
