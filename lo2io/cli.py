@@ -154,11 +154,12 @@ def tracepoints_list(events: Events = None, as_json: Json = False) -> None:
     print(tracepoints.render_list(load_catalog(), tuple(events or ()), json=as_json))
 
 
-@tracepoints_app.command("show", epilog="Examples: `lo2io tracepoints show pread64` | `lo2io tracepoints show block`")
+@tracepoints_app.command("show", epilog="Examples: `lo2io tracepoints show pread64` | `lo2io tracepoints show opcodes`")
 def tracepoints_show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A group, a call or a tracepoint.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A group, call, tracepoint, opcode, or `opcodes`.")],
+    as_json: Json = False,
 ) -> None:
-    """Say what a tracepoint's fields mean."""
+    """Say what a tracepoint's fields mean, or what an opcode of io_uring does."""
     from lo2io.catalog import load_catalog
     from lo2io.reports import tracepoints
 
