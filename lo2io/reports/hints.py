@@ -77,17 +77,17 @@ def ring_findings(rings: RingsSummary) -> tuple[str, ...]:
     found = []
     for ring in rings.rings:
         if ring.kind is not None:
-            name = ring_name(ring)
+            name = f"ring {ring_name(ring)}"
             found += [f"{name}: {text}" for text in (*_one_by_one(ring), *_on_workers(ring), *_overflowed(ring))]
     return tuple(found)
 
 
 def ring_name(ring: RingRow) -> str:
-    """Whose it is, and by which descriptor; libaio has none."""
+    """Its number in the table, whose it is, and by which descriptor; libaio has none."""
     who = ring.comm or "unknown"
     owner = who if ring.pid is None else f"{who} ({ring.pid})"
-    where = "libaio" if ring.kind == "libaio" else "ring" if ring.fd is None else f"fd {ring.fd}"
-    return f"{owner} {where}" if ring.kind else owner
+    where = " libaio" if ring.kind == "libaio" else "" if ring.fd is None else f" fd {ring.fd}"
+    return owner if ring.ring is None else f"{ring.ring}: {owner}{where}"
 
 
 def _one_by_one(ring: RingRow) -> list[str]:

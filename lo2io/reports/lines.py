@@ -56,7 +56,9 @@ def duration_of(latency: Latency, value_ns: int) -> str:
     return format_duration(value_ns) if latency.nr else "-"
 
 
-def print_table(console: Console, headings: Sequence[str], align: str, rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    console: Console, headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], title: str = ""
+) -> None:
     """Print a table; the first column is shortened to fit, the others never: half a number is a wrong number.
 
     Args:
@@ -64,6 +66,7 @@ def print_table(console: Console, headings: Sequence[str], align: str, rows: Seq
         headings: One a column.
         align: A letter a column: l or r.
         rows: Cells as they are printed.
+        title: Stands above, in a line of its own.
     """
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
@@ -77,6 +80,8 @@ def print_table(console: Console, headings: Sequence[str], align: str, rows: Seq
         return _GAP.join(padded).rstrip()
 
     print_line(console, "")
+    if title:
+        print_line(console, title, "bold")
     print_line(console, line(headings), "bold")
     for row in rows:
         print_line(console, line(row))

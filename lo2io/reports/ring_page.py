@@ -91,24 +91,24 @@ def _on_workers(ring: RingRow) -> str:
 
 def _details(ring: RingRow, console: Console) -> None:
     """Ways and opcodes, then a line for each other thing there is to say."""
-    name = printable(ring_name(ring))
+    title = printable(f"Ring {ring_name(ring)}")
     if ring.paths:
-        _paths(ring, name, console)
+        _paths(ring, title, console)
         _opcodes(ring, console)
     else:
-        print_line(console, f"\n{name}", "bold")
+        print_line(console, f"\n{title}", "bold")
     for text in _lines(ring):
         print_line(console, printable(f"  {text}"))
 
 
-def _paths(ring: RingRow, name: str, console: Console) -> None:
+def _paths(ring: RingRow, title: str, console: Console) -> None:
     rows = []
     for row in ring.paths:
         phases = [_mean(phase) for phase in (row.queued, row.executing, row.waiting)]
         inferred = f"{row.inferred:,}" if row.inferred else "-"
         rows.append([row.path, f"{row.requests:,}", inferred, *phases, *_percentiles(row.latency)])
-    headings = [f"Path: {name}", "requests", "inferred", "mean queued", "executing", "waiting", "p50", "p99", "max"]
-    print_table(console, headings, "lrrrrrrrr", rows)
+    headings = ["Path", "requests", "inferred", "mean queued", "executing", "waiting", "p50", "p99", "max"]
+    print_table(console, headings, "lrrrrrrrr", rows, title)
 
 
 def _opcodes(ring: RingRow, console: Console) -> None:
@@ -184,8 +184,9 @@ def _reasons(ring: RingRow) -> str:
 def _workers(ring: RingRow) -> str:
     workers = ring.workers
     inferred = f", inferred {workers.inferred:,}" if workers.inferred else ""
-    executions = f"{count_of(workers.executions, 'execution')} in {format_duration(workers.busy_ns)}{inferred}"
-    return f"workers: {workers.born:,} born, {workers.most:,} at a time at most, {executions}"
+    executions = f", {count_of(workers.executions, 'execution')} in {format_duration(workers.busy_ns)}{inferred}"
+    born = f"workers: {workers.born:,} born, {workers.most:,} at a time at most"
+    return born + (executions if workers.executions else "")
 
 
 def _worker_file(row: WorkerFileRow) -> str:

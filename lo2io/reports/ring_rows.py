@@ -139,7 +139,7 @@ class WorkersRow:
 
 @dataclass(frozen=True, slots=True)
 class RingRow:
-    """One ring; ``name`` None: the sum of those not listed.
+    """One ring; ``kind`` None: the sum of those not listed.
 
     ``requests``, ``completions`` and the next ones are the ring's own totals, whether sampled or filtered or not;
     ``written`` says of how many requests the trace holds a row, which is what all below is about.
@@ -147,6 +147,8 @@ class RingRow:
 
     kind: str | None
     """``io_uring``, ``libaio``."""
+    ring: int | None
+    """Number in the table of rings."""
     pid: int | None
     comm: str | None
     fd: int | None

@@ -226,7 +226,7 @@ class RingTally:
         choices = [
             (rows["traits"] & _CONTINUED) != 0,
             (rows["traits"] & _DRAINED) != 0,
-            is_async & always,
+            always,
             is_async,
             rows["nr_polls"] > 0,
             (rows["traits"] & _HASHED) != 0,

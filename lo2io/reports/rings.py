@@ -63,12 +63,13 @@ SETUP_FLAGS: Final = (
 SQPOLL: Final = "SQPOLL"
 ALWAYS_ASYNC: Final = frozenset(
     {
-        "FADVISE", "FALLOCATE", "FGETXATTR", "FSETXATTR", "FSYNC", "FTRUNCATE", "GETXATTR", "LINKAT", "MADVISE",
+        "FALLOCATE", "FGETXATTR", "FSETXATTR", "FSYNC", "FTRUNCATE", "GETXATTR", "LINKAT", "MADVISE",
         "MKDIRAT", "RENAMEAT", "SETXATTR", "SHUTDOWN", "SPLICE", "STATX", "SYMLINKAT", "SYNC_FILE_RANGE", "TEE",
         "UNLINKAT",
     }
 )  # fmt: skip
-"""Opcodes whose preparation sets REQ_F_FORCE_ASYNC (io_uring/*.c, io_*_prep): the kernel does not even try inline."""
+"""Opcodes that always need a thread that may sleep: their preparation sets REQ_F_FORCE_ASYNC (io_uring/*.c, io_*_prep),
+or on older kernels their execution refuses to begin in the submitter."""
 REASONS: Final = {
     PuntReason.LINKED: ("behind another on its worker (link)", False),
     PuntReason.DRAINED: ("drained: it waited for all before it", True),
@@ -147,6 +148,7 @@ def _identity(rows: dict[str, NDArray[Any]], slot: int, comm: str | None) -> dic
     row = {column: int(values[slot]) for column, values in rows.items()}
     return {
         "kind": RING_KIND[row["kind"]],
+        "ring": row["ring"],
         "pid": None if row["pid"] == UNKNOWN_U32 else row["pid"],
         "comm": comm,
         "fd": None if row["fd"] < 0 else row["fd"],
@@ -166,7 +168,7 @@ def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str,
     """Of the rings that are not listed."""
     rest = {column: values[slots.others :] for column, values in rows.items()}
     unknown = dict.fromkeys(
-        ("kind", "pid", "comm", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
+        ("kind", "ring", "pid", "comm", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
     )
     totals = {name: int(rest[column].sum()) for name, column in _TOTALS.items()}
     totals["most_in_flight"] = int(rest["most_in_flight"].max(initial=0))
