@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from otf2.enums import IoHandleFlag, IoOperationFlag, IoOperationMode, IoParadigmClass, IoParadigmFlag
+from otf2.enums import IoAccessMode, IoHandleFlag, IoOperationFlag, IoOperationMode, IoParadigmClass, IoParadigmFlag
 from otf2_written import META, OPCODE, BatchMaker, Written, attributes, complete
 
 from lo2io.model import RingPath, RingStatus, Totals, TraceEnd
@@ -76,7 +76,7 @@ def test_handle_is_the_rings_view_of_the_file(ring: BatchMaker, write: Write) ->
     assert {handle.name for handle in (first, other, plain)} == {"/data/in"}
     assert first.io_handle_flags == IoHandleFlag.PRE_CREATED
     states = {state.io_handle._ref: state for state in written.definitions.io_pre_created_handle_states}
-    assert states[first._ref].io_access_mode is states[plain._ref].io_access_mode
+    assert states[first._ref].io_access_mode == states[plain._ref].io_access_mode == IoAccessMode.READ_ONLY
     paradigm = first.io_paradigm
     assert (paradigm.identification, paradigm.io_paradigm_class) == ("io_uring", IoParadigmClass.SERIAL)
     assert paradigm.io_paradigm_flags == IoParadigmFlag.OS
