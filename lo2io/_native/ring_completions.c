@@ -1,0 +1,226 @@
+/* CQEs, and how requests end, with one or without. */
+#include <errno.h>
+
+#include "ring_requests.h"
+
+/* ---- ends ---- */
+
+/* th: where the CQE came; NULL: there is none, or in a thread that is not followed. */
+static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t time, const ring_thread *th, bool by_cqe)
+{
+    ring_thread *location = location_of(e, r);
+    bool open = false;
+    r->status = status;
+    r->end = time;
+    if (by_cqe)
+        open = path_is_open(e, r, th, !th || th != location);
+    else
+        r->path = path_without_end(e, r);
+    if (location && is_ref_to(location->running, r)) { /* it ends elsewhere, or with its ring */
+        location_settle(e, location);
+        location->running.id = 0;
+    }
+    ring_request_ended(e, r->ring, time, r->nr_punts > 0);
+    chain_member_ended(e, r);
+    if (r->task == NONE) {
+        if (by_cqe)
+            ring_orphan(e, r->ring);
+    } else if (r->complete == UNKNOWN || status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN) {
+        if (location)
+            location_settle(e, location);
+        request_phases(r);
+        row_of_request(e, r);
+    } else {
+        event_end(e, r, th ? th->items : 0, open);
+    }
+    request_retire(e, r);
+}
+
+void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time)
+{
+    bool waits = r->data_class == DATA_NOTIFIES;
+    bool silent = (r->sqe_flags & SQE_SKIP) && !r->nr_completions;
+    uint8_t status = r->refused ? LO2_RING_REFUSED : waits ? LO2_RING_COMPLETED : silent ? LO2_RING_SILENT
+                     : torn_down ? LO2_RING_TORN_DOWN : LO2_RING_IN_FLIGHT;
+    e->totals.nr_in_flight_ring_requests += status == LO2_RING_IN_FLIGHT;
+    if (r->worker_index != NONE)
+        work_ends(e, r->worker_index, UNKNOWN, true);
+    request_ends(e, r, status, time, NULL, waits);
+}
+
+void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down)
+{
+    ring_request_set *set = e->ring_requests;
+    while (set && ring_index < set->of_ring.count && set->of_ring.at[ring_index] != NONE)
+        request_end_unseen(e, &set->requests.at[set->of_ring.at[ring_index]], torn_down, e->totals.last_time_ns);
+}
+
+/* ---- CQEs ---- */
+
+static const lo2_opcode *meaning_of(const engine *e, const ring_request *r)
+{
+    static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE};
+    return r->opcode < e->config.nr_opcodes ? &e->config.opcodes[r->opcode] : &nothing;
+}
+
+static void take_result(engine *e, ring_request *r, const ring_sample *s)
+{
+    const lo2_opcode *meaning = meaning_of(e, r);
+    task *submitter = request_task(e, r);
+    r->result = (int32_t)s->result;
+    r->cqe_flags = (uint32_t)s->flags;
+    r->complete = s->time;
+    if (r->result < 0)
+        return;
+    if (meaning->returns == LO2_RETURNS_BYTES)
+        r->bytes = plus(r->bytes == UNKNOWN ? 0 : r->bytes, r->result);
+    if (submitter && meaning->kind == LO2_CALL_OPEN && meaning->returns == LO2_RETURNS_FD)
+        ring_opened(e, submitter, r->ring, r->result, s->time);
+    else if (submitter && meaning->kind == LO2_CALL_CLOSE)
+        ring_closed_some_fd(e, submitter, s->time);
+}
+
+/* What this CQE says of the request's execution. */
+static void take_execution(engine *e, ring_request *r, const ring_sample *s, task *t, ring_thread *th)
+{
+    if (th && th->worker) {
+        work_shown(e, t, r, s->time);
+        work_ends(e, r->worker_index, s->time, true);
+        ring_thread *location = location_of(e, r);
+        if (location)
+            location->freed++;
+    } else {
+        work_ended_elsewhere(e, r, s->time);
+        if (r->result != -ECANCELED && !r->refused)
+            request_shown_executed(e, r, s->time);
+    }
+    if (r->result != -EBADF)
+        request_proves_fd(e, r, t);
+    if (!th)
+        return;
+    r->end_runs = th->runs;
+    if (th->waits_short && th->short_ctx == s->ctx)
+        request_short(r, th->short_offset, th->short_length);
+    th->waits_short = false;
+}
+
+static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, ring_thread *th)
+{
+    bool notifies = r->opcode == OP_SEND_ZC || r->opcode == OP_SENDMSG_ZC;
+    r->nr_completions += r->nr_completions < UINT32_MAX;
+    if (s->flags & CQE_NOTIF) {
+        r->notify = s->time;
+        r->traits |= LO2_TRAIT_NOTIFIED;
+    } else {
+        request_adopt(e, r, t, s->time);
+        take_result(e, r, s);
+        take_execution(e, r, s, t, th);
+        if (s->flags & CQE_MORE) {
+            if (!notifies)
+                r->traits |= LO2_TRAIT_MULTISHOT;
+            request_change_class(e, r, notifies ? DATA_NOTIFIES : DATA_REPEATS);
+            return;
+        }
+    }
+    uint8_t status = r->refused ? LO2_RING_REFUSED : r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED;
+    request_ends(e, r, status, s->time, th, true);
+}
+
+/* One that says it is of a request with an address, or of none. */
+static ring_request *answers_to(engine *e, const ring_sample *s, bool *passes)
+{
+    bool has_ctx = ring_has(s, LO2_FIELD_RING_CTX), several = false;
+    ring_request *r = NULL;
+    if (s->flags & CQE_NOTIF)
+        r = request_by_data(e, s->ctx, s->user_data, DATA_NOTIFIES, &several);
+    else if (!ring_has(s, LO2_FIELD_RING_REQ))
+        return request_by_order(e, s, (s->flags & CQE_MORE) != 0);
+    else if (s->req)
+        r = request_by_address(e, s->req, s->ctx, has_ctx);
+    else if (s->flags & CQE_MORE)
+        r = request_by_data(e, s->ctx, s->user_data, DATA_REPEATS, &several);
+    if (r && !r->alive) {
+        *passes = r->status == LO2_RING_TORN_DOWN;
+        return NULL;
+    }
+    if (r && several)
+        r->inferred |= LO2_INFERRED_IDENTITY;
+    return r;
+}
+
+void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th)
+{
+    bool passes = false;
+    bool is_message = ring_has(s, LO2_FIELD_RING_REQ) && !s->req && !(s->flags & CQE_NOTIF);
+    if (th) {
+        thread_advances(e, th, s->time);
+        th->chain.id = 0;
+        th->items += s->req || !ring_has(s, LO2_FIELD_RING_REQ);
+    }
+    ring_request *r = answers_to(e, s, &passes);
+    uint32_t ring_index = passes ? NONE : r ? r->ring : ring_of_stranger(e, s, th);
+    if (ring_index == NONE)
+        return;
+    ring_cqe_posted(e, ring_index, s->time, s->tid);
+    if (r)
+        take_cqe(e, r, s, t, th);
+    else if (is_message)
+        ring_at(e, ring_index)->nr_messages++;
+    else
+        ring_orphan(e, ring_index);
+}
+
+void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th)
+{
+    bool several = false;
+    if (th) {
+        thread_advances(e, th, s->time);
+        th->chain.id = 0;
+        th->items++;
+    }
+    ring_request *r = s->flags & CQE_NOTIF ? request_by_data(e, s->ctx, s->user_data, DATA_NOTIFIES, &several)
+                                           : request_by_order(e, s, (s->flags & CQE_MORE) != 0);
+    uint32_t ring_index = r ? r->ring : ring_of_stranger(e, s, th);
+    if (ring_index == NONE)
+        return;
+    ring_cqe_overflowed(e, ring_index, s->time);
+    if (!r) {
+        ring_orphan(e, ring_index);
+        return;
+    }
+    r->inferred |= LO2_INFERRED_IDENTITY;
+    r->traits |= LO2_TRAIT_OVERFLOWED;
+    take_cqe(e, r, s, t, th);
+}
+
+/* ---- the end of the trace ---- */
+
+bool ring_requests_finish(engine *e)
+{
+    ring_request_set *set = e->ring_requests;
+    for (uint32_t i = 0; set && i < set->threads.count; i++) {
+        ring_thread *th = &set->threads.at[i];
+        if (th->number == NONE)
+            continue;
+        location_settle(e, th);
+        thread_decides(e, th, 0);
+    }
+    while (set && set->alive.count) {
+        if (!ring_requests_flush(e))
+            return false;
+        request_end_unseen(e, &set->requests.at[set->alive.first], false, e->totals.last_time_ns);
+    }
+    return ring_requests_flush(e);
+}
+
+void ring_requests_free(engine *e)
+{
+    ring_request_set *set = e->ring_requests;
+    if (!set)
+        return;
+    void *owned[] = {set->requests.at, set->free_requests.at, set->addresses, set->data, set->of_ring.at, set->threads.at,
+                     set->held.at, set->free_held.at, set->row_queue.at, set->event_queue.at, set->work_queue.at, set};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    e->ring_requests = NULL;
+}

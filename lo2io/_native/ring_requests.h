@@ -1,0 +1,198 @@
+/* Requests of io_uring, among ring_requests.c, ring_maps.c, ring_paths.c, ring_links.c, ring_works.c and ring_events.c. */
+#ifndef LO2IO_RING_REQUESTS_H
+#define LO2IO_RING_REQUESTS_H
+
+#include "rings.h"
+
+enum { /* include/uapi/linux/io_uring.h */
+    SQE_FIXED_FILE = 1, SQE_DRAIN = 2, SQE_LINK = 4, SQE_HARDLINK = 8, SQE_ASYNC = 16, SQE_SKIP = 64, SQE_FLAGS = 127,
+    SQE_CHAINS = SQE_LINK | SQE_HARDLINK,
+    CQE_MORE = 2, CQE_NOTIF = 8,
+    SETUP_IOPOLL = 1,
+    OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
+};
+
+/* A request as it was when somebody took note of it: by now its place may be another's. */
+typedef struct { uint64_t id; uint32_t at; } request_ref;
+
+/* Which requests of a ring and user_data a CQE without an address may be about. */
+enum data_class { DATA_SINGLE = 0, DATA_REPEATS = 1, DATA_NOTIFIES = 2, DATA_SILENT = 3 };
+
+typedef struct {
+    uint64_t id;                  /* 0: nobody's place */
+    uint64_t ctx, address, user_data; /* address 0: not known */
+    uint32_t next_address;        /* of its bucket */
+    uint32_t data_chain, data_next, data_older, data_last; /* see ring_maps.c */
+    uint32_t older, newer;        /* of those that live, or of those that have ended and keep their address */
+    uint32_t ring_older, ring_newer;
+    uint32_t ring, ring_number;
+    uint32_t task_index, task, pid, tid; /* of the submitter; task NONE: not known yet */
+    uint32_t held;                /* entries in a location's queue that speak of it */
+    uint8_t opcode, sqe_flags, status, path, data_class;
+    bool alive, refused, known;   /* known: by its address */
+    bool executed, at_submission, seen_executed; /* seen: by file_get or a worker, so the moment is known */
+    bool punt_open;               /* a punt that no execution has followed yet */
+    bool begun, issued;           /* the events have been given out, or wait in the queue */
+    bool written;                 /* chosen by the sample rate */
+    bool timed;                   /* `executing` has an execution */
+    bool opens_late;              /* its fd was looked up in an empty slot */
+    bool in_run;                  /* its CQE came out of task work */
+    bool before_known, before_in_run; /* its predecessor has completed */
+    uint16_t traits, inferred, nr_polls, nr_punts;
+    uint32_t phase, runs;         /* of its thread, when it was executed */
+    uint32_t end_runs;            /* ... and at its last CQE */
+    uint32_t before_runs;         /* ... and at its predecessor's */
+    int64_t submit, seen, issue, punt, arm, wake, work_begin, work_end, complete, notify, end;
+    int64_t end_call;             /* begin of the call its submitter was inside of at the end */
+    int64_t before_time;          /* its predecessor's completion */
+    int64_t executing, queued, waiting;
+    int64_t looked, offset, length, bytes;
+    int32_t fd, fd2, result;
+    uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
+    uint32_t worker_index;        /* of the task that executes it now; NONE: none */
+    request_ref head, tail, previous, next; /* of its chain; tail: the head's */
+    uint64_t previous_id, culprit;
+} ring_request;
+
+/* What waits for its turn on a location. */
+typedef struct { uint32_t request, next; int64_t time, call; uint64_t item; bool is_end, undecided; } held_event;
+
+/* Of a thread; by the index of its task. */
+typedef struct {
+    uint32_t number;              /* of the task; NONE: nobody's */
+    bool worker;
+    request_ref running;          /* what it executes, if it is not a worker */
+    int64_t running_since;
+    request_ref fresh;            /* its begin waits for the thread's next event */
+    int64_t fresh_call;
+    request_ref chain;            /* the last member of the chain it is submitting */
+    uint32_t phase, runs;         /* phase: rises with calls, waits and runs of task work */
+    uint64_t items, freed;
+    uint32_t first_held, last_held;
+    int64_t last_event;           /* on its location */
+    bool waits_short, waits_fd;   /* a short write, a file_get that belong to the request which comes next */
+    uint64_t short_ctx, fd_ctx;
+    int64_t short_offset, short_length;
+    int32_t fd;
+    request_ref work;             /* what it executes as a worker */
+    int64_t work_begin, work_queue, last_end, first_in, left;
+    uint16_t work_inferred;
+    bool is_off;
+} ring_thread;
+
+typedef struct {
+    uint64_t id, before, user_data, previous, culprit;
+    int64_t call, time, bytes, queued, executing, waiting;
+    uint32_t ring, task, pid, tid, handle, worker_tid;
+    int32_t result;
+    int16_t error;
+    uint16_t traits, inferred;
+    uint8_t kind, opcode, path, status, sqe_flags;
+} ring_event_row;
+typedef struct {
+    uint64_t id;
+    int64_t queue, begin, end;
+    uint32_t ring, task;
+    uint16_t inferred;
+    uint8_t opcode;
+} ring_work_row;
+
+typedef struct { uint32_t first, last, count; } request_list;
+
+typedef struct ring_request_set {
+    VEC(ring_request) requests;
+    VEC(uint32_t) free_requests;
+    uint32_t *addresses, *data;   /* buckets */
+    uint32_t nr_buckets, nr_used;
+    request_list alive, ended;
+    VEC(uint32_t) of_ring;        /* by the ring's index: the first of those alive */
+    VEC(ring_thread) threads;
+    VEC(held_event) held;
+    VEC(uint32_t) free_held;
+    VEC(ring_request) row_queue;
+    VEC(ring_event_row) event_queue;
+    VEC(ring_work_row) work_queue;
+    uint32_t rows_out, events_out, works_out;
+} ring_request_set;
+
+static inline ring_request *request_at(engine *e, uint32_t index) { return &e->ring_requests->requests.at[index]; }
+static inline uint32_t index_of(engine *e, const ring_request *r)
+{
+    return (uint32_t)(r - e->ring_requests->requests.at);
+}
+static inline request_ref ref_to(engine *e, const ring_request *r) { return (request_ref){r->id, index_of(e, r)}; }
+static inline bool is_ref_to(request_ref ref, const ring_request *r) { return ref.id && ref.id == r->id; }
+static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: it is no more */
+{
+    ring_request *r = ref.id ? request_at(e, ref.at) : NULL;
+    return r && r->id == ref.id ? r : NULL;
+}
+static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64 && (set >> opcode & 1); }
+
+/* ring_maps.c */
+ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
+ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8_t data_class, bool *several);
+/* A place in all lists; pointers to requests are no longer valid. NULL: memory is short. */
+ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t address, uint64_t user_data,
+                          uint8_t data_class);
+void request_learn_address(engine *e, ring_request *r, uint64_t address);
+void request_change_class(engine *e, ring_request *r, uint8_t data_class);
+void request_retire(engine *e, ring_request *r); /* it lives no more, but may be known by its address yet */
+void request_let_go(engine *e, ring_request *r); /* if nobody can speak of it any more, its place is free */
+
+/* ring_completions.c */
+void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
+void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
+void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
+
+/* ring_requests.c */
+uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th);
+ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
+void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
+task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: that one has ended */
+
+/* ring_executions.c */
+void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
+void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task *where);
+void request_proves_fd(engine *e, ring_request *r, task *where);
+void request_short(ring_request *r, int64_t offset, int64_t length);
+void request_phases(ring_request *r);
+
+/* ring_paths.c */
+ring_thread *thread_of(engine *e, const task *t);  /* NULL: t is, or memory is short */
+ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: that one has ended */
+void thread_advances(engine *e, ring_thread *th, int64_t time); /* what it executed is over */
+void thread_decides(engine *e, ring_thread *th, uint64_t claimed); /* the last so many items came out of task work */
+void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n);
+bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere);
+uint8_t path_without_end(engine *e, ring_request *r);
+
+/* ring_events.c */
+void event_begin(engine *e, ring_request *r, int64_t time, int64_t call);
+void event_issued(engine *e, ring_request *r, int64_t time);
+void event_end(engine *e, ring_request *r, uint64_t item, bool undecided);
+void location_settle(engine *e, ring_thread *th); /* what was begun is told of */
+void location_release(engine *e, ring_thread *th);
+
+/* ring_request_rows.c */
+void row_of_event(engine *e, const ring_event_row *row);
+void row_of_request(engine *e, ring_request *r);
+void row_of_work(engine *e, const ring_work_row *row);
+
+/* ring_links.c */
+void chain_submitted(engine *e, ring_thread *th, ring_request *r);
+void chain_refused(engine *e, ring_thread *th, ring_request *r);
+void on_link(engine *e, ring_thread *th, const ring_sample *s);
+void on_fail_link(engine *e, const ring_sample *s);
+void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
+
+/* ring_works.c */
+void work_begins(engine *e, task *t, ring_request *r, int64_t time);
+void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
+void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
+void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
+void request_bound(ring_request *r, bool hashed);
+
+#endif
