@@ -156,8 +156,11 @@ def test_handles(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
 
 
 def test_every_core_call_is_made(run: tuple[Recorded, list[dict[str, Any]]]) -> None:
-    """The workload leaves no default call out; one that is added to the catalog must be added here."""
+    """The workload leaves no default call out; one that is added to the catalog must be added here.
+
+    Those of rings are made by the workload ``rings``.
+    """
     _, lines = run
-    core = {call.abi_name for call in load_catalog().calls if call.core}
+    core = {call.abi_name for call in load_catalog().calls if call.core and call.group not in {"aio", "io_uring"}}
     bookkeeping = {"clone", "clone3", "fork", "vfork", "unshare", "execve", "execveat"}
     assert core - {line["call"] for line in lines} <= bookkeeping
