@@ -10,6 +10,11 @@ static bool is_aio(uint8_t kind)
     return kind == LO2_CALL_AIO_SUBMIT || kind == LO2_CALL_AIO_COLLECT || kind == LO2_CALL_AIO_DESTROY;
 }
 
+static bool is_batch(uint8_t kind)
+{
+    return kind == LO2_CALL_RING_ENTER || kind == LO2_CALL_AIO_SUBMIT || kind == LO2_CALL_AIO_COLLECT;
+}
+
 /* The ring that the call is about; NONE: not known, or no more. */
 static uint32_t ring_of_call(engine *e, const task *t)
 {
@@ -153,17 +158,17 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
 {
     const pending_call *p = &t->pending;
     uint8_t kind = e->calls[p->call].kind;
-    if (kind == LO2_CALL_RING_SETUP || kind == LO2_CALL_RING_REGISTER)
+    if (kind == LO2_CALL_RING_SETUP)
         return;
     uint32_t index = ring_of_call(e, t);
-    if (kind == LO2_CALL_RING_ENTER) {
+    if (kind == LO2_CALL_RING_ENTER || kind == LO2_CALL_RING_REGISTER) {
         if (index != NONE && p->handle != NONE) /* the descriptor may have been discovered just now */
             ring_bind(e, index, p->handle);
-        if (index != NONE)
+        if (index != NONE && !e->finishing)
             ring_unwatch(e, ring_at(e, index), t, time);
     } else if (result && *result >= 0) {
         aio_called(e, t, kind, *result, time);
     }
-    if (row != NONE && kind != LO2_CALL_AIO_SETUP && kind != LO2_CALL_AIO_DESTROY)
+    if (row != NONE && is_batch(kind))
         write_row(e, t, kind, result ? *result : -1, row);
 }

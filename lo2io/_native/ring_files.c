@@ -11,29 +11,30 @@ uint32_t ring_of_handle(engine *e, uint32_t handle_index)
     return d->ring && ring_at(e, d->ring - 1)->number == d->ring_number ? d->ring - 1 : NONE;
 }
 
+static uint32_t poller_of(engine *e, const lo2_fact_ring *fact)
+{
+    const task *t = fact->poller > 0 ? task_of(e, (uint32_t)fact->poller) : NULL;
+    return t && is_recorded(e, t) ? t->number : NONE;
+}
+
 /* What fdinfo said, where the events did not. */
-static void learn(ring *r, const lo2_fact_ring *fact, uint32_t poller)
+static void learn(engine *e, ring *r, const lo2_fact_ring *fact)
 {
     if (!r->sq_entries)
         r->sq_entries = fact->sq_entries;
     if (!r->cq_entries && fact->cq_entries) {
+        ring_state_settle(e, r);
         r->cq_entries = r->cq_limit = fact->cq_entries;
         r->cq_most = r->cq_most < r->cq_limit ? r->cq_most : r->cq_limit;
     }
     if (r->poller == NONE)
-        r->poller = poller;
+        r->poller = poller_of(e, fact);
     if (!r->files_known && fact->nr_files != NONE) {
         r->files_known = true;
         r->nr_files = r->nr_files_now = fact->nr_files;
     }
     if (r->nr_buffers == NONE)
         r->nr_buffers = fact->nr_buffers;
-}
-
-static uint32_t poller_of(engine *e, const lo2_fact_ring *fact)
-{
-    const task *t = fact->poller > 0 ? task_of(e, (uint32_t)fact->poller) : NULL;
-    return t && is_recorded(e, t) ? t->number : NONE;
 }
 
 void ring_bind(engine *e, uint32_t index, uint32_t handle_index)
@@ -55,7 +56,7 @@ void ring_bind(engine *e, uint32_t index, uint32_t handle_index)
     }
     if (d->ring_fact) {
         lo2_fact_ring *fact = &e->rings->facts.at[d->ring_fact - 1];
-        learn(r, fact, poller_of(e, fact));
+        learn(e, r, fact);
         e->rings->free_facts.at[e->rings->free_facts.count++] = d->ring_fact - 1;
         d->ring_fact = 0;
     }
@@ -122,7 +123,7 @@ void on_ring_fact(engine *e, const uint8_t *body)
         return; /* the fact of the descriptor has proven nothing either */
     uint32_t index = ring_of_handle(e, s->handle);
     if (index != NONE)
-        learn(ring_at(e, index), &fact, poller_of(e, &fact));
+        learn(e, ring_at(e, index), &fact);
     else if (!keep_fact(e, description_of(e, s->handle), &fact))
         e->out_of_memory = true;
 }

@@ -229,9 +229,11 @@ static void registered(engine *e, const ring_sample *s, task *t)
     uint32_t index = ring_of(e, s->ctx, t, s->time);
     if (index == NONE)
         return;
-    if (t && t->pending.active && e->calls[t->pending.call].kind == LO2_CALL_RING_REGISTER && t->pending.handle != NONE)
-        ring_bind(e, index, t->pending.handle);
     ring *r = ring_at(e, index);
+    if (t && t->pending.active && e->calls[t->pending.call].kind == LO2_CALL_RING_REGISTER) {
+        t->ring_call.ring = index + 1;
+        t->ring_call.ring_number = r->number;
+    }
     if (ring_has(s, LO2_FIELD_RING_COUNT)) { /* totals after it */
         r->files_known = true;
         r->nr_files_now = s->count;
@@ -241,6 +243,7 @@ static void registered(engine *e, const ring_sample *s, task *t)
     if (ring_has(s, LO2_FIELD_RING_COUNT2) && (r->nr_buffers == NONE || s->count2 > r->nr_buffers))
         r->nr_buffers = s->count2;
     if (ring_has(s, LO2_FIELD_RING_OPCODE) && s->opcode == REGISTER_RESIZE && s->result >= 0) {
+        ring_state_settle(e, r);
         r->cq_limit = 0; /* how large it is now stands in user memory */
         r->cq_most = UINT64_MAX;
     }
