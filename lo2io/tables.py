@@ -210,7 +210,7 @@ class Trace:
         return {column: known[column] for column in columns if column in known and column not in there}
 
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
-        if name in TABLES and name not in self.metadata["tables"]:
+        if name in TABLES and name not in self.metadata.get("tables", TABLES):
             return _without_rows(arrow_schema(name, self.metadata["clock"]), columns)
         path = self.path / DIRECTORY / f"{name}.arrow"
         try:

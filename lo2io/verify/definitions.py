@@ -38,6 +38,7 @@ LOCATION_ACCELERATOR_STREAM = 2
 LOCATION_METRIC = 3
 HANDLE_PRE_CREATED = 1
 HANDLE_ALL_PROXY = 2
+RING_PARADIGM = "io_uring"
 GROUP_REGIONS = 2
 _GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region", 3: "metric"}
 
@@ -241,6 +242,12 @@ class Definitions:
         for record in RECORDS.values():
             if record.kind is not None:
                 self.tables.setdefault(record.kind, {})
+
+
+def ring_handles(found: Definitions) -> frozenset[int]:
+    """The handles of the paradigm of io_uring."""
+    rings = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) == RING_PARADIGM}
+    return frozenset(ref for ref, values in found.table("handle").items() if values[2] in rings)
 
 
 def read_definitions(library: Library, reader: int) -> Definitions:

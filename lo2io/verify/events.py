@@ -19,6 +19,7 @@ from lo2io.verify.definitions import (
 from lo2io.verify.library import CONTINUE, POINTER, U8, U32, U64, Library, event_type
 from lo2io.verify.metrics import MetricRules
 from lo2io.verify.operations import IoRules, LocationState
+from lo2io.verify.rings import RingRules
 from lo2io.verify.synchronous import SynchronousRules
 
 if TYPE_CHECKING:
@@ -35,13 +36,16 @@ _SAMPLED = (LOCATION_CPU_THREAD, LOCATION_ACCELERATOR_STREAM, LOCATION_METRIC)
 class EventRules:
     """Callbacks for the events of a trace; the state of every location."""
 
-    def __init__(self, library: Library, definitions: Definitions, verdict: Verification) -> None:
+    def __init__(
+        self, library: Library, definitions: Definitions, verdict: Verification, *, partial: bool = False
+    ) -> None:
         self.verdict = verdict
         self.io = IoRules(definitions, verdict)
         self.contexts = ContextRules(definitions, verdict)
         self.metrics = MetricRules(definitions, verdict)
         self.synchronous = SynchronousRules(definitions, verdict)
         self.locations = {ref: LocationState(ref, values[3]) for ref, values in definitions.table("location").items()}
+        self.rings = RingRules(definitions, verdict, self.locations, partial=partial)
         self._definitions = definitions
         self._regions = definitions.table("region")
         self._generators = definitions.table("interrupt-generator")
@@ -94,11 +98,14 @@ class EventRules:
         ref, kind, value = U32(), U8(), U64()
         pointers = ctypes.byref(ref), ctypes.byref(kind), ctypes.byref(value)
         get, types, definitions = library.AttributeList_GetAttributeByIndex, self._attribute_types, self._definitions
+        wanted_by_rings, found_by_rings = self.rings.wanted, self.rings.found
 
         def check(state: LocationState, time: int, attributes: int, number: int) -> None:
             for index in range(number):
                 get(attributes, index, *pointers)
                 wanted = types.get(ref.value)
+                if ref.value in wanted_by_rings:
+                    found_by_rings[ref.value] = value.value
                 if wanted is None:
                     self._report("reference.attribute", state, time, f"attribute {ref.value} is not defined")
                 elif wanted != kind.value:
@@ -248,7 +255,15 @@ class EventRules:
     # ---- the others ----
 
     def _metric(  # noqa: PLR0917 -- as the event has them
-        self, location: int, time: int, _user: int, attributes: int | None, metric: int, number: int, types: int
+        self,
+        location: int,
+        time: int,
+        _user: int,
+        attributes: int | None,
+        metric: int,
+        number: int,
+        types: int,
+        _values: int = 0,
     ) -> int:
         self.metrics.check(self._arrive(location, time, attributes), time, metric, number, types)
         return CONTINUE
@@ -289,7 +304,7 @@ class EventRules:
         yield "CallingContextEnter", event_type(U32, U32), self._context_enter()
         yield "CallingContextLeave", event_type(U32), self._context_leave()
         yield "CallingContextSample", event_type(U32, U32, U32), self._sample()
-        yield "Metric", event_type(U32, U8, POINTER), self._metric
+        yield "Metric", event_type(U32, U8, POINTER, POINTER), self._metric
         for parameter in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
             yield parameter, event_type(U32), self._parameter
         for event, apply, arguments in (
@@ -317,7 +332,8 @@ class EventRules:
         arguments than the caller passes.
         """
         watch = self.synchronous.watch if self.synchronous else lambda _event, function: function
-        own = {event: ctype(watch(event, function)) for event, ctype, function in self._callbacks()}
+        look = self.rings.watch if self.rings else lambda _event, function: function
+        own = {event: ctype(look(event, watch(event, function))) for event, ctype, function in self._callbacks()}
         other = event_type()(watch("", self._other))
         for event in library.setters(_KIND):
             library.set_callback(_KIND, callbacks, event, own.get(event, other))
@@ -327,6 +343,7 @@ class EventRules:
         """The last event was read."""
         self.io.finish(sampled=self.contexts.samples_io())
         self.synchronous.finish()
+        self.rings.finish()
         for ref, values in self._definitions.table("location").items():
             self._finish_location(self.locations[ref], values[1], values[2])
         plain = self._styles.pop("Enter", None)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lo2io.verify.definitions import HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, UNDEFINED_U32, UNDEFINED_U64
+from lo2io.verify.definitions import HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, UNDEFINED_U32, UNDEFINED_U64, ring_handles
+from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _NON_BLOCKING = 1
 _FLUSH = 2
 _MODES = 3
-_PAGE_BITS = 9
 _MOST_HELD = 1_000
 """Held events after which no more is waited for: traces whose clock stands still."""
 
@@ -75,20 +75,6 @@ class _Held(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class _Ids:
-    """A set of integers that takes few bytes where they are dense, as those of a counter are."""
-
-    def __init__(self) -> None:
-        self._pages: dict[int, int] = {}
-
-    def is_new(self, number: int) -> bool:
-        """Add it; False if it was there."""
-        page, bit = number >> _PAGE_BITS, 1 << (number & (1 << _PAGE_BITS) - 1)
-        bits = self._pages.get(page, 0)
-        self._pages[page] = bits | bit
-        return not bits & bit
-
-
 def _overtaken(handle: Handle, state: LocationState) -> bool:
     """Whether another location destroyed the handle after this one had entered the call that it is still inside of."""
     since = state.stack[0][1] if state.stack else None
@@ -108,11 +94,12 @@ class IoRules:
         self.verdict = verdict
         self.held: list[_Held] = []
         self._deleted = False
-        self._ids: _Ids | None = _Ids()
+        self._ids: Ids | None = Ids()
         self._open: dict[tuple[Handle, int], _Operation] = {}
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
+        self._rings = ring_handles(definitions)
         self._paradigms = definitions.table("paradigm")
         self._files = definitions.table("file")
         self._handles: dict[int, Handle] = {}
@@ -275,6 +262,8 @@ class IoRules:
             self._report("operation.id-in-use", state, time, text)
         if mode >= _FLUSH:
             self._check_mode(state, time, ref, mode, size)
+        if not flags & _NON_BLOCKING and ref in self._rings:
+            self._report("ring.blocking", state, time, f"id {ident} on handle {ref} is a blocking operation")
         if self._ids is not None and not busy and not self._ids.is_new(ident):
             self._report("operation.id-again", state, time, f"matching id {ident} served before; first case only")
             self._ids = None
@@ -315,7 +304,7 @@ class IoRules:
             self._usable(handle, state, time, True)
         if operation.begun_by is not state:
             self._report(
-                "operation.elsewhere",
+                "ring.elsewhere" if ref in self._rings else "operation.elsewhere",
                 state,
                 time,
                 f"{event} of id {ident} on handle {ref}: begun on location {operation.begun_by.id}",

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lo2io.verify.rings import RingCounts
+
 ANCHOR = "traces.otf2"
 _EVENTS_AT_A_TIME = 100_000
 _SPARE_FILES = 64
+_PARTIAL = ("LO2IO::FILTER", "LO2IO::SAMPLE_RATE", "LO2IO::IO_URING_SAMPLE_RATE")
+"""Properties of traces that lack what was recorded."""
 _SION = "evt.sion"
 """One file for the events of all locations, where the trace was written so."""
 
@@ -69,11 +73,23 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
         check_definitions(definitions, verdict)
         readable = _check_files(anchor, definitions, verdict)
         check_markers(library, reader, anchor, definitions, verdict)
-        rules = EventRules(library, definitions, verdict)
+        partial = any(library.property(reader, name) for name in _PARTIAL)
+        rules = EventRules(library, definitions, verdict, partial=partial)
         _read_events(library, reader, anchor, readable, rules, progress=progress)
         rules.finish()
+    _check_tables(anchor, verdict, rules.rings.counts)
     _count(definitions, verdict)
     return verdict
+
+
+def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> None:
+    from lo2io.tables import DIRECTORY, METADATA_FILE, open_trace  # noqa: PLC0415 -- pyarrow takes a while
+    from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
+
+    if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
+        trace = open_trace(anchor.parent)
+        if has_rings(trace.metadata):
+            TableRules(trace, verdict).check(counts)
 
 
 def _count(definitions: Definitions, verdict: Verification) -> None:

@@ -1,0 +1,219 @@
+"""Rules of io_uring in a trace: its requests are operations, and what workers do for them are regions.
+
+What an event says beyond OTF2's own fields stands in attributes, which are known by their names; the paradigm's
+identification is ``io_uring``. Where these are missing nothing is said about them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lo2io.verify.definitions import UNDEFINED_U64, narrowed, ring_handles
+from lo2io.verify.ids import Ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lo2io.verify.definitions import Definitions
+    from lo2io.verify.operations import LocationState
+    from lo2io.verify.rules import Verification
+
+WORK: Final = "io_uring worker: "
+"""How the names of regions begin in which workers execute requests."""
+_ATTRIBUTES: Final = {
+    "path": "io_uring path",
+    "status": "io_uring status",
+    "previous": "io_uring previous request",
+    "culprit": "io_uring culprit",
+    "cause": "io_uring request",
+    "asked": "asked",
+}
+_STATES: Final = re.compile(r"states of ring ([0-9]+)\b")
+"""How the location of a ring's metrics is called."""
+STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent")
+PATHS: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
+"""By number, as in ``lo2io.h``."""
+_UNSAID: Final = "completed"
+"""Status of a request whose end bears none."""
+
+
+def path_problem(path: str, status: str) -> str:
+    """What is impossible about a way and how it ended; empty: nothing (docs/explanation/design.md, Paths)."""
+    if path not in PATHS or status not in STATUSES:
+        return f"{path!r} is no way" if path not in PATHS else f"{status!r} is no status"
+    if (path == "refused") != (status == "refused"):
+        return f"its way is {path!r}, its status {status!r}"
+    if path == "cancelled" and status != "cancelled":
+        return f"it was cancelled before it was executed, and yet it is {status!r}"
+    return ""
+
+
+@dataclass(slots=True)
+class RingCounts:
+    """What a trace holds of rings, to be compared with the tables."""
+
+    requests: int = 0
+    works: int = 0
+    batches: int = 0
+    states: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Ring → number of values of a metric → how often it was recorded."""
+    last: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    """Ring and number of values → the last ones."""
+
+
+class _Reference(NamedTuple):
+    """Where a request is named that has not begun so far."""
+
+    location: int
+    time: int
+    event: int
+    what: str
+
+
+class RingRules:
+    """Looks at events on their way to other rules; only traces with rings pay for it.
+
+    Args:
+        definitions: The trace's.
+        verdict: Takes what is found.
+        locations: Their states, by reference.
+        partial: Some requests were left out, by a filter or by sampling: references may lead to these.
+    """
+
+    def __init__(
+        self, definitions: Definitions, verdict: Verification, locations: Mapping[int, LocationState], *, partial: bool
+    ) -> None:
+        self._definitions = definitions
+        self._verdict = verdict
+        self._locations = locations
+        self._partial = partial
+        named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
+        self._refs = {key: named[name] for key, name in _ATTRIBUTES.items() if name in named}
+        self._handles = ring_handles(definitions)
+        regions = definitions.table("region")
+        self._works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
+        self._curves = _curves(definitions)
+        self._begun = Ids()
+        self._missing: dict[int, _Reference] = {}
+        self.wanted = frozenset(self._refs.values())
+        self.found: dict[int, int] = {}
+        """Attributes of the event at hand, of those that are wanted."""
+        self.counts = RingCounts()
+
+    def __bool__(self) -> bool:
+        return bool(self._handles or self._works or self._curves or "asked" in self._refs)
+
+    def watch(self, event: str, function: Callable[..., int]) -> Callable[..., int]:
+        """A callback that calls ``function``, then looks at the event."""
+        look = {
+            "IoOperationBegin": self._begin,
+            "IoOperationComplete": self._complete,
+            "IoOperationCancelled": self._cancelled,
+            "Enter": self._enter,
+            "CallingContextEnter": self._enter,
+            "Leave": self._leave,
+            "CallingContextLeave": self._leave,
+            "CallingContextSample": self._sample,
+            "Metric": self._metric,
+        }.get(event)
+        if look is None:
+            return function
+        found, locations = self.found, self._locations
+
+        def callback(location: int, time: int, user: int, attributes: int | None, *arguments: int) -> int:
+            found.clear()
+            code = function(location, time, user, attributes, *arguments)
+            look(locations[location], time, arguments)
+            return code
+
+        return callback
+
+    def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
+        self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
+
+    def _text(self, key: str) -> str | None:
+        """What an attribute of the event says, if it has it."""
+        value = self.found.get(self._refs.get(key, -1))
+        return None if value is None else self._definitions.text(narrowed("string", value))
+
+    # ---- requests ----
+
+    def _begin(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
+        handle, ident = arguments[0], arguments[-1]
+        self._refers(state, time, "cause")
+        if handle not in self._handles:
+            return
+        self.counts.requests += 1
+        self._begun.is_new(ident)
+        self._missing.pop(ident, None)
+        self._refers(state, time, "previous")
+
+    def _complete(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
+        if arguments[0] in self._handles:
+            self._end(state, time, arguments[-1], cancelled=False)
+
+    def _cancelled(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
+        if arguments[0] in self._handles:
+            self._end(state, time, arguments[-1], cancelled=True)
+
+    def _end(self, state: LocationState, time: int, ident: int, *, cancelled: bool) -> None:
+        status, path = self._text("status") or _UNSAID, self._text("path")
+        if cancelled != (status == "cancelled"):
+            event = "Cancelled" if cancelled else "Complete"
+            self._report("ring.cancelled", state, time, f"{event} of id {ident}, whose status is {status!r}")
+        problem = "" if path is None else path_problem(path, status)
+        if problem:
+            self._report("ring.path", state, time, f"id {ident}: {problem}")
+        self._refers(state, time, "culprit")
+
+    def _refers(self, state: LocationState, time: int, key: str) -> None:
+        """An attribute names a request, which may begin later: on another location, or the culprit of a chain."""
+        ident = self.found.get(self._refs.get(key, UNDEFINED_U64))
+        if ident is not None and not self._partial and ident not in self._begun:
+            self._missing.setdefault(ident, _Reference(state.id, time, state.ordinal, _ATTRIBUTES[key]))
+
+    # ---- what threads do ----
+
+    def _enter(self, state: LocationState, time: int, _: tuple[int, ...]) -> None:
+        region, outer = state.stack[-1][0], state.stack[-2][0] if len(state.stack) > 1 else None
+        if region in self._works:
+            self.counts.works += 1
+            self._refers(state, time, "cause")
+        if outer is not None and (region in self._works or outer in self._works):
+            names = [repr(self._definitions.name("region", ref)) for ref in (region, outer)]
+            self._report("ring.worker", state, time, f"{names[0]} is entered inside of {names[1]}")
+
+    def _leave(self, _state: LocationState, _time: int, _: tuple[int, ...]) -> None:
+        self.counts.batches += self._refs.get("asked", UNDEFINED_U64) in self.found
+
+    def _sample(self, state: LocationState, time: int, _: tuple[int, ...]) -> None:
+        self._refers(state, time, "cause")
+
+    def _metric(self, _state: LocationState, _time: int, arguments: tuple[int, ...]) -> None:
+        metric, number, _, values = arguments
+        ring = self._curves.get(metric)
+        if ring is not None:
+            times = self.counts.states.setdefault(ring, {})
+            times[number] = times.get(number, 0) + 1
+            self.counts.last[ring, number] = tuple((ctypes.c_uint64 * number).from_address(values))
+
+    def finish(self) -> None:
+        """The last event was read."""
+        for ident, place in self._missing.items():
+            text = f"{place.what} {ident} is no request in this trace"
+            where = {"location": place.location, "time": place.time, "event": place.event}
+            self._verdict.report("ring.reference", text, **where)
+
+
+def _curves(definitions: Definitions) -> dict[int, int]:
+    """Metric → the ring whose states it tells."""
+    found = {}
+    for ref, record in definitions.record_of.get("metric", {}).items():
+        if record == "MetricInstance":
+            name = _STATES.match(definitions.name("location", definitions.table("metric")[ref][1]))
+            if name:
+                found[ref] = int(name[1])
+    return found

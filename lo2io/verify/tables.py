@@ -1,0 +1,275 @@
+"""Rules of the tables about rings that lo2io writes beside a trace, and what trace and tables must say alike.
+
+Only traces of lo2io have such tables; in those of other tools nothing is looked for.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingPath, RingStatus
+from lo2io.number_sets import NumberSet
+from lo2io.verify.rings import PATHS, STATUSES, path_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.tables import Trace
+    from lo2io.verify.rings import RingCounts
+    from lo2io.verify.rules import Verification
+
+    Flags = NDArray[np.bool_]
+
+OLDER: Final = 1024
+"""``LO2_TRAIT_OLDER``."""
+_REFERENCES: Final = {
+    "ring_requests": {
+        "ring": "rings",
+        "task": "threads",
+        "worker": "threads",
+        "waker": "threads",
+        "handle": "handles",
+        "handle2": "handles",
+    },
+    "ring_works": {"ring": "rings", "task": "threads"},
+    "ring_states": {"ring": "rings"},
+    "batches": {"ring": "rings"},
+    "rings": {"task": "threads", "poller": "threads", "handle": "handles"},
+}
+"""Table → column → the table it refers to."""
+_KEYS: Final = {"rings": "ring", "threads": "task", "handles": "handle"}
+_REQUEST_COLUMNS: Final = (
+    *("id", "status", "path", "traits", "previous", "culprit", "submit_time_ns", "issue_time_ns", "complete_time_ns"),
+    *("queued_ns", "executing_ns", "waiting_ns", "worker", "nr_completions", "nr_polls", "nr_punts", "error"),
+)
+_COPY: Final = "copy"
+"""Kind of calls that own two ids."""
+
+
+class TableRules:
+    """Holds the tables about rings to their rules; one trace, once."""
+
+    def __init__(self, trace: Trace, verdict: Verification) -> None:
+        self._trace = trace
+        self._verdict = verdict
+        self._ids = NumberSet()
+        self._requests = NumberSet()
+        self._partial = bool(trace.metadata.get("filter")) or int(trace.metadata.get("sample_rate", 1)) > 1
+
+    def check(self, counts: RingCounts) -> None:
+        """Report what is wrong.
+
+        Args:
+            counts: What the events of the trace hold.
+
+        Raises:
+            TraceError: A table cannot be read.
+        """
+        for batch in self._trace.batches("ring_requests", ["id"]):
+            self._requests.add(batch["id"])
+        self._check_ids()
+        self._check_references()
+        for batch in self._trace.batches("ring_requests", _REQUEST_COLUMNS):
+            self._check_ways(batch)
+            self._check_phases(batch)
+            self._check_named(batch)
+        for batch in self._trace.batches("requests", ["id", "ring_request"]):
+            self._check_request_ids("requests", batch, "ring_request")
+        works = self._check_works()
+        self._check_count("ring_requests", "operations of the paradigm io_uring", counts.requests)
+        self._compare("ring_works", "regions of workers", works, counts.works)
+        self._check_batches(counts.batches)
+        self._check_states(counts)
+
+    def _report(self, rule: str, text: str, time: int | None = None) -> None:
+        self._verdict.report(rule, text, time=None if time == UNKNOWN_I64 else time)
+
+    def _report_rows(self, rule: str, bad: Flags, rows: Columns, text: str) -> None:
+        """One finding for each row of the flags; ``text`` holds names of columns in braces."""
+        for place in np.flatnonzero(bad).tolist():
+            self._report(rule, text.format(**{name: column[place] for name, column in rows.items()}))
+
+    # ---- ids and references ----
+
+    def _check_ids(self) -> None:
+        """Calls, block requests and requests of rings have their ids from one counter."""
+        calls = self._trace.metadata.get("calls", ())
+        copies = np.array([call["kind"] == _COPY for call in calls] or [False], np.bool_)
+        for batch in self._trace.batches("operations", ["id", "call"]):
+            self._take_ids("operations", batch["id"])
+            self._take_ids("operations", batch["id"][copies[batch["call"]]] + np.uint64(1))
+        for table in ("requests", "ring_requests"):
+            for batch in self._trace.batches(table, ["id"]):
+                self._take_ids(table, batch["id"])
+
+    def _take_ids(self, table: str, ids: NDArray[np.uint64]) -> None:
+        ordered = np.sort(ids)
+        twice = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], ids[self._ids.holds(ids)])
+        for number in twice.tolist():
+            self._report("table.id-again", f"{table}: id {number} served before")
+        self._ids.add(ids)
+
+    def _check_references(self) -> None:
+        known = {}
+        for table, key in _KEYS.items():
+            known[table] = NumberSet()
+            for batch in self._trace.batches(table, [key]):
+                known[table].add(batch[key])
+        for table, columns in _REFERENCES.items():
+            for batch in self._trace.batches(table, list(columns)):
+                for column, target in columns.items():
+                    values = batch[column]
+                    bad = (values != UNKNOWN_U32) & ~known[target].holds(values)
+                    text = f"{table}: {column} {{{column}}} is no row of {target}"
+                    self._report_rows("table.reference", bad, batch, text)
+
+    def _check_named(self, rows: Columns) -> None:
+        for column in ("previous", "culprit"):
+            self._check_request_ids("ring_requests", rows, column)
+
+    def _check_request_ids(self, table: str, rows: Columns, column: str) -> None:
+        """Ids of requests that another row names; a filter or sampling may have left them out."""
+        if not self._partial:
+            values = rows[column]
+            bad = (values != 0) & ~self._requests.holds(values)
+            self._report_rows("table.reference", bad, rows, f"{table} {{id}}: {column} {{{column}}} is no request")
+
+    # ---- requests ----
+
+    def _check_ways(self, rows: Columns) -> None:
+        """Ways and ends that cannot be."""
+        path, status, error = rows["path"], rows["status"], rows["error"]
+        for number, way in enumerate(PATHS):
+            for code, end in enumerate(STATUSES):
+                problem = path_problem(way, end)
+                if problem:
+                    bad = (path == number) & (status == code)
+                    self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
+        worked = (rows["nr_punts"] > 0) | (rows["worker"] != UNKNOWN_U32)
+        never = (path == RingPath.REFUSED) | (path == RingPath.CANCELLED)
+        no_end = rows["nr_completions"] == 0
+        ended = (status == RingStatus.COMPLETED) | (status == RingStatus.CANCELLED)
+        for bad, problem in (
+            ((path == RingPath.WORKER) & ~worked, "it went by a worker, and yet it was never handed to one"),
+            ((path != RingPath.WORKER) & worked & ~never, "it was handed to a worker, and yet went another way"),
+            ((path == RingPath.POLL) & (rows["nr_polls"] == 0), "it went by a poll, and yet never waited for its file"),
+            (ended & ((status == RingStatus.CANCELLED) != (error == errno.ECANCELED)), "its error is not its status"),
+            (ended & no_end, "it ended, and yet has no completion"),
+        ):
+            self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
+
+    def _check_phases(self, rows: Columns) -> None:
+        """Queued, executing and waiting add up to the duration; what lies in between lies in between."""
+        begin, end, issue = rows["submit_time_ns"], rows["complete_time_ns"], rows["issue_time_ns"]
+        phases = [rows[name] for name in ("queued_ns", "executing_ns", "waiting_ns")]
+        known = np.logical_and.reduce([column != UNKNOWN_I64 for column in (begin, end, *phases)])
+        known &= rows["traits"] & OLDER == 0
+        wrong = known & (sum(phases) != end - begin)
+        text = "ring_requests {id}: {queued_ns} + {executing_ns} + {waiting_ns} ns is not how long it took"
+        self._report_rows("ring.phases", wrong, rows, text)
+        for column in phases:
+            bad = (column < 0) & (column != UNKNOWN_I64)
+            self._report_rows("ring.phases", bad, rows, "ring_requests {id}: a phase ends before it begins")
+        for earlier, later, what in (
+            (begin, end, "completes"),
+            (begin, issue, "is executed"),
+            (issue, end, "completes"),
+        ):
+            bad = (earlier != UNKNOWN_I64) & (later != UNKNOWN_I64) & (later < earlier)
+            then = "it was submitted" if earlier is begin else "it was executed"
+            self._report_rows("ring.phases", bad, rows, f"ring_requests {{id}}: it {what} before {then}")
+
+    # ---- workers ----
+
+    def _check_works(self) -> int:
+        """Executions by one worker follow one another; how many of them can be seen in the trace."""
+        last: dict[int, int] = {}
+        seen = 0
+        columns = ["id", "task", "queue_time_ns", "begin_time_ns", "end_time_ns"]
+        for batch in self._trace.batches("ring_works", columns):
+            queue, begin, end = (batch[name] for name in columns[2:])
+            bad = ~self._requests.holds(batch["id"])
+            self._report_rows("table.reference", bad, batch, "ring_works: id {id} is no request")
+            for earlier, later, text in (
+                (begin, end, "ends before it begins"),
+                (queue, begin, "begins before it was handed over"),
+            ):
+                bad = (earlier != UNKNOWN_I64) & (later != UNKNOWN_I64) & (later < earlier)
+                self._report_rows("ring.worker", bad, batch, f"ring_works: the execution of {{id}} {text}")
+            seen += int(np.count_nonzero((begin != UNKNOWN_I64) | (end != UNKNOWN_I64)))
+            for task in np.unique(batch["task"]).tolist():
+                self._check_row_of_works(batch, batch["task"] == task, task, last)
+        return seen
+
+    def _check_row_of_works(self, batch: Columns, of_task: Flags, task: int, last: dict[int, int]) -> None:
+        rows = {name: column[of_task] for name, column in batch.items()}
+        begins = np.where(rows["begin_time_ns"] == UNKNOWN_I64, rows["end_time_ns"], rows["begin_time_ns"])
+        ends = np.where(rows["end_time_ns"] == UNKNOWN_I64, begins, rows["end_time_ns"])
+        before = np.concatenate([[last.get(task, UNKNOWN_I64)], np.maximum.accumulate(ends)[:-1]])
+        bad = (begins != UNKNOWN_I64) & (begins < before)
+        self._report_rows("ring.worker", bad, rows, "ring_works: thread {task} begins {id} before it has ended another")
+        last[task] = int(max(last.get(task, UNKNOWN_I64), ends.max()))
+
+    # ---- trace and tables ----
+
+    def _check_count(self, table: str, what: str, number: int) -> None:
+        self._compare(table, what, self._trace.rows(table), number)
+
+    def _compare(self, table: str, what: str, rows: int, number: int) -> None:
+        if rows != number:
+            self._report(
+                "count.rings", f"{table} has {rows} rows that the trace should hold; {number} {what} are there"
+            )
+
+    def _check_batches(self, number: int) -> None:
+        """Every batch belongs to a call; those of calls without an end bear no counts in the trace."""
+        ended, in_flight = NumberSet(), NumberSet()
+        for batch in self._trace.batches("operations", ["id", "end_time_ns"]):
+            over = batch["end_time_ns"] != UNKNOWN_I64
+            ended.add(batch["id"][over])
+            in_flight.add(batch["id"][~over])
+        rows = 0
+        for batch in self._trace.batches("batches", ["id"]):
+            over = ended.holds(batch["id"])
+            rows += int(np.count_nonzero(over))
+            bad = ~over & ~in_flight.holds(batch["id"])
+            self._report_rows("table.reference", bad, batch, "batches: id {id} is no call")
+        self._compare("batches", "calls with their counts", rows, number)
+
+    def _check_states(self, counts: RingCounts) -> None:
+        """Metrics of each ring: as many as rows, and the last ones as the last row has them."""
+        load, fill = ("in_flight", "punted", "workers"), ("cq_least", "cq_most")
+        last: dict[tuple[int, int], tuple[int, ...]] = {}
+        times: dict[tuple[int, int], int] = {}
+        for batch in self._trace.batches("ring_states", ["ring", *load, *fill]):
+            known = (batch["cq_least"] != UNKNOWN_U32) & (batch["cq_most"] != UNKNOWN_U32)
+            for columns, told in ((load, np.ones(len(known), np.bool_)), (fill, known)):
+                for ring, at, number in _last_rows(batch["ring"], told):
+                    key = ring, len(columns)
+                    last[key] = tuple(int(batch[name][at]) for name in columns)
+                    times[key] = times.get(key, 0) + number
+        for key in sorted(last.keys() | counts.last.keys()):
+            number, there = times.get(key, 0), counts.states.get(key[0], {}).get(key[1], 0)
+            if number != there:
+                text = f"ring {key[0]} has {number} rows in ring_states; {there} metrics of {key[1]} values are there"
+                self._report("count.rings", text)
+            elif last[key] != counts.last[key]:
+                self._report("ring.state", f"ring {key[0]}: the last metric is {counts.last[key]}, its row {last[key]}")
+
+
+def _last_rows(rings: NDArray[Any], told: Flags) -> Iterator[tuple[int, int, int]]:
+    """Each ring, where its last row lies, and how many it has; of those rows that are told."""
+    places = np.flatnonzero(told)[::-1]
+    found, first, number = np.unique(rings[places], return_index=True, return_counts=True)
+    yield from zip(found.tolist(), places[first].tolist(), number.tolist(), strict=True)
+
+
+def has_rings(metadata: Mapping[str, Any]) -> bool:
+    """Whether a trace was written by a lo2io that knows rings."""
+    return "ring_requests" in metadata.get("tables", {})
