@@ -99,6 +99,7 @@ static void take_execution(engine *e, ring_request *r, const ring_sample *s, tas
     if (!th)
         return;
     r->end_runs = th->runs;
+    chain_shows_silent(e, r, th);
     if (th->waits_short && th->short_ctx == s->ctx)
         request_short(r, th->short_offset, th->short_length);
     th->waits_short = false;

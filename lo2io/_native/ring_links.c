@@ -117,3 +117,13 @@ void chain_member_ended(engine *e, ring_request *r)
     next->before_runs = r->end_runs;
     next->before_in_run = r->in_run;
 }
+
+/* Had the silent request before it come back from a device, it would have run one run of task work later. */
+void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th)
+{
+    ring_request *before = request_of(e, r->previous);
+    uint32_t runs = r->seen_executed && r->worker == NONE ? r->runs : th->runs;
+    if (before && before->alive && (before->sqe_flags & SQE_SKIP) && !before->nr_completions && before->at_submission &&
+        th == location_of(e, before) && runs == before->runs)
+        before->shown_inline = true;
+}

@@ -154,6 +154,8 @@ uint8_t path_without_end(engine *e, ring_request *r)
     uint8_t path = path_by_signs(r);
     if (path != LO2_PATH_UNKNOWN || !r->executed)
         return path;
+    if (r->shown_inline)
+        return infer(r, LO2_PATH_INLINE);
     if (r->status == LO2_RING_SILENT)
         return queues(r->opcode) ? LO2_PATH_UNKNOWN : LO2_PATH_INLINE;
     const ring_thread *th = location_of(e, r);

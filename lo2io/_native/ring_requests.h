@@ -37,6 +37,7 @@ typedef struct {
     bool timed;                   /* `executing` has an execution */
     bool opens_late;              /* its fd was looked up in an empty slot */
     bool in_run;                  /* its CQE came out of task work */
+    bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
     uint16_t traits, inferred, nr_polls, nr_punts;
     uint32_t phase, runs;         /* of its thread, when it was executed */
@@ -186,6 +187,7 @@ void chain_submitted(engine *e, ring_thread *th, ring_request *r);
 void chain_refused(engine *e, ring_thread *th, ring_request *r);
 void on_link(engine *e, ring_thread *th, const ring_sample *s);
 void on_fail_link(engine *e, const ring_sample *s);
+void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th);
 void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
 
 /* ring_works.c */

@@ -17,7 +17,8 @@ void request_bound(ring_request *r, bool hashed)
         return;
     }
     bool may_block = has_opcode(UNBOUNDED_OPCODES, r->opcode);
-    if (r->opcode >= FIRST_UNKNOWN_OPCODE || (may_block && (r->looked != UNKNOWN || !(r->sqe_flags & SQE_ASYNC))))
+    bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* nor does it ask for the mode then */
+    if (r->opcode >= FIRST_UNKNOWN_OPCODE || (may_block && !no_file_yet && !r->nr_polls))
         return;
     r->traits |= may_block ? LO2_TRAIT_UNBOUNDED : LO2_TRAIT_BOUNDED;
     r->inferred |= LO2_INFERRED_BOUND;
@@ -26,6 +27,18 @@ void request_bound(ring_request *r, bool hashed)
 static ring_thread *worker_at(engine *e, uint32_t task_index)
 {
     return task_index < e->ring_requests->threads.count ? &e->ring_requests->threads.at[task_index] : NULL;
+}
+
+/* It runs where the request before it ran. */
+static void continues(engine *e, ring_request *r)
+{
+    const ring_request *before = request_of(e, r->previous);
+    uint16_t kind = LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED;
+    r->traits |= LO2_TRAIT_CONTINUED;
+    if (!before || (r->traits & kind) || !(before->traits & kind))
+        return;
+    r->traits |= before->traits & kind;
+    r->inferred |= LO2_INFERRED_BOUND;
 }
 
 static void start(engine *e, task *t, ring_request *r, int64_t time, bool inferred)
@@ -40,8 +53,8 @@ static void start(engine *e, task *t, ring_request *r, int64_t time, bool inferr
     th->work_begin = time;
     th->work_queue = r->punt_open ? r->punt : UNKNOWN;
     th->work_inferred = inferred ? LO2_INFERRED_WORK_BEGIN : 0;
-    if (!r->punt_open && r->previous_id && !(r->traits & LO2_TRAIT_CONTINUED))
-        r->traits |= LO2_TRAIT_CONTINUED;
+    if (!r->punt_open && r->previous_id)
+        continues(e, r);
     r->punt_open = false;
     r->inferred &= (uint16_t)~(LO2_INFERRED_WORK_BEGIN | LO2_INFERRED_WORK_END);
     r->inferred |= th->work_inferred;
