@@ -33,11 +33,11 @@ def convert(path: Path, trace: Path, *, otf2: bool, tables: bool) -> int:
         if tables:
             from lo2io.writers.tables import TableWriter  # noqa: PLC0415
 
-            rows = stack.enter_context(TableWriter(trace, spool.meta, catalog.calls))
+            rows = stack.enter_context(TableWriter(trace, spool.meta, catalog.calls, catalog.opcodes))
         if otf2:
             from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
 
-            events = stack.enter_context(Otf2Writer(trace, spool.meta, catalog.calls))
+            events = stack.enter_context(Otf2Writer(trace, spool.meta, catalog.calls, catalog.opcodes))
         pool = stack.enter_context(ThreadPoolExecutor(2))
         for batch in engine.batches():
             for written in [pool.submit(writer.write, batch) for writer in (rows, events) if writer]:

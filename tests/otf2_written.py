@@ -414,3 +414,20 @@ def read_back(path: Path) -> Written:
     with otf2.reader.open(str(path / "traces.otf2")) as reader:
         events = list(reader.events)
         return Written(path, events, reader.definitions)
+
+
+_VOLATILE = re.compile(
+    r"^(Trace identifier|Version|Creator)\b.*\n|^(Property name +LO2IO::VERSION)\n.*\n", re.MULTILINE
+)
+"""What differs from trace to trace and from release to release."""
+
+
+def whole_text(trace: Path) -> str:
+    """Events, definitions, markers and properties, but for what differs from run to run."""
+    anchor = str(trace / "traces.otf2")
+    commands = (["otf2-print"], ["otf2-print", "-G"], ["otf2-marker"], ["otf2-print", "-I"])
+    texts = [
+        subprocess.run([*command, anchor], capture_output=True, text=True, check=True).stdout for command in commands
+    ]
+    text = _VOLATILE.sub("", "".join(texts))
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from otf2_written import whole_text
 from perfwriter import SpoolBuilder
 
 from lo2io.model import BlockDevice
@@ -22,10 +21,6 @@ CALLS = ("read", "pwrite64", "openat", "close", "fsync", "copy_file_range", "new
 MS = 1_000_000
 DEVICES = (BlockDevice(VDA, "vda", "mq-deadline", rotational=False, size_bytes=1 << 30, model="virtio"),)
 CONTAINER = b"/system.slice/docker-" + b"5" * 64 + b".scope"
-_VOLATILE = re.compile(
-    r"^(Trace identifier|Version|Creator)\b.*\n|^(Property name +LO2IO::VERSION)\n.*\n", re.MULTILINE
-)
-"""What differs from trace to trace and from release to release."""
 
 
 def spool_of_a_small_machine(path: Path, mode: str, *, sched: bool = False) -> Path:
@@ -119,17 +114,6 @@ def request(
     spool.block(at + 25_000, complete, 0, "rq_complete", error=error, **fields)
 
 
-def printed(trace: Path) -> str:
-    """Events, definitions, markers and properties, but for what differs from run to run."""
-    anchor = str(trace / "traces.otf2")
-    commands = (["otf2-print"], ["otf2-print", "-G"], ["otf2-marker"], ["otf2-print", "-I"])
-    texts = [
-        subprocess.run([*command, anchor], capture_output=True, text=True, check=True).stdout for command in commands
-    ]
-    text = _VOLATILE.sub("", "".join(texts))
-    return "".join(line.rstrip() + "\n" for line in text.splitlines())
-
-
 @pytest.mark.parametrize(
     ("name", "block_records"),
     [
@@ -148,4 +132,4 @@ def test_layout(tmp_path: Path, golden: Callable[[str, str], None], name: str, b
     convert(spool, tmp_path / "T", block_records=block_records)
     verdict = verify(tmp_path / "T")
     assert exit_code(verdict) == 0, verdict.findings
-    golden(f"otf2-{name}.txt", printed(tmp_path / "T"))
+    golden(f"otf2-{name}.txt", whole_text(tmp_path / "T"))
