@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Draw what the documentation shows: a trace's report as a terminal shows it, or its threads and disks over time.
+"""Draw what the documentation shows: a report as a terminal shows it, threads and disks over time, or a ring.
 
 usage: picture.py report TRACE OUTPUT.svg
        picture.py timeline TRACE OUTPUT.svg [FROM_MS TO_MS]
+       picture.py ring TRACE OUTPUT.svg [FROM_MS TO_MS]
+       picture.py paths OUTPUT.svg
 
 The pictures in docs/img are made so from real recordings; how, says docs/index.md.
 """
@@ -13,7 +15,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from rich.console import Console
@@ -24,6 +26,7 @@ from lo2io.tables import Trace, open_trace
 from lo2io.units import NS_PER_S
 
 WIDTH, GUTTER, MARGIN, ROW, LANE = 1000, 160, 30, 24, 9
+LEGEND, LETTER = 26, 6.2
 THREADS = 8
 """Shown: those with most time in calls."""
 LANES = 8
@@ -35,6 +38,18 @@ COLOURS = {
     "other": "#7a7a7a",
     "queued": "#c9c9c9",
 }
+RING_COLOURS = {
+    "executed by the submitter": "#2b7bba",
+    "executed by a worker": "#e6801a",
+    "waits for device or timer": "#b5d3ea",
+    "waits for its file": "#b9deb0",
+    "waits for a worker": "#f6d6b0",
+    "not begun": "#d9d9d9",
+    "in a call": "#7a7a7a",
+}
+WAITS = {"poll": "waits for its file", "worker": "waits for a worker"}
+RING_LANES = 40
+"""Of a ring."""
 KINDS = {"READ": "reads", "WRITE": "writes", "SYNC": "sync and flush"}
 REQUESTS = {"read": "reads", "write": "writes", "flush": "sync and flush"}
 
@@ -115,11 +130,12 @@ def shapes(bars: Iterable[Bar], top: float, height: float, begin_ns: int, end_ns
             of_kind[-1][1] = max(right, of_kind[-1][1])
         else:
             of_kind.append([left, right])
-    for kind in sorted(spans, key=list(COLOURS).index, reverse=True):
+    colours = {**COLOURS, **RING_COLOURS}
+    for kind in sorted(spans, key=list(colours).index, reverse=True):
         path = "".join(
             f"M{left:.1f} {top:g}h{right - left:.1f}v{height:g}h{left - right:.1f}z" for left, right in spans[kind]
         )
-        yield f'<path fill="{COLOURS[kind]}" d="{path}"/>'
+        yield f'<path fill="{colours[kind]}" d="{path}"/>'
 
 
 def ticks(length_ns: int) -> tuple[list[int], float, str]:
@@ -131,14 +147,81 @@ def ticks(length_ns: int) -> tuple[list[int], float, str]:
     return list(range(0, length_ns + 1, step)), divisor, unit
 
 
+def ring_rows(trace: Trace, start: int, stop: int) -> list[Row]:
+    """Of the ring with most requests in the span: the calls on it by thread, its requests, and what workers did."""
+    requests = [row for row in trace.ring_requests.to_pylist() if _overlaps(row, start, stop)]
+    ring, _ = Counter(row["ring"] for row in requests).most_common(1)[0]
+    requests = [row for row in requests if row["ring"] == ring]
+    threads = {row["task"]: f"{row['comm']} {row['tid']}" for row in trace.threads.to_pylist()}
+    batches = {row["id"] for row in trace.table("batches").to_pylist() if row["ring"] == ring}
+    calls: dict[int, list[Bar]] = defaultdict(list)
+    for row in trace.operations.to_pylist():
+        if row["id"] in batches and row["end_time_ns"] is not None:
+            calls[row["task"]].append(Bar(row["begin_time_ns"], row["end_time_ns"], "in a call"))
+    works: dict[int, list[Bar]] = defaultdict(list)
+    for row in trace.table("ring_works").to_pylist():
+        if row["ring"] == ring and None not in (row["begin_time_ns"], row["end_time_ns"]):
+            works[row["task"]].append(Bar(row["begin_time_ns"], row["end_time_ns"], "executed by a worker"))
+    lanes: list[list[Bar]] = []
+    for row in sorted(requests, key=lambda row: row["submit_time_ns"]):
+        bars = list(request_bars(row))
+        lane = next((lane for lane in lanes if lane[-1].end_ns <= bars[0].begin_ns), None)
+        if lane is None and len(lanes) < RING_LANES:
+            lanes.append(lane := [])
+        (min(lanes, key=lambda each: each[-1].end_ns) if lane is None else lane).extend(bars)
+    return [
+        *(Row(threads.get(task, str(task)), [sorted(bars)]) for task, bars in sorted(calls.items())),
+        Row("requests", lanes),
+        *(Row(threads.get(task, str(task)), [sorted(bars)]) for task, bars in sorted(works.items())),
+    ]
+
+
+def _overlaps(row: dict[str, Any], start: int, stop: int) -> bool:
+    submit, complete = row["submit_time_ns"], row["complete_time_ns"]
+    return submit is not None and complete is not None and submit < stop and complete > start
+
+
+def request_bars(row: dict[str, Any]) -> Iterator[Bar]:
+    """From submission to completion without a gap; what is executed several times is drawn where it began first."""
+    submit, complete = row["submit_time_ns"], row["complete_time_ns"]
+    on_worker = row["work_begin_time_ns"] is not None
+    begin = row["work_begin_time_ns"] if on_worker else row["issue_time_ns"]
+    waits = WAITS.get(row["path"], "waits for device or timer")
+    if begin is None:
+        yield Bar(submit, complete, "not begun")
+        return
+    begin = min(max(begin, submit), complete)
+    end = row["work_end_time_ns"] if on_worker else begin + (row["executing_ns"] or 0)
+    end = min(max(end or complete, begin), complete)
+    if submit < begin:
+        yield Bar(submit, begin, "waits for a worker" if row["punt_time_ns"] is not None else "not begun")
+    yield Bar(begin, end, "executed by a worker" if on_worker else "executed by the submitter")
+    if end < complete:
+        yield Bar(end, complete, waits)
+
+
 def timeline(trace: Trace, span_ms: tuple[float, float] | None) -> str:
     """Threads above, disks below, time to the right."""
-    start = trace.metadata["start_ns"]
-    stop = trace.metadata["stop_ns"]
-    if span_ms:
-        start, stop = start + int(span_ms[0] * 1e6), start + int(span_ms[1] * 1e6)
+    start, stop = span(trace, span_ms)
+    return draw([*thread_rows(trace, start, stop), *disk_rows(trace, start, stop)], start, stop, COLOURS)
+
+
+def ring(trace: Trace, span_ms: tuple[float, float] | None) -> str:
+    """Calls above, requests in as many lanes as were under way, workers below, time to the right."""
+    start, stop = span(trace, span_ms)
+    return draw(ring_rows(trace, start, stop), start, stop, RING_COLOURS)
+
+
+def span(trace: Trace, span_ms: tuple[float, float] | None) -> tuple[int, int]:
+    """The times between which to draw."""
+    start, stop = trace.metadata["start_ns"], trace.metadata["stop_ns"]
+    return (start + int(span_ms[0] * 1e6), start + int(span_ms[1] * 1e6)) if span_ms else (start, stop)
+
+
+def draw(rows: Iterable[Row], start: int, stop: int, colours: dict[str, str]) -> str:
+    """The rows below each other, with a legend above and the time below."""
     body, top = [], 34.0
-    for row in [*thread_rows(trace, start, stop), *disk_rows(trace, start, stop)]:
+    for row in rows:
         height = ROW - 6 if len(row.lanes) == 1 else LANE - 2
         body.append(f'<text x="{GUTTER - 8}" y="{top + 13:g}" text-anchor="end">{escape(printable(row.label))}</text>')
         for lane in row.lanes:
@@ -152,24 +235,56 @@ def timeline(trace: Trace, span_ms: tuple[float, float] | None) -> str:
         f'<text x="{GUTTER + m * scale:.1f}" y="{top + 14:g}" text-anchor="middle">{m / divisor:g} {unit}</text>'
         for m in marks
     ]
-    legend, left = [], float(GUTTER)
-    for name, colour in COLOURS.items():
+    legend, left = [], float(min(GUTTER, WIDTH - sum(LEGEND + LETTER * len(name) for name in colours)))
+    for name, colour in colours.items():
         legend.append(f'<rect x="{left:g}" y="9" width="11" height="11" fill="{colour}"/>')
         legend.append(f'<text x="{left + 16:g}" y="19">{name}</text>')
-        left += 40 + 7 * len(name)
+        left += LEGEND + LETTER * len(name)
     size = f'width="{WIDTH}" height="{top + 22:g}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12" fill="#222">'
     return "\n".join([head, f'<rect {size} fill="#fff"/>', *grid, *body, *legend, "</svg>", ""])
 
 
+def paths() -> str:
+    """The ways that a request can go, as they look in a picture of a ring; the lengths mean nothing."""
+    mine, worker, device, file, queue, none = list(RING_COLOURS)[:6]
+    ways = {
+        "inline": [(mine, 60)],
+        "device": [(mine, 30), (device, 500)],
+        "poll": [(mine, 20), (file, 430), (mine, 40)],
+        "worker": [(mine, 20), (queue, 120), (worker, 330)],
+        "worker, ASYNC": [(queue, 140), (worker, 330)],
+        "worker, linked": [(none, 470), (worker, 180)],
+        "refused": [(none, 60)],
+        "cancelled": [(none, 380)],
+    }
+    rows = []
+    for name, parts in ways.items():
+        bars, at = [], 20_000
+        for kind, length in parts:
+            bars.append(Bar(at, at + length * 1000, kind))
+            at += length * 1000
+        rows.append(Row(name, [bars]))
+    return draw(rows, 0, 800_000, {name: colour for name, colour in RING_COLOURS.items() if name != "in a call"})
+
+
+DRAWN = {"timeline": timeline, "ring": ring}
+"""Pictures that have time to the right."""
+
+
 def main(arguments: list[str]) -> int:
     """Draw one picture."""
-    if len(arguments) not in {3, 5} or arguments[0] not in {"report", "timeline"}:
+    if len(arguments) == len(("paths", "OUTPUT")) and arguments[0] == "paths":
+        Path(arguments[1]).write_text(paths(), encoding="utf-8")
+        return 0
+    if len(arguments) not in {3, 5} or arguments[0] not in {"report", *DRAWN}:
         print(__doc__, file=sys.stderr)
         return 2
-    what, name, output, *span = arguments
+    what, name, output, *times = arguments
     trace = open_trace(name)
-    svg = report(trace) if what == "report" else timeline(trace, (float(span[0]), float(span[1])) if span else None)
+    svg = (
+        report(trace) if what == "report" else DRAWN[what](trace, (float(times[0]), float(times[1])) if times else None)
+    )
     Path(output).write_text(svg, encoding="utf-8")
     return 0
 

@@ -190,7 +190,8 @@ def _workers(ring: RingRow) -> str:
 
 
 def _worker_file(row: WorkerFileRow) -> str:
-    return f"{_file_name(row)} {row.requests:,} in {format_duration(row.worker_ns)}"
+    spent = f" in {format_duration(row.worker_ns)}" if row.worker_ns else ""
+    return f"{_file_name(row)} {row.requests:,}{spent}"
 
 
 def _broken(row: BrokenLinkRow) -> str:
@@ -217,7 +218,7 @@ def _files(files: Sequence[RingFileRow], console: Console) -> None:
                 *(f"{number:,}" for number in counts),
                 format_bytes(row.bytes_read),
                 format_bytes(row.bytes_written),
-                format_duration(row.worker_ns) if row.on_workers else "-",
+                format_duration(row.worker_ns) if row.worker_ns else "-",
             ]
         )
     headings = ["File in rings", "requests", "on workers", "errors", "read", "written", "workers' time"]

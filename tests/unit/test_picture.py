@@ -83,3 +83,44 @@ def test_report_is_a_picture_that_fetches_nothing(picture: dict[str, Any], trace
     text = "".join(ET.fromstring(svg).itertext()).replace("\xa0", " ")  # noqa: S314 - our own
     assert "dd if=/dev/zero" in text
     assert "url(" not in svg.replace("url(#", "")
+
+
+def test_a_ring_is_drawn_with_calls_requests_and_workers(picture: dict[str, Any], tmp_path: Path) -> None:
+    """The busiest ring alone: a line for the call, two lanes for two requests at a time, one for the worker."""
+    batch = make_batch(
+        operations=[{"id": 1, "task": 0, "call": READ, "begin_time_ns": 0, "end_time_ns": 9 * MS}],
+        batches=[{"id": 1, "ring": 4, "asked": 2, "submitted": 2}],
+        tasks=[{"task": 0, "pid": 7, "tid": 7, "comm": b"db"}, {"task": 1, "pid": 7, "tid": 8, "comm": b"iou-wrk-7"}],
+        rings=[{"ring": 4}, {"ring": 5}],
+        ring_requests=[
+            {"id": 2, "ring": 4, "path": 2, "submit_time_ns": MS, "issue_time_ns": MS, "executing_ns": 2 * MS,
+             "complete_time_ns": 7 * MS},
+            {"id": 3, "ring": 4, "path": 4, "submit_time_ns": 2 * MS, "punt_time_ns": 3 * MS,
+             "complete_time_ns": 8 * MS, "work_begin_time_ns": 5 * MS, "work_end_time_ns": 8 * MS},
+            {"id": 4, "ring": 4, "path": 6, "submit_time_ns": 8 * MS, "complete_time_ns": 9 * MS},
+            {"id": 5, "ring": 5, "path": 1, "submit_time_ns": 8 * MS, "complete_time_ns": 9 * MS},
+            {"id": 6, "ring": 4, "path": 1, "submit_time_ns": 8 * MS},
+        ],
+        ring_works=[
+            {"id": 3, "ring": 4, "task": 1, "begin_time_ns": 5 * MS, "end_time_ns": 8 * MS},
+            {"id": 9, "ring": 5, "task": 0, "begin_time_ns": 5 * MS, "end_time_ns": 8 * MS},
+        ],
+    )  # fmt: skip
+    rows = picture["ring_rows"](write_trace(tmp_path, [batch]), 0, 10 * MS)
+    assert [row.label for row in rows] == ["db 7", "requests", "iou-wrk-7 8"]
+    drawn = [[(bar.kind, bar.begin_ns // MS, bar.end_ns // MS) for bar in lane] for lane in rows[1].lanes]
+    assert drawn == [
+        [("executed by the submitter", 1, 3), ("waits for device or timer", 3, 7), ("not begun", 8, 9)],
+        [("waits for a worker", 2, 5), ("executed by a worker", 5, 8)],
+    ]
+    svg = ET.fromstring(picture["ring"](write_trace(tmp_path, [batch]), (0.0, 10.0)))  # noqa: S314 - our own
+    assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) == 11 + 7, (
+        "the grid, and a path for each row and kind"
+    )
+
+
+def test_ways_are_drawn_without_a_trace(picture: dict[str, Any], tmp_path: Path) -> None:
+    """One line for each, and a legend."""
+    assert picture["main"](["paths", str(tmp_path / "p.svg")]) == 0
+    texts = [text.text for text in ET.parse(tmp_path / "p.svg").iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314
+    assert {"inline", "device", "poll", "worker", "refused", "cancelled", "waits for a worker"} <= set(texts)
