@@ -9,10 +9,9 @@ enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 
 static void write_event(engine *e, ring_thread *location, const ring_request *r, uint8_t kind, int64_t time, int64_t call)
 {
     bool ends = kind >= EVENT_COMPLETE;
-    if (location) {
-        time = later(time, location->last_event); /* records that come late must not turn the order */
+    time = later(time, location ? location->last_event : e->totals.last_time_ns); /* late records must not turn the order */
+    if (location)
         location->last_event = time;
-    }
     if (!r->written)
         return;
     ring_event_row row = {.id = r->id, .before = e->nr_operations, .user_data = r->user_data, .previous = r->previous_id,

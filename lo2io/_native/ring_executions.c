@@ -138,10 +138,12 @@ void request_phases(ring_request *r)
         r->executing = r->waiting = 0;
         return;
     }
-    r->queued = later(minus(r->issue, r->submit), 0);
+    bool late = r->complete != UNKNOWN && r->issue > r->complete; /* no kernel does that */
+    int64_t issue = late ? r->complete : r->issue;
+    r->queued = later(minus(issue, r->submit), 0);
     if (r->complete == UNKNOWN)
         return;
-    int64_t rest = later(minus(r->complete, r->issue), 0);
+    int64_t rest = later(minus(r->complete, issue), 0);
     r->executing = executing < rest ? executing : rest;
     r->waiting = minus(rest, r->executing);
 }

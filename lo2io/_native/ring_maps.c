@@ -272,8 +272,8 @@ ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t
                         .wake = UNKNOWN, .work_begin = UNKNOWN, .work_end = UNKNOWN, .complete = UNKNOWN,
                         .notify = UNKNOWN, .end = UNKNOWN, .looked = UNKNOWN, .offset = UNKNOWN, .length = UNKNOWN,
                         .bytes = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .worker = NONE,
-                        .waker = NONE, .waker_tid = NONE, .worker_index = NONE, .task = NONE, .task_index = NONE,
-                        .pid = NONE, .tid = NONE};
+                        .worker_tid = NONE, .worker_index = NONE, .waker = NONE, .waker_tid = NONE, .task = NONE,
+                        .task_index = NONE, .pid = NONE, .tid = NONE};
     if (!was_known && address)
         address_link(set, index);
     data_link(set, index);

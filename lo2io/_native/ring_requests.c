@@ -355,6 +355,8 @@ void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid
     }
     sample_read(event, raw, &s);
     task *t = task_for_sample(e, tid);
+    if (t && t->ring_worker)
+        thread_of(e, submitter_behind(e, t)); /* its location, before a pointer into them is taken */
     ring_thread *th = is_followed(e, t) ? thread_of(e, t) : NULL;
     switch (event->role) {
     case LO2_ROLE_RING_SUBMIT: on_submit(e, &s, t, th, false); break;

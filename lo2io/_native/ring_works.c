@@ -94,10 +94,9 @@ static void finish(engine *e, ring_thread *th, int64_t time, uint16_t inferred)
     uint32_t task_number = th->number;
     th->work.id = 0;
     th->first_in = UNKNOWN;
-    if (time != UNKNOWN) {
+    if (time != UNKNOWN)
         time = later(time, th->work_begin);
-        th->last_end = time;
-    }
+    th->last_end = later(time, th->work_begin);
     if (!r)
         return;
     r->worker_index = NONE;
