@@ -18,7 +18,7 @@ static uint32_t at_most(uint64_t n) { return n < NONE ? (uint32_t)n : NONE; }
 void ring_state_queue(engine *e, ring *r, int64_t time)
 {
     ring_set *set = e->rings;
-    if (!r->recorded)
+    if (!r->recorded || r->over)
         return;
     if (!VEC_ROOM(&set->state_queue, set->state_queue.count + 1)) {
         e->out_of_memory = true;

@@ -162,10 +162,12 @@ uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t)
 void ring_give_up(engine *e, uint32_t index)
 {
     ring_set *set = e->rings;
-    if (ring_at(e, index)->kind == RING_URING)
-        ring_requests_abandon(e, index, !ring_at(e, index)->alive);
     ring *r = ring_at(e, index);
     ring_state_settle(e, r);
+    r->over = true;
+    if (r->kind == RING_URING)
+        ring_requests_abandon(e, index, !r->alive);
+    r = ring_at(e, index);
     leave_process(e, index);
     unlink_key(set, index);
     take_out(set, r->alive ? &set->alive : &set->ended, index);

@@ -46,6 +46,7 @@ typedef struct {
     /* rings.c and its kin only */
     bool gone;                    /* its process has ended and nobody else holds it: a submission is another ring's */
     bool overflowing;             /* CQEs wait for room, as far as is known */
+    bool over;                    /* it is being given up: no more states */
     bool unsure;                  /* a descriptor of it ended at a time nobody knows */
     bool files_known;             /* nr_files_now is */
     uint32_t nr_files_now;        /* registered at the moment */

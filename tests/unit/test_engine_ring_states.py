@@ -1,0 +1,321 @@
+"""The rules of docs/explanation/design.md for ``ring_states``: in flight, punted, workers, what may lie in the CQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ringrig import FD, MIXED, PID, A, B, Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KWORKER, SECOND, CHILD = 44, 12, 30
+RESIZE, FILES = 33, 2
+GETEVENTS = 1
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    """Process 10, born in the trace."""
+    return Rig(tmp_path)
+
+
+def fill(rig: Rig) -> list[tuple[int, int | None, int | None]]:
+    """Time, least and most of the completion queue."""
+    return rig.of("ring_states", "time_ns", "cq_least", "cq_most")
+
+
+def enter(rig: Rig, submits: int = 0, wants: int = 0, tid: int = PID) -> int:
+    """The entry of an io_uring_enter."""
+    return rig.enter("io_uring_enter", tid, fd=FD, to_submit=submits, min_complete=wants, flags=GETEVENTS)
+
+
+def test_a_row_at_each_turn(rig: Rig) -> None:
+    """The last submission, the last completion."""
+    rig.setup()
+    rig.submit(1)
+    second = rig.submit(2)
+    rig.complete(1)
+    done = rig.complete(2)
+    third = rig.submit(3)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "in_flight") == [(second, 2), (done, 0), (third, 1)]
+
+
+def test_punts_go_with_submissions(rig: Rig) -> None:
+    """One row for all; a request is punted once, however often it is handed over."""
+    rig.setup()
+    rig.submit(1)
+    rig.event("queue_async_work", ctx=A, req=1)
+    rig.submit(2)
+    last = rig.event("queue_async_work", ctx=A, req=2)
+    rig.complete(1)
+    rig.submit(3)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "in_flight", "punted")[0] == (last, 2, 2)
+    assert rig.of("ring_states", "in_flight", "punted")[1] == (1, 1)
+    assert rig.ring()["nr_punts"] == 2
+
+
+def test_a_second_punt_counts_for_the_ring_alone(rig: Rig) -> None:
+    """``punted`` counts requests."""
+    rig.setup()
+    rig.submit(1)
+    rig.event("queue_async_work", ctx=A, req=1)
+    rig.event("queue_async_work", ctx=A, req=1)
+    rig.run()
+    assert rig.of("ring_states", "punted")[-1] == 1
+    assert rig.ring()["nr_punts"] == 2
+
+
+def test_completions_may_be_collected_at_once(rig: Rig) -> None:
+    """Outside of a call nothing proves that one still lies there; none is known to be collected either."""
+    rig.setup()
+    rig.submit(1)
+    rig.submit(2)
+    done = rig.complete(1, tid=KWORKER)
+    rig.run()
+    assert fill(rig)[-1] == (done, 0, 1)
+
+
+def test_there_are_never_more_than_fit(rig: Rig) -> None:
+    """The queue has a size."""
+    rig.setup(cq=2, sq=1)
+    rig.requests(5)
+    rig.run()
+    assert fill(rig)[-1][2] == 2
+
+
+def test_the_only_user_collects_nothing_while_it_is_in_the_kernel(rig: Rig) -> None:
+    """From its entry to its exit: the interval collapses after a wait that shows the queue empty."""
+    rig.setup()
+    rig.requests(2)
+    enter(rig, 1, 1)
+    submitted = rig.submit(3)
+    waited = rig.event("cqring_wait", ctx=A, min_events=1)
+    done = rig.complete(3)
+    left = rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert fill(rig)[-4:] == [(submitted, 0, 2), (waited, 0, 0), (done, 1, 1), (left, 0, 1)]
+
+
+def test_with_a_second_thread_anything_may_be_collected(rig: Rig) -> None:
+    """It need not even use the ring."""
+    rig.fork(PID, SECOND, PID)
+    rig.setup()
+    enter(rig)
+    rig.event("cqring_wait", ctx=A, min_events=1)
+    done = rig.complete(1, user_data=1)
+    rig.leave("io_uring_enter", 0)
+    rig.run()
+    assert fill(rig)[-1] == (done, 0, 1)
+
+
+def test_a_worker_is_no_user(rig: Rig) -> None:
+    """Nor is a poller, nor a thread that a worker makes, before they have their names."""
+    rig.setup()
+    rig.submit(9)
+    rig.worker(11)
+    rig.fork(PID, 13, 11)
+    enter(rig, 1)
+    rig.fork(PID, 14, PID)
+    rig.submit(1)
+    rig.complete(1)
+    rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert [row[1] for row in fill(rig)][-2:] == [1, 0]
+
+
+def test_a_thread_that_nobody_saw_born_may_collect(rig: Rig) -> None:
+    """It turns up amid the call."""
+    rig.setup()
+    enter(rig)
+    rig.submit(1)
+    rig.complete(1)
+    rig.submit(2)
+    rig.call("sync", tid=SECOND)
+    rig.spool.fact_task(rig.now + 10_000, PID, SECOND)
+    done = rig.complete(2)
+    rig.leave("io_uring_enter", 2)
+    rig.run()
+    assert fill(rig)[-1] == (done, 0, 2)
+
+
+def test_a_child_may_collect(rig: Rig) -> None:
+    """The queue's mapping may be its, too."""
+    rig.setup()
+    rig.fork(CHILD, CHILD, PID)
+    enter(rig)
+    rig.submit(1)
+    done = rig.complete(1)
+    rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert fill(rig)[-1] == (done, 0, 1)
+
+
+def test_a_child_born_before_the_ring_cannot_collect(rig: Rig) -> None:
+    """It has no mapping of it."""
+    rig.fork(CHILD, CHILD, PID)
+    rig.setup()
+    enter(rig)
+    rig.submit(1)
+    done = rig.complete(1)
+    left = rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert fill(rig)[-2:] == [(done, 1, 1), (left, 0, 1)]
+
+
+def test_who_shares_a_ring_older_than_the_trace_is_not_known(tmp_path: Path) -> None:
+    """Nor how many lie in its queue, until a wait tells; its size is unknown, so there is no limit."""
+    rig = Rig(tmp_path, born=False)
+    enter(rig, 2, 3)
+    submitted = rig.submit(1)
+    rig.complete(1)
+    rig.submit(2)
+    waited = rig.event("cqring_wait", ctx=A, min_events=3)
+    done = rig.complete(2)
+    rig.leave("io_uring_enter", 2)
+    rig.run()
+    assert fill(rig)[0] == (submitted, 0, None)
+    assert fill(rig)[-2:] == [(waited, 0, 2), (done, 0, 3)]
+
+
+def test_what_others_post_before_the_wait_is_told_may_have_come_behind_the_look(rig: Rig) -> None:
+    """The kernel looks, then says so, then sleeps."""
+    rig.setup()
+    rig.submit(1)
+    rig.submit(2)
+    rig.complete(9, tid=KWORKER, user_data=9)
+    enter(rig, 1, 1)
+    rig.submit(3)
+    rig.complete(1, tid=KWORKER)
+    waited = rig.event("cqring_wait", ctx=A, min_events=1)
+    rig.run()
+    assert fill(rig)[-1] == (waited, 1, 1)
+
+
+def test_what_the_waiting_thread_did_itself_came_before_the_look(rig: Rig) -> None:
+    """And so did what others had posted by then."""
+    rig.setup()
+    rig.submit(1)
+    enter(rig, 1, 3)
+    rig.complete(1, tid=KWORKER)
+    rig.submit(2)
+    rig.complete(2)
+    waited = rig.event("cqring_wait", ctx=A, min_events=3)
+    rig.run()
+    assert fill(rig)[-1] == (waited, 2, 2)
+
+
+def test_a_wait_outside_of_a_call_proves_nothing(rig: Rig) -> None:
+    """Its entry was lost: what the thread saw when it looked is not known."""
+    rig.setup()
+    rig.submit(1)
+    rig.complete(1)
+    waited = rig.event("cqring_wait", ctx=A, min_events=1)
+    rig.run()
+    assert fill(rig)[-1] == (waited, 0, 1)
+
+
+def test_an_overflow_shows_a_full_queue_at_that_moment(rig: Rig) -> None:
+    """Nobody is known to be in the kernel: the next moment some may be gone."""
+    rig.setup(cq=4, sq=2)
+    rig.submit(1)
+    full = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    rig.run()
+    assert fill(rig)[1:3] == [(full, 4, 4), (full, 0, 4)]
+    assert (rig.ring()["nr_overflows"], rig.ring()["nr_completions"]) == (1, 1)
+
+
+def test_a_full_queue_stays_full_while_its_user_is_in_the_kernel(rig: Rig) -> None:
+    """To the exit."""
+    rig.setup(cq=4, sq=2)
+    enter(rig, 1)
+    rig.submit(1)
+    full = rig.event("cqe_overflow", ctx=A, user_data=0, res=0)
+    left = rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert fill(rig)[-2:] == [(full, 4, 4), (left, 0, 4)]
+
+
+def test_a_second_overflow_proves_nothing(rig: Rig) -> None:
+    """It waits behind the first, though there may be room; a CQE that is posted shows that none waits any more."""
+    rig.setup(cq=4, sq=2)
+    for req in (1, 2, 3, 4):
+        rig.submit(req)
+    rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    second = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    rig.submit(5)
+    rig.complete(5, tid=KWORKER)
+    third = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    rig.run()
+    full = [row[0] for row in fill(rig) if row[1:] == (4, 4)]
+    assert second not in full
+    assert third in full
+
+
+def test_after_a_wait_that_shows_room_an_overflow_proves_again(rig: Rig) -> None:
+    """The kernel moves in what waits before it looks."""
+    rig.setup(cq=4, sq=2)
+    enter(rig, 2, 1)
+    rig.submit(1)
+    rig.submit(2)
+    rig.event("cqe_overflow", ctx=A, user_data=0, res=0)
+    rig.leave("io_uring_enter", 2)
+    enter(rig, 0, 1)
+    rig.event("cqring_wait", ctx=A, min_events=1)
+    full = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    rig.run()
+    assert fill(rig)[-1] == (full, 4, 4)
+
+
+def test_where_cqes_differ_in_size_an_overflow_proves_nothing(rig: Rig) -> None:
+    """CQE_MIXED: how many fill the queue is not known."""
+    rig.setup(cq=4, sq=2, flags=MIXED)
+    rig.submit(1)
+    rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
+    rig.run()
+    assert fill(rig)[-1][1:] == (0, 0)
+
+
+def test_a_queue_that_is_resized_has_no_known_size(rig: Rig) -> None:
+    """If it was; any other register operation leaves it."""
+    rig.setup(cq=2, sq=1)
+    rig.event("register", ctx=A, opcode=FILES, ret=0)
+    rig.event("register", ctx=A, opcode=RESIZE, ret=-22)
+    rig.requests(3)
+    rig.event("register", ctx=A, opcode=RESIZE, ret=0)
+    rig.requests(1)
+    rig.run()
+    assert [row[2] for row in fill(rig)] == [0, 2, None, None]
+    assert rig.ring()["cq_entries"] == 2
+
+
+def test_rings_keep_their_order(rig: Rig) -> None:
+    """Rows of two rings may come in any, those of one in time's."""
+    rig.setup(A, 5)
+    rig.setup(B, 6)
+    for req in range(1, 6):
+        rig.submit(req, A)
+        rig.submit(req, B)
+        rig.complete(req, ctx=B)
+        rig.complete(req, ctx=A)
+    rig.run()
+    for ring in {row["ring"] for row in rig.rows["ring_states"]}:
+        times = [row["time_ns"] for row in rig.rows["ring_states"] if row["ring"] == ring]
+        assert times == sorted(times)
+        assert len(times) == 10
+
+
+def test_a_small_batch_holds_the_same_rows(tmp_path: Path) -> None:
+    """Rows wait for room, in order."""
+    found = []
+    for folder, batch_rows in (("a", 8), ("b", 1 << 12)):
+        rig = Rig(tmp_path / folder, batch_rows=batch_rows)
+        rig.setup()
+        for _ in range(50):
+            rig.requests(2)
+        found.append(rig.run().rows["ring_states"])
+    assert found[0] == found[1]
+    assert len(found[0]) == 100
