@@ -43,6 +43,8 @@ static int follow(lo2_otf2_writer *w, const ring_event *event)
         return event->kind == BEGIN ? otf2_fail(w, "malloc", 0) : 0;
     if (r->handle == NONE)
         r->handle = event->handle;
+    if (!r->previous)
+        r->previous = event->previous;
     return 0;
 }
 
@@ -102,7 +104,8 @@ static int add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32
     return 0;
 }
 
-static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event, uint32_t ref)
+static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
+                       const open_request *r)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     uint8_t mode = mode_of(w, event->opcode);
@@ -112,9 +115,9 @@ static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t
     OTF2(w, add_uint64, w->list, a->user_data, event->user_data);
     if (event->sqe_flags)
         TRY(add_text(w, a->sqe_flags, LO2_OTF2_TEXT_SQE_FLAGS, event->sqe_flags));
-    if (event->previous)
-        OTF2(w, add_uint64, w->list, a->previous, event->previous);
-    OTF2(w, operation_begin, location->writer, w->list, time, ref, mode, w->config.values.non_blocking,
+    if (r->previous)
+        OTF2(w, add_uint64, w->list, a->previous, r->previous);
+    OTF2(w, operation_begin, location->writer, w->list, time, r->ref, mode, w->config.values.non_blocking,
          no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
     return 0;
 }
@@ -178,7 +181,8 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     if (event->kind == BEGIN) {
         r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
         r->on_ring = r->handle == NONE;
-        return r->ref == NONE ? -1 : write_begin(w, location, time, event, r->ref);
+        r->linked = r->previous != 0;
+        return r->ref == NONE ? -1 : write_begin(w, location, time, event, r);
     }
     open_request request = *r;
     bool issues = !request.issued && event->status != LO2_RING_IN_FLIGHT;
@@ -198,6 +202,8 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
             return -1;
         OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);
     }
+    if (!request.linked && request.previous)
+        OTF2(w, add_uint64, w->list, w->config.attributes.previous, request.previous);
     return write_end(w, location, time, event, request.ref);
 }
 

@@ -65,11 +65,13 @@ typedef struct {
  */
 typedef struct {
     uint64_t id;     /* 0: unused */
-    uint32_t handle; /* the engine's, as soon as it is known */
+    uint64_t previous; /* 0: none, or not known yet; likewise: */
+    uint32_t handle; /* the engine's, NONE */
     uint32_t ref;    /* OTF2's, once the begin is written; NONE */
     uint32_t nr_waiting; /* events of it that wait */
     bool issued;
     bool on_ring;    /* begun without a file */
+    bool linked;     /* begun with its predecessor */
     bool given_up;   /* no further event of it will come */
 } open_request;
 typedef struct { open_request *at; size_t room, used; } open_requests;

@@ -143,6 +143,22 @@ def test_file_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside
     assert file is None if inside else (file.name, file.io_paradigm.identification) == ("/data/in", "io_uring")
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_predecessor_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside: bool) -> None:
+    """As with the file: it is told once, on the begin if that is still possible."""
+    at = {"call": T} if inside else {}
+    on_ring(ring, 501, T - 9, T - 9, T - 8, handle=9)
+    ring.ring_event(503, BEGIN, T + 2, handle=9, **at)
+    ring.ring_event(503, ISSUED, T + 3, handle=9, previous=501, **at)
+    ring.ring_event(503, COMPLETE, T + 5, handle=9, previous=501, **at)
+    if inside:
+        ring.call("io_uring_enter", T, T + 9)
+    written = check(write(ring.make()))
+    (_, begin), (_, done) = written.find("IoOperationBegin"), written.find("IoOperationComplete")
+    told = [attributes(event).get("io_uring previous request") for event in (begin, done)]
+    assert told == ([501, None] if inside else [None, 501])
+
+
 def test_begin_outside_of_a_call_waits_for_the_next_event(ring: BatchMaker, write: Write) -> None:
     """An SQ thread's request has its file with its second record: the first is held back until then, no longer."""
     for number in range(3):
@@ -244,7 +260,7 @@ def test_cancelled_request(ring: BatchMaker, write: Write) -> None:
     ring.ring_event(503, BEGIN, T)
     ring.ring_event(503, ISSUED, T + 4)
     ring.ring_event(503, CANCELLED, T + 4, culprit=501, **gone)
-    written = check(write(ring.make()))
+    written = check(write(ring.make()), "ring.reference")
     assert [name for name, _ in written.shape()] == ["OperationBegin", "OperationIssued", "OperationCancelled"]
     assert attributes(written.find("IoOperationCancelled")[0]) == {
         "io_uring path": "cancelled",

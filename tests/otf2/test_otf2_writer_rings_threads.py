@@ -27,7 +27,7 @@ META_OF = {"plain": META, "contexts": SCHED}
 
 
 def checked(written: Written, *broken: str) -> Written:
-    """`lo2io verify` finds nothing else wrong."""
+    """`lo2io verify` finds nothing else wrong (``ring.reference``: some name requests that are not there)."""
     verdict = verify(written.path)
     assert set(verdict.broken) == set(broken), verdict.findings
     return written
@@ -161,7 +161,7 @@ def test_worker_executes_a_request(ring: BatchMaker, write: Write, style: str) -
     ring.row("ring_works", id=501, queue_time_ns=T - 7, begin_time_ns=T, end_time_ns=T + 5, **common)
     more = {"inferred": 4, "opcode": OPCODE["FSYNC"]}
     ring.row("ring_works", id=503, begin_time_ns=T + 5, end_time_ns=T + 9, **more, **common)
-    written = checked(write(ring.make(), meta=META_OF[style]), "trace.no-io")
+    written = checked(write(ring.make(), meta=META_OF[style]), "trace.no-io", "ring.reference")
     assert written.shape(WORKER) == [
         ("+io_uring worker: READ", T),
         ("-io_uring worker: READ", T + 5),
@@ -187,7 +187,7 @@ def test_execution_whose_end_nobody_saw(ring: BatchMaker, write: Write) -> None:
     for task in (5, 6):
         ring.row("ring_works", id=501, ring=0, task=task, begin_time_ns=T)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=T + 9)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = checked(write(ring.make()), "trace.no-io", "ring.reference")
     assert [time for _, time in written.shape(WORKER)] == [T, T + 9, T + 9, STOP]
     assert [time for _, time in written.shape("thread iou-wrk-100 106")] == [T, T + 50]
     leaves = written.find("Leave", WORKER) + written.find("Leave", "thread iou-wrk-100 106")
@@ -199,7 +199,7 @@ def test_execution_whose_begin_nobody_saw(ring: BatchMaker, write: Write) -> Non
     unknown = -(2**63)
     ring.row("ring_works", id=501, ring=0, task=5, begin_time_ns=unknown, end_time_ns=T)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=unknown)
-    assert checked(write(ring.make()), "trace.no-io").shape(WORKER) == [
+    assert checked(write(ring.make()), "trace.no-io", "ring.reference").shape(WORKER) == [
         ("+io_uring worker: READ", T),
         ("-io_uring worker: READ", T),
     ]
@@ -269,7 +269,7 @@ def test_block_request_names_what_caused_it(ring: BatchMaker, write: Write, reco
     """On its begin, or on each of its samples; one of unknown cause has no such attribute."""
     ring.request(1001, T, T + 5, T + 9, ring_request=501)
     ring.request(1003, T + 20, T + 25, T + 29, sector=64)
-    written = checked(write(ring.make(), meta=SYSTEM, block_records=records))
+    written = checked(write(ring.make(), meta=SYSTEM, block_records=records), "ring.reference")
     if records == "begin-end":
         found = written.find("IoOperationBegin", "vda requests")
     else:
