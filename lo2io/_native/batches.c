@@ -54,6 +54,7 @@ void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t
 
 void ring_batch_request(engine *e, uint32_t index, task *t)
 {
+    ring_revive(e, index);
     ring_used_by(e, index, t, e->totals.last_time_ns);
     if (!t->pending.active || e->calls[t->pending.call].kind != LO2_CALL_RING_ENTER)
         return;

@@ -142,19 +142,30 @@ void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid)
     }
 }
 
+/* Whether there was no room for it; else it may wait behind others although there is room again. */
+static bool proves_full(const ring *r)
+{
+    return !r->overflowing && r->cq_limit && !(r->flags != NONE && (r->flags & SETUP_CQE_MIXED));
+}
+
 void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time)
 {
     ring *r = ring_at(e, index);
+    bool full = proves_full(r);
     r->nr_completions++;
     r->nr_overflows++;
-    if (r->overflowing || !r->cq_limit || (r->flags != NONE && (r->flags & SETUP_CQE_MIXED))) {
-        turn(e, r, time, DOWN); /* it may wait behind others although there is room again */
-        r->overflowing = true;
-        return;
-    }
     r->overflowing = true;
-    ring_state_settle(e, r);
-    r->cq_least = r->cq_most = r->cq_limit;
+    if (full)
+        ring_state_settle(e, r);
+    else
+        turn(e, r, time, DOWN);
+    if (r->cq_limit)
+        r->cq_most = r->cq_limit;
+    else if (r->cq_most != UINT64_MAX)
+        r->cq_most++; /* it will be moved in without a word */
+    if (!full)
+        return;
+    r->cq_least = r->cq_limit;
     ring_state_queue(e, r, time);
     if (is_watched(e, r))
         return;

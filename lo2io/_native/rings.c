@@ -298,10 +298,11 @@ void ring_end(engine *e, uint32_t index, int64_t time)
     }
 }
 
-/* It was closed, but something else (a mapping, a registered descriptor) holds it: it is used again. */
-static void revive(engine *e, uint32_t index)
+void ring_revive(engine *e, uint32_t index)
 {
     ring *r = ring_at(e, index);
+    if (r->alive || r->gone)
+        return;
     r->alive = true;
     r->end_time = UNKNOWN;
     take_out(e->rings, &e->rings->ended, index);
@@ -311,8 +312,6 @@ static void revive(engine *e, uint32_t index)
 void ring_request_began(engine *e, uint32_t index, int64_t time)
 {
     ring *r = ring_at(e, index);
-    if (!r->alive && !r->gone)
-        revive(e, index);
     r->nr_requests++;
     e->totals.nr_ring_requests += r->recorded;
     ring_state_began(e, r, time);

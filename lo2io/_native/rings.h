@@ -120,6 +120,7 @@ ring_set *rings_needed(engine *e);              /* NULL: memory is short */
 uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number);
 uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t); /* t NULL: whose is not known */
 void ring_end(engine *e, uint32_t index, int64_t time);
+void ring_revive(engine *e, uint32_t index);   /* closed, but held by something else: it is used again */
 void rings_exec(engine *e, uint32_t process_index, int64_t time);
 
 void ring_give_up(engine *e, uint32_t index);  /* nothing more can be told of it: its requests are left, its row is due */

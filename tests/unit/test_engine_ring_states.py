@@ -270,13 +270,25 @@ def test_after_a_wait_that_shows_room_an_overflow_proves_again(rig: Rig) -> None
     assert fill(rig)[-1] == (full, 4, 4)
 
 
+def test_an_overflow_of_unknown_room_adds_one(tmp_path: Path) -> None:
+    """It will be moved in without a word."""
+    rig = Rig(tmp_path, born=False)
+    enter(rig, 1, 2)
+    rig.submit(1)
+    rig.event("cqring_wait", ctx=A, min_events=2)
+    rig.complete(1)
+    over = rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=9, res=0)
+    rig.run()
+    assert fill(rig)[-1] == (over, 0, 3)
+
+
 def test_where_cqes_differ_in_size_an_overflow_proves_nothing(rig: Rig) -> None:
     """CQE_MIXED: how many fill the queue is not known."""
     rig.setup(cq=4, sq=2, flags=MIXED)
     rig.submit(1)
     rig.event("cqe_overflow", tid=KWORKER, ctx=A, user_data=0, res=0)
     rig.run()
-    assert fill(rig)[-1][1:] == (0, 0)
+    assert fill(rig)[-1][1:] == (0, 4)
 
 
 def test_a_queue_that_is_resized_has_no_known_size(rig: Rig) -> None:
