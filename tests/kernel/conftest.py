@@ -8,6 +8,7 @@ the environment what would be skipped fails, so that no CI is green for having t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rawspool import EVENTS, work
 from workloads.disks import loop_device
+from workloads.rings import GROUPS, Run, run
 
 from lo2io.capture import native, source
 from lo2io.capture.options import RecordOptions
@@ -83,6 +85,13 @@ def busy_cpus() -> Iterator[None]:
     Some virtual machines lose samples that are taken while a CPU idles, without a LOST record and whoever records;
     tests that want every sample keep all CPUs awake.
     """
+    with keep_busy():
+        yield
+
+
+@contextlib.contextmanager
+def keep_busy() -> Iterator[None]:
+    """As ``busy_cpus``, for fixtures that outlive a test."""
     spinners = [
         subprocess.Popen([sys.executable, "-S", "-c", _SPIN, str(cpu)], stdout=subprocess.PIPE)
         for cpu in sysfs.read_online_cpus()
@@ -96,6 +105,24 @@ def busy_cpus() -> Iterator[None]:
         for spinner in spinners:
             spinner.kill()
             spinner.communicate()
+
+
+@pytest.fixture(scope="session")
+def rings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A group of scenarios of the workload ``rings``, recorded once for all tests; disk: a loop device."""
+    runs: dict[str, Run | None] = {}
+
+    def recorded(group: str) -> Run:
+        if group not in runs:
+            runs[group] = None
+            folder = tmp_path_factory.mktemp(f"rings-{group}")
+            with keep_busy(), loop_device(folder / "image") as device:
+                runs[group] = run(folder, GROUPS[group], "--device", device)
+        found = runs[group]
+        assert found is not None, f"recording the group {group} has failed before"
+        return found
+
+    return recorded
 
 
 @pytest.fixture

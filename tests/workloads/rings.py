@@ -24,11 +24,12 @@ GROUPS = {
     "files": ("nop", "equal", "cached", "uncached", "fixed-buffers", "fixed-files", "direct", "metadata", "splice"),
     "waits": (
         *("pipe-reads", "socket-reads", "polls", "accept-multishot", "recv-multishot", "send-zc", "msg-ring"),
-        *("partial-wait", "timeouts", "cancels"),
+        *("partial-wait", "timeouts", "cancels", "links", "hard-links", "broken-chain", "link-timeout", "drain"),
     ),
-    "links": ("links", "hard-links", "broken-chain", "link-timeout", "drain"),
-    "ends": ("skip", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
-    "workers": ("async", "hashed", "worker-links", "blocked", "limited"),
+    "ends": (
+        *("skip", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
+        *("async", "hashed", "worker-links", "blocked", "limited"),
+    ),
     "rings": ("several", "threads", "sqpoll", "defer", "iopoll", "registered-ring"),
     "exit": ("teardown-exit",),
 }
@@ -39,8 +40,10 @@ SQPOLL, DRAINED, HASHED, OVERFLOWED, NOTIFIED, MULTISHOT, CONTINUED = 1, 2, 4, 8
 OLDER = 1024
 """Bits of ``traits``."""
 IDENTITY = 64
-"""Bit of ``inferred``: the completion was not matched by the request's address."""
-SQE_ASYNC, SQE_DRAIN = 16, 2
+"""Bit of ``inferred``: the completion was not matched by the request's address; overflows do not tell it."""
+SQE_ASYNC = 16
+SQE_FLAGS = 0x7F
+"""What there is; the kernel uses the higher bits of its own flags for other things."""
 REGISTERED_RING = 16
 """Flag of io_uring_enter: the descriptor is none, but a place in a table."""
 NOTIFICATION = 8
@@ -75,7 +78,7 @@ class Run:
         found = {}
         for kind in ("io_uring", "libaio"):
             rows = [row for row in self.recorded.trace.rings.to_pylist() if row["kind"] == kind]
-            rows.sort(key=lambda row: row["create_time_ns"] or 0)
+            rows.sort(key=lambda row: (row["create_time_ns"] or 0, row["ring"]))
             told = [row for row in self.told("ring") if row["type"] == kind]
             found |= {truth["instance"]: row for truth, row in zip(told, rows, strict=True)}
         return found
@@ -176,21 +179,22 @@ def differences(run: Run, truth: Row, row: Row) -> list[str]:
 
     named = truth["opcode"] if truth["opcode"] != "INVALID" else f"opcode {truth['opcode_number']}"
     differ("opcode", named, row["opcode"])
-    differ("sqe_flags", truth["sqe_flags"] | row["sqe_flags"] & SQE_ASYNC, row["sqe_flags"])
+    differ("sqe_flags", truth["sqe_flags"] & SQE_FLAGS | row["sqe_flags"] & SQE_ASYNC, row["sqe_flags"])
     differ_choice("status")
     if not (row["status"] == "silent" and row["path"] == "unknown" and truth["opcode"] in BYTES):
         differ_choice("path")  # of what nobody sees the end of, the way is known if there is but one
     differ("result", truth.get("result", row["result"]), row["result"])
     differ("error", max(0, -truth.get("result", -row["error"])), row["error"])
-    if "results" in truth or truth["cqes"]:
+    if "result" in truth:
         differ("bytes", _bytes(truth), row["bytes_result"])
         differ("cqe_flags", truth["cqe_flags"], row["cqe_flags"])
+    if isinstance(truth["status"], str):  # else whether the kernel ends it with its ring is seen or not
         differ("nr_completions", truth["cqes"], row["nr_completions"])
     _differ_file(run, truth, row, differ)
     _differ_ties(run, truth, row, differ)
     for bit, told in _traits(truth, row).items():
         differ(f"trait {bit}", told, bool(row["traits"] & bit))
-    differ("identity inferred", False, bool(row["inferred"] & IDENTITY))
+    differ("identity inferred", truth["overflow"], bool(row["inferred"] & IDENTITY))
     return found
 
 
@@ -209,18 +213,24 @@ def _looked_up(truth: Row, row: Row) -> int | None:
 
 
 def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
+    def differ_name(file: str, column: str) -> None:
+        """The table may lack a name: a short-lived program's files are gone before anybody could look."""
+        differ(f"{column} known", True, row[column] is not None)
+        path = run.paths.get(row[column])
+        differ(file, truth[file], truth[file] if path is None else path)
+
     fd = _looked_up(truth, row)
     differ("fd", fd, row["fd"])
     if fd is None:
         differ("handle", None, row["handle"])
         return
     source = "file2" if "fd2" in truth else "file"
-    if truth.get(source):
-        differ("file", truth[source], run.paths.get(row["handle"]))
-    elif truth.get("result") == -errno.EBADF and "file" not in truth:
+    if source in truth:
+        differ_name(source, "handle")
+    elif truth.get("result") == -errno.EBADF:
         differ("handle", None, row["handle"])
     if "fd2" in truth and "file" in truth:
-        differ("target", truth["file"], run.paths.get(row["handle2"]))
+        differ_name("file", "handle2")
 
 
 def _differ_ties(run: Run, truth: Row, row: Row, differ: Any) -> None:

@@ -1,0 +1,57 @@
+"""Asynchronous I/O without io_uring: libaio's calls as batches on its contexts, POSIX aio as its threads' calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from otf2_written import assert_rules, read_back
+from workloads.record import verified
+from workloads.rings import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.requires("root", "tracefs", "events", "gcc"), pytest.mark.usefixtures("busy_cpus")]
+
+
+def test_libaio(tmp_path: Path) -> None:
+    """Each io_submit and io_getevents is a batch on its context, with what was asked for and what came."""
+    seen = run(tmp_path, ["libaio"])
+    told = seen.told("ring")
+    assert len(told) == 2
+    for truth in told:
+        row = seen.ring_rows[truth["instance"]]
+        # io_setup leaves the context in user memory: which of two was made by which call is not known.
+        assert (row["kind"], row["fd"], row["pid"]) == ("libaio", None, truth["tid"])
+        assert row["sq_entries"] in {None, truth["sq_entries"]}
+        assert row["end_time_ns"] is not None
+        batches = seen.batches(truth["instance"])
+        assert row["nr_batches"] == len(batches)
+        for said, batch, operation in batches:
+            assert (operation["call"], operation["result"]) == (said["call"], said["result"])
+            assert (batch["asked"], batch["wanted"]) == (said["asked"], said["wanted"])
+            collects = "taken" in said
+            returned = said["result"] if said["result"] >= 0 else None
+            assert batch["submitted"] == (None if collects else returned)
+            assert batch["collected"] == (returned if collects else None)
+        submitted = sum(batch["submitted"] or 0 for _, batch, _ in batches)
+        collected = sum(batch["collected"] or 0 for _, batch, _ in batches)
+        assert submitted == collected == len([q for q in seen.told("request") if q["instance"] == truth["instance"]])
+    calls = Counter(row["call"] for row in seen.recorded.operations())
+    assert (calls["io_setup"], calls["io_destroy"]) == (2, 2)
+    assert_rules(read_back(tmp_path / "T"))
+    verified(tmp_path / "T")
+
+
+def test_posix_aio(tmp_path: Path) -> None:
+    """The C library's aio_read and aio_write are preads and pwrites of a thread of its own, and no ring."""
+    seen = run(tmp_path, ["posix-aio"])
+    told = seen.told("request")
+    leader = told[0]["tid"]
+    mine = [row for row in seen.recorded.calls("pread64", "pwrite64") if row["tid"] != leader]
+    assert [(row["call"], row["fd"], row["result"]) for row in mine] == [
+        ({"READ": "pread64", "WRITE": "pwrite64"}[row["opcode"]], row["fd"], row["result"]) for row in told
+    ]
+    assert seen.recorded.trace.rows("rings") == 0

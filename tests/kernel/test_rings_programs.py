@@ -1,0 +1,200 @@
+"""Programs that live on rings: fio exactly as it counts, rings older than the recording, idle ones; nothing changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from workloads.build import build
+from workloads.record import LO2IO, Recorded, read_json_lines, record, verified
+from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, run
+
+from lo2io.tables import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.requires("root", "tracefs", "events", "gcc", "io_uring:io_uring_complete"),
+    pytest.mark.usefixtures("busy_cpus"),
+]
+
+FIO = (
+    *("fio", "--name=job", "--bs=4k", "--rw=randrw", "--size=8m", "--io_size=1g", "--number_ios=1009"),
+    *("--norandommap", "--randseed=7", "--iodepth=16", "--output-format=json", "--invalidate=0"),
+)
+"""1,009 reads and writes of 4 KiB, sixteen at a time."""
+VARIANTS = {
+    "buffered": ("--ioengine=io_uring", "--iodepth_batch_submit=8", "--iodepth_batch_complete_min=4"),
+    "direct": ("--ioengine=io_uring", "--direct=1"),
+    "sqthread_poll": ("--ioengine=io_uring", "--sqthread_poll=1"),
+    "fixedbufs": ("--ioengine=io_uring", "--fixedbufs=1", "--direct=1"),
+    "registerfiles": ("--ioengine=io_uring", "--registerfiles=1"),
+    "hipri": ("--ioengine=io_uring", "--hipri=1", "--direct=1"),
+}
+READS, WRITES = ("READ", "READV", "READ_FIXED"), ("WRITE", "WRITEV", "WRITE_FIXED")
+
+
+def fio(folder: Path, target: Path, *options: str) -> tuple[Recorded, dict[str, tuple[int, int]]]:
+    """Fio while recorded, and what it says: number and bytes of reads and writes."""
+    log = folder / "fio.json"
+    command = [*FIO, f"--filename={target}", f"--output={log}", *options]
+    recorded = record(folder / "T", command, "-e", EVENTS, attempts=5, cwd=folder)
+    (job,) = json.loads(log.read_text())["jobs"]
+    assert job["error"] == 0
+    return recorded, {name: (job[name]["total_ios"], job[name]["io_bytes"]) for name in ("read", "write")}
+
+
+def rows_by_direction(recorded: Recorded) -> dict[str, list[dict[str, Any]]]:
+    """The requests that read and those that write."""
+    rows = recorded.trace.ring_requests.to_pylist()
+    return {
+        name: [row for row in rows if row["opcode"] in opcodes]
+        for name, opcodes in (("read", READS), ("write", WRITES))
+    }
+
+
+@pytest.mark.requires("fio", "losetup")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
+    """Every read and write of fio's is one request, with all its bytes; on the disk it was told."""
+    options = VARIANTS[variant]
+    if variant == "hipri":
+        tried = subprocess.run([*FIO, f"--filename={loop}", *options], capture_output=True, check=False, cwd=tmp_path)
+        if tried.returncode:
+            pytest.skip("loop devices of this kernel cannot be polled")
+    recorded, said = fio(tmp_path, loop, *options)
+    found = rows_by_direction(recorded)
+    for name, rows in found.items():
+        assert (len(rows), sum(row["bytes_result"] for row in rows)) == said[name]
+        assert {(row["status"], row["result"], row["nr_completions"]) for row in rows} == {("completed", 4096, 1)}
+        assert all(bool(row["traits"] & SQPOLL) == (variant == "sqthread_poll") for row in rows)
+        assert all(row["opcode"].endswith("FIXED") == (variant == "fixedbufs") for row in rows)
+    files = {row["file"]: row["path"] for row in recorded.trace.files.to_pylist()}
+    of_handle = {row["handle"]: files.get(row["file"]) for row in recorded.trace.handles.to_pylist()}
+    handles = {row["handle"] for rows in found.values() for row in rows}
+    registered = variant in {"registerfiles", "sqthread_poll"}  # fio does the latter with registered files alone
+    assert (handles == {None}) == registered
+    assert {of_handle.get(handle) for handle in handles} <= {None, str(loop)}
+    if variant == "buffered":
+        submitted = [row["submitted"] for row in recorded.trace.table("batches").to_pylist()]
+        assert sum(number or 0 for number in submitted) == 1009
+        assert max(number or 0 for number in submitted) == 8
+    assert {row["nr_requests"] for row in recorded.trace.rings.to_pylist() if row["nr_requests"]} == {1009}
+    verified(tmp_path / "T")
+
+
+@pytest.mark.requires("fio", "losetup")
+def test_fio_libaio(loop: Path, tmp_path: Path) -> None:
+    """Fio's libaio engine: as many submitted and collected as fio says, in batches on one context."""
+    recorded, said = fio(tmp_path, loop, "--ioengine=libaio", "--direct=1")
+    total = said["read"][0] + said["write"][0]
+    batches = recorded.trace.table("batches").to_pylist()
+    assert sum(row["submitted"] or 0 for row in batches) == total
+    assert sum(row["collected"] or 0 for row in batches) == total
+    (ring,) = [row for row in recorded.trace.rings.to_pylist() if row["nr_batches"]]
+    assert (ring["kind"], ring["sq_entries"]) == ("libaio", 16)
+    assert recorded.trace.rows("ring_requests") == 0
+    verified(tmp_path / "T")
+
+
+def flood(folder: Path, *options: str) -> Recorded:
+    """20,011 cached reads, 32 at a time, at full speed."""
+    command = [build("rings"), "--dir", folder, "--truth", folder / "truth", "--count", "20011", "flood"]
+    return record(folder / "T", command, "-e", EVENTS, *options, attempts=5)
+
+
+def test_every_request_at_full_speed(tmp_path: Path) -> None:
+    """Each once, by its number, none lost."""
+    recorded = flood(tmp_path)
+    rows = [row for row in recorded.trace.ring_requests.to_pylist() if row["opcode"] == "READ"]
+    assert sorted(row["user_data"] for row in rows) == list(range(1, 20012))
+    assert {(row["status"], row["path"], row["bytes_result"]) for row in rows} == {("completed", "inline", 512)}
+    (ring,) = recorded.trace.rings.to_pylist()
+    assert (ring["nr_requests"], ring["nr_completions"], ring["nr_batches"]) == (20011, 20011, 626)
+    assert ring["most_in_flight"] == 32
+
+
+def test_one_in_ten(tmp_path: Path) -> None:
+    """Whole requests, chosen without regard to what they are; the ring's own numbers stay exact."""
+    recorded = flood(tmp_path, "--sample", "1/10")
+    rows = recorded.trace.ring_requests.to_pylist()
+    assert recorded.trace.metadata["sample_rate"] == 10
+    assert 1600 < len(rows) < 2400  # nine standard deviations from 2,001
+    assert {(row["status"], row["bytes_result"]) for row in rows} == {("completed", 512)}
+    kept = {row["user_data"] % 32 for row in rows}
+    assert kept == set(range(32))
+    (ring,) = recorded.trace.rings.to_pylist()
+    assert (ring["nr_requests"], ring["nr_completions"], ring["nr_batches"]) == (20011, 20011, 626)
+    verified(tmp_path / "T")
+
+
+def test_idle_poller_is_not_recorded(tmp_path: Path) -> None:
+    """A thread that polls a ring in vain for a second leaves no samples: they are filtered in the kernel."""
+    seen = run(tmp_path, ["sqpoll-idle"])
+    assert [line for truth, row in seen.requests("sqpoll-idle") for line in differences(seen, truth, row)] == []
+    events = [event for event in seen.recorded.trace.completeness.events if event.event.startswith("io_uring:")]
+    assert sum(event.samples for event in events) < 1000  # of all programs of the machine; unfiltered half a million
+
+
+def test_ring_older_than_the_recording(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
+    """Its descriptor, process and size are known; what began before and ends after is told as such."""
+    work, truth, ready, go = (tmp_path / name for name in ("work", "truth", "ready", "go"))
+    work.mkdir()
+    options = ["--dir", work, "--truth", truth, "--ready", ready, "--wait-for", go]
+    with subprocess.Popen([build("rings"), *options, "older"]) as program:
+        until(ready.exists)
+        with subprocess.Popen(
+            [LO2IO, "record", "-q", "-o", tmp_path / "T", "-e", EVENTS, "-p", str(program.pid)]
+        ) as recorder:
+            until((tmp_path / "T/spool/spool.json").exists)
+            go.touch()
+        assert recorder.returncode == 0
+    assert program.returncode == 0
+    recorded = Recorded(open_trace(tmp_path / "T"), 0, "", "")
+    seen = Run(recorded, read_json_lines(truth.read_text()), work)
+    (told,) = seen.told("ring")
+    row = seen.ring_rows[told["instance"]]
+    assert (row["fd"], row["pid"], row["create_time_ns"], row["task"]) == (told["ring"], program.pid, None, None)
+    assert (row["sq_entries"], row["cq_entries"]) == (told["sq_entries"], told["cq_entries"])
+    rows = recorded.trace.ring_requests.to_pylist()
+    begun_before = [request for request in rows if request["traits"] & OLDER]
+    new = [truth for truth in seen.told("request") if truth["status"] != "before"]
+    fresh = {request["user_data"]: request for request in rows if not request["traits"] & OLDER}
+    assert [line for truth in new for line in differences(seen, truth, fresh.pop(truth["user_data"]))] == []
+    assert not fresh
+    (early,) = [truth for truth in seen.told("request") if truth["status"] == "before" and truth["opcode"] == "READ"]
+    found = [(request["user_data"], request["result"], request["submit_time_ns"]) for request in begun_before]
+    assert found == [(early["user_data"], 4, None)]
+    assert row["nr_orphans"] <= 1
+    verified(tmp_path / "T")
+
+
+def plain(text: str) -> list[dict[str, Any]]:
+    """An account without what differs from run to run."""
+    rows = [json.loads(re.sub(r'"tid": \d+', '"tid": 0', line)) for line in text.splitlines()]
+    return [{name: value for name, value in row.items() if name not in {"file", "offset"}} for row in rows]
+
+
+def test_program_runs_unchanged(tmp_path: Path) -> None:
+    """A program whose only way to its files is a ring gives the same output and exit code while it is recorded."""
+    command = [build("rings"), "--dir", tmp_path, "nop", "cached", "metadata", "links", "worker-links", "overflow"]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True)
+    recorded = record(tmp_path / "T", command, "-e", EVENTS, attempts=5)
+    assert plain(recorded.stdout) == plain(alone.stdout)
+
+
+def test_failing_program_runs_unchanged(tmp_path: Path) -> None:
+    """The same message, the same exit code."""
+    command = [str(build("rings")), "--dir", str(tmp_path / "absent"), "nop", "cached"]
+    alone = subprocess.run(command, capture_output=True, text=True, check=False)
+    recording = [LO2IO, "record", "-o", tmp_path / "T", "--", *command]
+    recorded = subprocess.run(recording, capture_output=True, text=True, check=False)
+    assert (recorded.returncode, alone.returncode) == (99, 99)
+    assert recorded.stdout == alone.stdout
+    assert alone.stderr in recorded.stderr
+    assert open_trace(tmp_path / "T").rows("ring_requests") == 99
