@@ -277,7 +277,7 @@ class RingTally:
             np.add.at(self.calls, slot, 1)
             np.add.at(self.slept, slot, batch["sleep_time_ns"] != UNKNOWN_I64)
             submitted, collected = batch["submitted"].astype(np.int64), batch["collected"].astype(np.int64)
-            submits = (submitted >= 0) & (batch["asked"] > 0) & (collected < 0)
+            submits = (submitted >= 0) & (batch["asked"] > 0)
             for sizes, total, amount, which in (
                 (self.submitting, self.submitted, submitted, submits),
                 (self.collecting, self.collected, collected, collected >= 0),
