@@ -20,7 +20,7 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
         location_settle(e, location);
         location->running.id = 0;
     }
-    ring_request_ended(e, r->ring, time, r->nr_punts > 0);
+    ring_request_ended(e, r->ring, time, r->nr_punts > 0, r->sqe_flags & SQE_SKIP);
     chain_member_ended(e, r);
     if (r->task == NONE) {
         if (by_cqe)

@@ -100,7 +100,7 @@ static ring_request *begin(engine *e, const ring_sample *s, uint32_t ring_index,
     r->opcode = s->opcode;
     r->sqe_flags = sqe_flags;
     r->ring_number = ring_at(e, ring_index)->number;
-    ring_request_began(e, ring_index, s->time);
+    ring_request_began(e, ring_index, s->time, sqe_flags & SQE_SKIP);
     return r;
 }
 
@@ -110,6 +110,7 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
         e->totals.nr_own_requests += t && is_own(e, t);
         return;
     }
+    bool has_fd = th->waits_fd && th->fd_ctx == s->ctx;
     thread_advances(e, th, s->time);
     thread_decides(e, th, 0);
     uint32_t ring_index = ring_of(e, s->ctx, t, s->time);
@@ -124,9 +125,8 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
         r->traits |= LO2_TRAIT_SQPOLL;
     if (r->sqe_flags & SQE_DRAIN)
         r->traits |= LO2_TRAIT_DRAINED;
-    if (th->waits_fd && th->fd_ctx == s->ctx)
+    if (has_fd)
         request_looks_up(e, r, th->fd, s->time, t);
-    th->waits_fd = false;
     th->fresh = ref_to(e, r);
     th->fresh_call = t->pending.active ? t->pending.begin : UNKNOWN;
     if (refused) {

@@ -27,19 +27,36 @@ static void turn(engine *e, ring *r, int64_t time, uint8_t direction)
 
 /* ---- requests ---- */
 
-void ring_state_began(engine *e, ring *r, int64_t time)
+void ring_state_began(engine *e, ring *r, int64_t time, bool skips)
 {
     turn(e, r, time, UP);
+    r->nr_skipping += skips;
     if (++r->in_flight > r->most_in_flight)
         r->most_in_flight = r->in_flight;
 }
 
-void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted)
+void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted, bool skips)
 {
     ring *r = ring_at(e, index);
+    r->nr_skipping -= skips && r->nr_skipping > 0;
+    if (skips && r->end_time != UNKNOWN)
+        return; /* it has left already */
     turn(e, r, time, DOWN);
     r->in_flight -= r->in_flight > 0;
     r->punted -= was_punted && r->punted > 0;
+}
+
+void ring_state_ended(engine *e, ring *r)
+{
+    ring_state_settle(e, r);
+    bool changes = r->workers || r->nr_skipping || r->cq_least;
+    r->workers = 0;
+    r->in_flight -= r->nr_skipping < r->in_flight ? r->nr_skipping : r->in_flight;
+    r->punted = r->punted < r->in_flight ? r->punted : r->in_flight;
+    r->cq_least = 0;
+    r->watcher = NONE;
+    if (changes)
+        ring_state_queue(e, r, r->end_time);
 }
 
 void ring_request_punted(engine *e, uint32_t index, int64_t time, bool again)

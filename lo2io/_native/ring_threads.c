@@ -94,6 +94,8 @@ static void tell_rings(engine *e, task *owner, int change, bool born, int64_t ti
     find_use(e, owner, NONE, &nr);
     for (uint32_t at = owner->ring_uses; at; at = e->rings->uses.at[at - 1].next) {
         ring *r = ring_at(e, e->rings->uses.at[at - 1].ring);
+        if (!r->alive)
+            continue;
         r->nr_workers += born;
         ring_workers_changed(e, r, change, time);
     }

@@ -289,6 +289,8 @@ void ring_end(engine *e, uint32_t index, int64_t time)
         return;
     r->alive = false;
     r->end_time = time;
+    if (time != UNKNOWN)
+        ring_state_ended(e, r);
     take_out(e->rings, &e->rings->alive, index);
     append(e->rings, &e->rings->ended, index);
     if (r->kind == RING_AIO) { /* the same context may be made again */
@@ -303,18 +305,20 @@ void ring_revive(engine *e, uint32_t index)
     ring *r = ring_at(e, index);
     if (r->alive || r->gone)
         return;
+    if (r->end_time != UNKNOWN)
+        r->in_flight += r->nr_skipping;
     r->alive = true;
     r->end_time = UNKNOWN;
     take_out(e->rings, &e->rings->ended, index);
     append(e->rings, &e->rings->alive, index);
 }
 
-void ring_request_began(engine *e, uint32_t index, int64_t time)
+void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips)
 {
     ring *r = ring_at(e, index);
     r->nr_requests++;
     e->totals.nr_ring_requests += r->recorded;
-    ring_state_began(e, r, time);
+    ring_state_began(e, r, time, skips);
 }
 
 void ring_orphan(engine *e, uint32_t index)

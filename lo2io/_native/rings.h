@@ -40,6 +40,7 @@ typedef struct {
     uint64_t nr_requests, nr_completions, nr_overflows, nr_messages, nr_orphans, nr_batches, nr_punts;
     uint32_t most_in_flight, nr_workers;
     uint32_t in_flight, punted, workers;
+    uint32_t nr_skipping;         /* in flight that may end without a CQE; with the ring's end they are in_flight no more */
     uint64_t cq_least, cq_most;
     int64_t state_time;           /* of the last change that has no row yet; UNKNOWN none */
     uint8_t state_direction;
@@ -93,8 +94,8 @@ ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of *
 /* Changes of a ring's state; each may queue a row of ring_states. They count in the ring's nr_requests, nr_punts,
  * nr_completions (which has those that overflowed, too), nr_overflows and totals.nr_ring_requests; ring_orphan in
  * nr_orphans and totals.nr_orphan_cqes. nr_messages, the other totals: ring_requests.c. */
-void ring_request_began(engine *e, uint32_t index, int64_t time);
-void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted);
+void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips); /* skips: it may end without a CQE */
+void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted, bool skips);
 void ring_request_punted(engine *e, uint32_t index, int64_t time, bool again);
 void ring_orphan(engine *e, uint32_t index);   /* besides ring_cqe_posted */
 void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid);   /* counts for the ring and for the batch under way */
@@ -128,7 +129,8 @@ void ring_row_queue(engine *e, const ring *r);
 void ring_state_queue(engine *e, ring *r, int64_t time); /* a row: so it is from `time` on */
 
 void ring_state_settle(engine *e, ring *r);    /* a change that has no row yet gets one */
-void ring_state_began(engine *e, ring *r, int64_t time);
+void ring_state_began(engine *e, ring *r, int64_t time, bool skips);
+void ring_state_ended(engine *e, ring *r);     /* the ring has, at a time that is known */
 void ring_waited(engine *e, uint32_t index, task *t, int64_t time, uint32_t wanted);
 void ring_watch(engine *e, ring *r, const task *t);
 void ring_unwatch(engine *e, ring *r, const task *t, int64_t time);

@@ -331,3 +331,40 @@ def test_a_small_batch_holds_the_same_rows(tmp_path: Path) -> None:
         found.append(rig.run().rows["ring_states"])
     assert found[0] == found[1]
     assert len(found[0]) == 100
+
+
+def test_a_ring_that_has_ended_has_no_workers(rig: Rig) -> None:
+    """Its thread may have got them for another ring; nor do later ones serve it."""
+    rig.setup()
+    rig.submit(1)
+    rig.worker(11)
+    closed = rig.call("close", fd=FD)
+    rig.worker(13)
+    rig.ends(PID, 11)
+    last = rig.complete(1, -125)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "workers", "in_flight")[-2:] == [(closed, 0, 1), (last, 0, 0)]
+    assert rig.ring()["nr_workers"] == 1
+
+
+def test_what_may_be_silent_leaves_with_its_ring(rig: Rig) -> None:
+    """CQE_SKIP: nothing else tells their end; one that fails after all is no second one that leaves."""
+    rig.setup()
+    rig.submit(1, flags=0x40)
+    rig.submit(2, flags=0x40)
+    rig.submit(3)
+    closed = rig.call("close", fd=FD)
+    rig.complete(2, -125)
+    last = rig.complete(3, -125)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "in_flight")[-2:] == [(closed, 1), (last, 0)]
+
+
+def test_a_closed_ring_that_is_used_again_has_them_still(rig: Rig) -> None:
+    """It had not ended."""
+    rig.setup()
+    rig.submit(1, flags=0x40)
+    rig.call("close", fd=FD)
+    rig.submit(2)
+    rig.run()
+    assert rig.of("ring_states", "in_flight")[-1] == 2
