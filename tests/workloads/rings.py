@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,6 @@ class Run:
     recorded: Recorded
     truth: Sequence[Row]
     folder: Path
-    _pairs: dict[str, list[tuple[Row, Row]]] = field(default_factory=dict, repr=False)
 
     def told(self, kind: str, scenario: str | None = None) -> list[Row]:
         """What the program says: objects of a kind, of one scenario or of all."""
@@ -77,9 +76,12 @@ class Run:
         """The row of each ring by its instance; the program made them in the order of the table's times."""
         found = {}
         for kind in ("io_uring", "libaio"):
-            rows = [row for row in self.recorded.trace.rings.to_pylist() if row["kind"] == kind]
-            rows.sort(key=lambda row: (row["create_time_ns"] or 0, row["ring"]))
             told = [row for row in self.told("ring") if row["type"] == kind]
+            makers = {row["tid"] for row in told}
+            rows = [
+                row for row in self.recorded.trace.rings.to_pylist() if row["kind"] == kind and row["pid"] in makers
+            ]
+            rows.sort(key=lambda row: (row["create_time_ns"] or 0, row["ring"]))
             found |= {truth["instance"]: row for truth, row in zip(told, rows, strict=True)}
         return found
 

@@ -180,31 +180,46 @@ static void registered_ring(void)
     ring_close(r);
 }
 
-/* Made and used before somebody records (--ready FILE is written then), used after --wait-for FILE is there. Only what comes
- * after is in the log. One read began before and ends after. */
-static void older(void)
+/* Made and used before somebody records (--ready FILE is written then), used after --wait-for FILE is there. What comes
+ * before has the status "before". One read began before and ends after. */
+static void older_than_recording(unsigned flags)
 {
     struct stat status;
     int ends_[2], fd = new_file("older", SIZE, O_RDWR | O_CREAT);
-    ring *r = ring_new(8, 0, 0);
+    ring *r = ring_new(8, 0, flags);
     if (pipe(ends_))
         die("pipe");
-    request *early = ends(nop_(r), "before");
-    one(r, early);
+    request *q = ends(nop_(r), "before");
+    submit(r, 0);
+    wait_done(r, q);
     request *waiting = ends(expect(add(r, IORING_OP_READ, ends_[0], arena, 64, UINT64_MAX), "poll"), "before");
     submit(r, 0);
     if (ready_file)
         close((int)checked(open(ready_file, O_WRONLY | O_CREAT, 0600), ready_file));
     while (wait_for && stat(wait_for, &status))
         pause_ms(5);
-    for (unsigned i = 0; i < 5; i++)
-        one(r, expect(add(r, IORING_OP_READ, fd, arena, 100 + i, 0), "inline"));
-    one(r, expect(add(r, IORING_OP_FSYNC, fd, NULL, 0, 0), "worker"));
+    for (unsigned i = 0; i < 5; i++) {
+        q = expect(add(r, IORING_OP_READ, fd, arena, 100 + i, 0), "inline");
+        submit(r, 0);
+        wait_done(r, q);
+    }
+    q = expect(add(r, IORING_OP_FSYNC, fd, NULL, 0, 0), "worker");
+    submit(r, 0);
+    wait_done(r, q);
     checked(write(ends_[1], "late", 4), "write");
-    while (!waiting->done)
-        reap_n(r, 1);
+    wait_done(r, waiting);
     close(fd), close(ends_[0]), close(ends_[1]);
     ring_close(r);
+}
+
+static void older(void)
+{
+    older_than_recording(0);
+}
+
+static void older_sqpoll(void)
+{
+    older_than_recording(IORING_SETUP_SQPOLL);
 }
 
 const scenario ring_scenarios[] = {
@@ -216,5 +231,6 @@ const scenario ring_scenarios[] = {
     {"iopoll", iopoll, "completions without interrupts, where the disk can"},
     {"registered-ring", registered_ring, "a ring disabled at first, and entered by its registered place"},
     {"older", older, "a ring older than the recording"},
+    {"older-sqpoll", older_sqpoll, "the same, with a thread of the kernel that submits"},
     {NULL, NULL, NULL},
 };
