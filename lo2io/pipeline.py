@@ -368,7 +368,6 @@ def _write_trace(
         line = reconciliation_line(compared)
         sampled = sampled_words(meta.sample_rate, engine.totals.nr_ring_requests)
         facts = properties(criteria, left_out) | ({"RECONCILIATION": line} if line else {})
-        facts |= {"SAMPLE_RATE": f"1/{meta.sample_rate}"} if sampled else {}
         end = _end(meta, engine.totals, proof, facts)
         otf2.close(end)
         known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}

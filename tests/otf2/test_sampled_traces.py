@@ -39,7 +39,7 @@ def test_the_rate_stands_in_the_trace(spool: Path, tmp_path: Path, wanted: int |
     """In the tables' metadata, in a property of the archive, and in the last line."""
     converted = pipeline.convert(spool, tmp_path / "T", sample_rate=wanted)
     assert open_trace(tmp_path / "T").metadata["sample_rate"] == rate
-    assert f"LO2IO::SAMPLE_RATE Property value 1/{rate} " in definitions(tmp_path / "T")
+    assert f"LO2IO::IO_URING_SAMPLE_RATE Property value {rate} " in definitions(tmp_path / "T")
     assert converted.sampled == f"sampled: 1 in {rate:,} of 0 requests of rings written"
 
 
