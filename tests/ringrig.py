@@ -25,7 +25,19 @@ PID, FD = 10, 5
 SQPOLL, NO_FD, MIXED = 1 << 1, 1 << 15, 1 << 18
 """IORING_SETUP_*"""
 STEP = 10
-TABLES = ("operations", "handle_events", "handles", "tasks", "requests", "rings", "ring_states", "batches")
+TABLES = (
+    "operations",
+    "handle_events",
+    "handles",
+    "tasks",
+    "requests",
+    "rings",
+    "ring_requests",
+    "ring_events",
+    "ring_works",
+    "ring_states",
+    "batches",
+)
 
 Row = dict[str, Any]
 
