@@ -393,9 +393,9 @@ def test_the_oldest_of_too_many_is_given_up(rig: RequestRig) -> None:
         rig.spool.samples[f"io_uring:io_uring_{event}"][0] += most + more
         rig.now += most + more
     engine = Engine(SpoolReader(rig.spool.write()), load_catalog())
-    tables = [batch.ring_requests for batch in engine.batches()]
-    order = np.argsort(np.concatenate([table["id"] for table in tables]))
-    statuses = np.concatenate([table["status"] for table in tables])[order]
+    columns = [[batch.ring_requests[name].copy() for name in ("id", "status")] for batch in engine.batches()]
+    ids, statuses = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    statuses = statuses[np.argsort(ids)]
     assert statuses.tolist() == [COMPLETED] + [IN_FLIGHT] * more + [COMPLETED] * most
     assert (engine.totals.nr_orphan_cqes, engine.totals.nr_in_flight_ring_requests) == (more, more)
 
