@@ -31,6 +31,7 @@ TABLES = (
     "handles",
     "tasks",
     "requests",
+    "request_events",
     "rings",
     "ring_requests",
     "ring_events",
