@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import tracemalloc
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -490,3 +491,29 @@ def test_opcodes_that_are_never_tried_inline_exist() -> None:
     assert {opcode.name for opcode in load_catalog().opcodes} >= ALWAYS_ASYNC
     assert isinstance(OPCODES[0], OpcodeSpec)
     assert OPCODES[FSYNC].returns is Returns.ZERO
+
+
+def test_memory_does_not_grow_with_requests(tmp_path: Path) -> None:
+    """Four times the requests take no more memory to sum up; what each adds is a place in an array that is there."""
+    row = {
+        "id": 1,
+        "ring": 0,
+        "opcode": READV,
+        "path": INLINE,
+        "submit_time_ns": 5,
+        "complete_time_ns": 99,
+        "handle": 0,
+    }
+    peaks = []
+    for times in (2, 8):
+        batch = make_batch(ring_requests=[row])
+        batch.ring_requests = {name: np.repeat(array, 65_536) for name, array in batch.ring_requests.items()}
+        trace = ring_trace(tmp_path / str(times), *([batch] * times))
+        summarize(trace)  # what is imported on the way is not the tables'
+        tracemalloc.start()
+        summary = summarize(trace)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert summary.rings is not None
+        assert summary.rings.written == 65_536 * times
+    assert peaks[1] < peaks[0] + 1_000_000
