@@ -91,10 +91,11 @@ def ring_name(ring: RingRow) -> str:
 
 
 def _one_by_one(ring: RingRow) -> list[str]:
-    """A system call for each request: what rings were made to save."""
+    """A system call for each request: what rings were made to save. Where the kernel submits, calls only wake it."""
     batches = ring.batches
     single = sum(size.calls for size in batches.sizes if size.most == 1 and size.least == 1)
-    if batches.submitting < MANY or single < MOSTLY * batches.submitting:
+    by_kernel = ring.poller or "SQPOLL" in (ring.flags or ())
+    if by_kernel or batches.submitting < MANY or single < MOSTLY * batches.submitting:
         return []
     depth = (
         f"at most {ring.most_in_flight:,} under way at a time"

@@ -60,7 +60,6 @@ SETUP_FLAGS: Final = (
     "NO_SQARRAY", "HYBRID_IOPOLL", "CQE_MIXED",
 )  # fmt: skip
 """IORING_SETUP_*, from bit 0 on (include/uapi/linux/io_uring.h)."""
-SQPOLL: Final = "SQPOLL"
 ALWAYS_ASYNC: Final = frozenset(
     {
         "FALLOCATE", "FGETXATTR", "FSETXATTR", "FSYNC", "FTRUNCATE", "GETXATTR", "LINKAT", "MADVISE",
@@ -172,7 +171,8 @@ def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str,
     )
     totals = {name: int(rest[column].sum()) for name, column in _TOTALS.items()}
     totals["most_in_flight"] = int(rest["most_in_flight"].max(initial=0))
-    others = f"{slots.nr_rings - slots.others} others"
+    number = slots.nr_rings - slots.others
+    others = f"{number} others" if number else "no ring that is known"
     return {**unknown, **totals, "comm": others, "context": "", "poller": False, "born": int(rest["nr_workers"].sum())}
 
 

@@ -139,6 +139,7 @@ def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factor
     assert (summary.rings.bytes_read, summary.rings.bytes_written) == tuple(map(sum, zip((0, 0), *total, strict=True)))
     assert summary.rings.written == len(rows)
     assert summary.rings.requests == 1005
+    assert None not in found or found[None].comm == "no ring that is known"
     by_pid = Counter(THREADS[row["task"]]["pid"] if row["task"] < 3 else None for row in rows)
     assert {row.pid: row.ring_requests for row in summary.processes} == by_pid
     assert sum(row.ring_bytes for row in summary.processes) == sum(map(sum, total))
@@ -476,6 +477,8 @@ def test_what_stands_out(tmp_path: Path) -> None:
     batches = replace(ring.batches, sizes=ring.batches.sizes[1:])
     calm = replace(ring, batches=batches, punted=(replace(ring.punted[0], requests=100),))
     assert ring_findings(replace(summary.rings, rings=(calm,))) == ()
+    for polled in (replace(ring, poller=True), replace(ring, flags=("SQPOLL",))):
+        assert "submitting calls" not in "".join(ring_findings(replace(summary.rings, rings=(polled,))))
 
 
 def test_slots_of_unknown_rings(tmp_path: Path) -> None:
