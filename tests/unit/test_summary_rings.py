@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tablemaker import FSYNC, NOP, OPCODES, READV, WRITEV, Row, make_batch, meta, write_trace
+from tablemaker import FSYNC, NOP, OPCODES, READ, READV, WRITEV, Row, make_batch, meta, write_trace
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, OpcodeSpec, Returns, Totals
 from lo2io.reports.hints import ring_findings
@@ -494,6 +494,24 @@ def test_opcodes_that_are_never_tried_inline_exist() -> None:
     assert {opcode.name for opcode in load_catalog().opcodes} >= ALWAYS_ASYNC
     assert isinstance(OPCODES[0], OpcodeSpec)
     assert OPCODES[FSYNC].returns is Returns.ZERO
+
+
+def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> None:
+    """A process without a single call, whose ring moves most, comes first, with what it moved."""
+    rows = [{"ring": 0, "task": 2, "opcode": READV, "bytes_result": 5000}]
+    calls = [{"call": READ, "task": 0, "begin_time_ns": 1, "end_time_ns": 2, "bytes_result": 4096}]
+    batch = make_batch(tasks=THREADS, rings=RINGS, ring_requests=rows, operations=calls)
+    summary = summarize(write_trace(tmp_path, [batch], spool=meta(mode="system", command=(), roots=())))
+    assert [(row.pid, row.activity.calls, row.ring_requests, row.ring_bytes) for row in summary.processes] == [
+        (200, 0, 1, 5000),
+        (100, 1, 0, 0),
+    ]
+    assert summary.nr_processes == 2
+    lines = text_of(summary).splitlines()
+    (heading,) = (line for line in lines if line.startswith("Process (pid)"))
+    assert heading.split()[-4:] == ["rings", "requests", "on", "disks"]
+    (first,) = (line for line in lines if line.startswith("other (200)  "))
+    assert "4.88 KiB" in first
 
 
 def test_memory_does_not_grow_with_requests(tmp_path: Path) -> None:
