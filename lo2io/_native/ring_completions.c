@@ -156,9 +156,10 @@ void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th)
     if (th) {
         thread_advances(e, th, s->time);
         th->chain.id = 0;
-        th->items += s->req || !ring_has(s, LO2_FIELD_RING_REQ);
     }
     ring_request *r = answers_to(e, s, &passes);
+    if (th && (s->req || !ring_has(s, LO2_FIELD_RING_REQ)))
+        thread_has_item(th, r);
     uint32_t ring_index = passes ? NONE : r ? r->ring : ring_of_stranger(e, s, th);
     if (ring_index == NONE)
         return;
@@ -177,10 +178,11 @@ void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th)
     if (th) {
         thread_advances(e, th, s->time);
         th->chain.id = 0;
-        th->items++;
     }
     ring_request *r = s->flags & CQE_NOTIF ? request_by_data(e, s->ctx, s->user_data, DATA_NOTIFIES, &several)
                                            : request_by_order(e, s, (s->flags & CQE_MORE) != 0);
+    if (th)
+        thread_has_item(th, r);
     uint32_t ring_index = r ? r->ring : ring_of_stranger(e, s, th);
     if (ring_index == NONE)
         return;

@@ -84,6 +84,8 @@ void ring_thread_moved_on(engine *e, task *t, int64_t time)
     thread_decides(e, th, 0);
 }
 
+void thread_has_item(ring_thread *th, const ring_request *r) { th->items += !r || r->counted != th->runs + 1; }
+
 /* Of the thread's items the last n came out of task work; but some of those are requests that workers have completed,
  * which are only freed here. */
 void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n)

@@ -237,6 +237,8 @@ static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *t
     th->chain.id = 0;
     th->running = ref_to(e, r);
     th->running_since = s->time;
+    thread_has_item(th, r);
+    r->counted = th->runs + 1;
     request_executed(e, r, th, s->time, false);
 }
 
@@ -286,7 +288,8 @@ static void on_progress(engine *e, uint16_t role, const ring_sample *s, task *t,
     if (th) {
         thread_advances(e, th, s->time);
         th->chain.id = 0;
-        th->items += role != LO2_ROLE_RING_DEFER;
+        if (role != LO2_ROLE_RING_DEFER)
+            thread_has_item(th, r);
     }
     if (r && role == LO2_ROLE_RING_POLL_ARM)
         on_poll_arm(e, r, t, th, s->time);

@@ -43,6 +43,7 @@ typedef struct {
     uint32_t phase, runs;         /* of its thread, when it was executed */
     uint32_t end_runs;            /* ... and at its last CQE */
     uint32_t before_runs;         /* ... and at its predecessor's */
+    uint32_t counted;             /* + 1: the run that has it as an item already, as it was executed there */
     int64_t submit, seen, issue, punt, arm, wake, work_begin, work_end, complete, notify, end;
     int64_t end_call;             /* begin of the call its submitter was inside of at the end */
     int64_t before_time;          /* its predecessor's completion */
@@ -166,6 +167,7 @@ ring_thread *thread_of(engine *e, const task *t);  /* NULL: t is, or memory is s
 ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: that one has ended */
 void thread_advances(engine *e, ring_thread *th, int64_t time); /* what it executed is over */
 void thread_decides(engine *e, ring_thread *th, uint64_t claimed); /* the last so many items came out of task work */
+void thread_has_item(ring_thread *th, const ring_request *r); /* r NULL: not known */
 void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n);
 bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere);
 uint8_t path_without_end(engine *e, ring_request *r);
