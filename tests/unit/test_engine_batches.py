@@ -276,10 +276,11 @@ def test_contexts_of_two_processes_are_two(rig: Rig) -> None:
     """However equal their addresses; each ends with its process."""
     rig.fork(CHILD, CHILD, PID)
     submit(rig, 1, 1)
+    submit(rig, 1, 1)
     submit(rig, 2, 2, tid=CHILD)
     end = rig.ends(CHILD, CHILD)
     rig.run()
-    assert rig.of("rings", "pid", "nr_requests", "end_time_ns") == [(PID, 1, None), (CHILD, 2, end)]
+    assert rig.of("rings", "pid", "nr_requests", "end_time_ns") == [(PID, 2, None), (CHILD, 2, end)]
 
 
 def test_what_is_collected_without_a_call_stays_in_flight(rig: Rig) -> None:
