@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rawspool import EVENTS, work
 from workloads.disks import loop_device
-from workloads.rings import GROUPS, Run, run
+from workloads.rings import GROUPS, WITHOUT_RINGS, Run, run
 
 from lo2io.capture import native, source
 from lo2io.capture.options import RecordOptions
@@ -117,7 +117,7 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
             runs[group] = None
             folder = tmp_path_factory.mktemp(f"rings-{group}")
             with keep_busy(), loop_device(folder / "image") as device:
-                runs[group] = run(folder, GROUPS[group], "--device", device)
+                runs[group] = run(folder, {**GROUPS, **WITHOUT_RINGS}[group], "--device", device)
         found = runs[group]
         assert found is not None, f"recording the group {group} has failed before"
         return found

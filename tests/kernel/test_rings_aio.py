@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 from otf2_written import assert_rules, read_back
 from workloads.record import verified
-from workloads.rings import run
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
-pytestmark = [pytest.mark.requires("root", "tracefs", "events", "gcc"), pytest.mark.usefixtures("busy_cpus")]
+    from workloads.rings import Run
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup")
 
 
-def test_libaio(tmp_path: Path) -> None:
+def test_libaio(rings: Callable[[str], Run]) -> None:
     """Each io_submit and io_getevents is a batch on its context, with what was asked for and what came."""
-    seen = run(tmp_path, ["libaio"])
+    seen = rings("aio")
     told = seen.told("ring")
     assert len(told) == 2
     for truth in told:
@@ -41,17 +42,18 @@ def test_libaio(tmp_path: Path) -> None:
         assert submitted == collected == len([q for q in seen.told("request") if q["instance"] == truth["instance"]])
     calls = Counter(row["call"] for row in seen.recorded.operations())
     assert (calls["io_setup"], calls["io_destroy"]) == (2, 2)
-    assert_rules(read_back(tmp_path / "T"))
-    verified(tmp_path / "T")
+    trace = seen.recorded.trace.path
+    assert_rules(read_back(trace))
+    verified(trace)
 
 
-def test_posix_aio(tmp_path: Path) -> None:
+def test_posix_aio(rings: Callable[[str], Run]) -> None:
     """The C library's aio_read and aio_write are preads and pwrites of a thread of its own, and no ring."""
-    seen = run(tmp_path, ["posix-aio"])
-    told = seen.told("request")
+    seen = rings("aio")
+    told = seen.told("request", "posix-aio")
     leader = told[0]["tid"]
     mine = [row for row in seen.recorded.calls("pread64", "pwrite64") if row["tid"] != leader]
     assert [(row["call"], row["fd"], row["result"]) for row in mine] == [
         ({"READ": "pread64", "WRITE": "pwrite64"}[row["opcode"]], row["fd"], row["result"]) for row in told
     ]
-    assert seen.recorded.trace.rows("rings") == 0
+    assert seen.recorded.trace.rows("ring_requests") == 0

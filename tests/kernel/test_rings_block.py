@@ -29,12 +29,8 @@ def first_of_batch(seen: Run) -> int:
     raise AssertionError("the program made no such batch")
 
 
-@pytest.mark.parametrize("scheduler", ["none", "mq-deadline"])
-def test_direct_requests_cause_block_requests(scheduler: str, loop: Path, tmp_path: Path) -> None:
+def test_direct_requests_cause_block_requests(loop: Path, tmp_path: Path) -> None:
     """One block request each, at the sector that the program asked for, one at a time and sixteen in one call."""
-    choice = f"/sys/block/{loop.name}/queue/scheduler"
-    with open(choice, "w", encoding="ascii") as switch:  # noqa: PTH123 - a file of sysfs, not replaced
-        switch.write(scheduler)
     seen = run(tmp_path, ["direct"], "--device", loop, events="syscalls,io_uring,block")
     wanted = device_number(loop)
     requests = {row["id"]: (truth, row) for truth, row in seen.requests("direct")}

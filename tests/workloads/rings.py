@@ -34,6 +34,8 @@ GROUPS = {
     "exit": ("teardown-exit",),
 }
 """Scenarios that are recorded together, in this order."""
+WITHOUT_RINGS = {"aio": ("libaio", "posix-aio")}
+"""Likewise, of requests that the tables do not hold."""
 GROUP = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
 
 SQPOLL, DRAINED, HASHED, OVERFLOWED, NOTIFIED, MULTISHOT, CONTINUED = 1, 2, 4, 8, 16, 32, 64
