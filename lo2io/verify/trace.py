@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ANCHOR = "traces.otf2"
 _EVENTS_AT_A_TIME = 100_000
 _SPARE_FILES = 64
-_PARTIAL = ("LO2IO::FILTER", "LO2IO::SAMPLE_RATE", "LO2IO::IO_URING_SAMPLE_RATE")
+_PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE")
 """Properties of traces that lack what was recorded."""
 _SION = "evt.sion"
 """One file for the events of all locations, where the trace was written so."""

@@ -315,7 +315,7 @@ def test_states_of_a_ring_nobody_has(tmp_path: Path) -> None:
 def test_requests_that_were_left_out_may_be_named(left_out: dict[str, Any], tmp_path: Path) -> None:
     """By a filter, or by sampling: predecessors, culprits and causes are not looked for; everything else is."""
     trace = rings()
-    name = {"filter": "FILTER", "sample_rate": "SAMPLE_RATE"}[next(iter(left_out))]
+    name = {"filter": "FILTER", "sample_rate": "IO_URING_SAMPLE_RATE"}[next(iter(left_out))]
     trace.properties, trace.meta = {f"LO2IO::{name}": "x"}, left_out
     trace.row("ring_requests", 1)["previous"] = NOBODY
     trace.row("ring_requests", 2)["culprit"] = NOBODY
