@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -308,6 +309,19 @@ def test_end_that_was_not_seen_is_marked(ring: BatchMaker, write: Write) -> None
     on_ring(ring, 503, T, T, T + 5, status=RingStatus.IN_FLIGHT)
     (done,) = check(write(ring.make()), "operation.in-flight").find("IoOperationComplete")
     assert attributes(done) == {"io_uring path": "unknown", "io_uring status": "torn down", "InFlight": 1}
+
+
+def test_requests_that_end_in_any_order(ring: BatchMaker, write: Write) -> None:
+    """A thousand under way at a time, of ids as they may be: none is lost, whatever goes first."""
+    chance = random.Random(1)  # noqa: S311 - the same in each run
+    numbers = chance.sample(range(1, 2**62), 1_000)
+    for time, kind in ((T, BEGIN), (T + 1, ISSUED), (T + 2, COMPLETE)):
+        chance.shuffle(numbers)
+        for number in numbers:
+            ring.ring_event(number, kind, time, handle=9)
+    written = check(write(ring.make()))
+    assert {event.matching_id for event in written.find("IoOperationComplete")} == set(numbers)
+    assert len(written.shape()) == 3_000
 
 
 def test_records_without_a_begin_are_left_out(ring: BatchMaker, write: Write) -> None:

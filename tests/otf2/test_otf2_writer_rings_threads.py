@@ -122,6 +122,29 @@ def test_insertion_is_cheap_and_right_whatever_the_order(ring: BatchMaker, write
     assert found == [5, 55, 105, 155, 205]
 
 
+def test_places_of_one_thread_are_not_those_of_another(ring: BatchMaker, write: Write) -> None:
+    """Where a thread's stretch found its place may be another thread's by the time the next one comes."""
+    ring.task(1)
+    other = {"task": 1, "pid": 100, "tid": 101}
+    for number in range(4):
+        request(ring, 501 + 2 * number, *(T + 10 * number,) * 3, call=T)
+    ring.row("off_cpu", before=0, task=0, begin_time_ns=T + 25, end_time_ns=T + 26, state=SLEEPING)
+    ring.call("io_uring_enter", T, T + 100)
+    for number in range(10):
+        request(ring, 601 + 2 * number, *(T + 200 + number,) * 3, call=T + 200, **other)
+    for number in range(4):
+        request(ring, 701 + 2 * number, *(T + 300 + 10 * number,) * 3, call=T + 300)
+    ring.row("off_cpu", before=1, task=0, begin_time_ns=T + 305, end_time_ns=T + 307, state=SLEEPING)
+    ring.call("io_uring_enter", T + 300, T + 400)
+    ring.call("io_uring_enter", T + 200, T + 500, **other)
+    written = checked(write(ring.make(), meta=SCHED))
+    stretches = [
+        [time - T for name, time in written.shape(f"thread fio {tid}") if name.endswith("/sleeping")]
+        for tid in (100, 101)
+    ]
+    assert stretches == [[25, 26, 305, 307], []]
+
+
 def test_call_whose_row_never_comes(ring: BatchMaker, write: Write) -> None:
     """A filter took it: what fell into it is written when the next call's events come, or at the end."""
     request(ring, 501, T + 1, T + 1, T + 2, call=T)
@@ -195,14 +218,13 @@ def test_execution_whose_end_nobody_saw(ring: BatchMaker, write: Write) -> None:
 
 
 def test_execution_whose_begin_nobody_saw(ring: BatchMaker, write: Write) -> None:
-    """It has no length; one of which nothing is known is not there."""
+    """It has no length; one of which nothing is known is not there. No delay is negative, whatever the clocks say."""
     unknown = -(2**63)
-    ring.row("ring_works", id=501, ring=0, task=5, begin_time_ns=unknown, end_time_ns=T)
+    ring.row("ring_works", id=501, ring=0, task=5, begin_time_ns=unknown, end_time_ns=T, queue_time_ns=T + 1)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=unknown)
-    assert checked(write(ring.make()), "trace.no-io", "ring.reference").shape(WORKER) == [
-        ("+io_uring worker: READ", T),
-        ("-io_uring worker: READ", T),
-    ]
+    written = checked(write(ring.make()), "trace.no-io", "ring.reference")
+    assert written.shape(WORKER) == [("+io_uring worker: READ", T), ("-io_uring worker: READ", T)]
+    assert "io_uring queue delay" not in attributes(written.find("Enter", WORKER)[0])
 
 
 # ---- calls ----
