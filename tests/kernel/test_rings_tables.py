@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -169,9 +170,11 @@ def test_states_of_rings(group: str, rings: Callable[[str], Run]) -> None:
         if row["kind"] != "io_uring" or not row["nr_requests"]:
             continue
         assert most[row["ring"]] == row["most_in_flight"]
-        if group != "exit":  # of silent requests nobody sees the end
-            silent = sum(request["status"] == "silent" for request in run.request_rows[row["ring"]])
-            assert last[row["ring"]]["in_flight"] <= silent, row
+        end = last[row["ring"]]
+        if group != "exit":
+            assert (end["in_flight"], end["workers"], end["cq_least"]) == (0, 0, 0), row
+        torn_down = any(request["error"] == errno.ECANCELED for request in run.request_rows[row["ring"]])
+        assert end["time_ns"] <= row["end_time_ns"] or torn_down, row
 
 
 def test_full_queue_is_exact(rings: Callable[[str], Run]) -> None:
