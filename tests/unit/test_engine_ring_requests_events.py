@@ -220,10 +220,8 @@ def wild(rig: RequestRig, draw: random.Random) -> None:
     tid, ctx = draw.choice([PID, PID, 11, W, 31, KWORKER]), draw.choice([A, A, A + 1, draw.getrandbits(64)])
     req, other = (draw.choice([draw.randrange(9), draw.randrange(9), draw.getrandbits(64)]) for _ in range(2))
     known = {"ctx": ctx, "req": req, "user_data": draw.randrange(3)}
-    flags, opcode = (
-        draw.choice([0, 0, LINK, ASYNC, SKIP, 255]),
-        draw.choice([0, READ, RECV, SEND_ZC, OPENAT, 15, 30, 255]),
-    )
+    flags, cqe_flags = draw.choice([0, 0, LINK, ASYNC, SKIP, 255]), draw.choice([0, 0, MORE, NOTIF])
+    opcode = draw.choice([0, READ, RECV, SEND_ZC, OPENAT, 15, 30, 255])
     named = known | {"opcode": opcode}
     size = draw.choice([7, 2**63, 2**64 - 1])
     name, fields = draw.choice(

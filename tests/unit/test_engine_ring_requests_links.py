@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for linked requests, workers and the descriptors that requests look up."""
+"""The rules of docs/explanation/design.md for linked requests, and for workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from requestrig import (
     BY_END,
     BY_ISSUE,
     CONTINUED,
-    EBADF,
     ECANCELED,
     EINVAL,
     EIO,
@@ -25,7 +24,6 @@ from requestrig import (
     NOP,
     READ,
     RECV,
-    SPLICE,
     UNBOUNDED,
     UNHEARD_OF,
     WRITE,
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 W, W2, OTHER = 30, 31, 11
 """Two workers and another thread."""
-APPEARED = 4
-"""Origin of a handle."""
 
 
 @pytest.fixture
@@ -330,74 +326,3 @@ def test_bounded_or_unbounded(  # noqa: PLR0917 - a table
     rig.punt(1, hashed=hashed)
     row = rig.only()
     assert (row["traits"] & (HASHED | BOUNDED | UNBOUNDED), row["inferred"] & BY_BOUND) == expected
-
-
-# -- descriptors
-
-
-def test_the_handle_is_that_of_the_look_up(rig: RequestRig) -> None:
-    """What is opened under the number later is another one."""
-    rig.call("openat", 3, flags=0)
-    rig.submit(1, opcode=READ)
-    rig.gets(1, 3)
-    rig.call("close", 0, fd=3)
-    rig.call("openat", 3, flags=0)
-    rig.cqe(1, 5)
-    first, second = sorted(h["handle"] for h in rig.run().rows["handles"] if h["fd"] == 3)
-    assert rig.column("fd", "handle") == [(3, first)]
-    assert {h["handle"]: h["used"] for h in rig.rows["handles"]}[first] == 1
-    assert first != second
-
-
-@pytest.mark.parametrize("proof", ["cqe", "arm", "punt", "none"])
-def test_a_descriptor_nobody_saw_opened(rig: RequestRig, proof: str) -> None:
-    """It appeared unseen, if the kernel found something there."""
-    rig.submit(1, opcode=RECV)
-    rig.gets(1, 3)
-    if proof == "arm":
-        rig.arm(1)
-    elif proof == "punt":
-        rig.punt(1)
-    rig.cqe(1, 5 if proof == "cqe" else EBADF)
-    rig.call("read", 1, fd=3, count=1)
-    handles = [h for h in rig.run().rows["handles"] if h["fd"] == 3]
-    assert [h["origin"] for h in handles] == [APPEARED]
-    assert rig.column("fd", "handle") == [(3, None if proof == "none" else handles[0]["handle"])]
-    assert rig.of("operations", "handle") == [handles[0]["handle"]]
-
-
-def test_a_descriptor_that_another_thread_opens_meanwhile(rig: RequestRig) -> None:
-    """The request's own lives for it alone."""
-    rig.submit(1, opcode=RECV)
-    rig.gets(1, 3)
-    rig.call("openat", 3, flags=0)
-    rig.cqe(1, 5)
-    rig.call("read", 1, fd=3, count=1)
-    unseen, opened = sorted((h for h in rig.run().rows["handles"] if h["fd"] == 3), key=lambda h: -h["origin"])
-    assert rig.column("handle") == [unseen["handle"]]
-    assert (unseen["origin"], unseen["close_time_ns"], opened["origin"]) == (APPEARED, None, 0)
-    assert rig.of("operations", "handle")[-1] == opened["handle"]
-
-
-def test_splice_looks_up_two(rig: RequestRig) -> None:
-    """The written one first; the fd is the SQE's, which that is."""
-    for fd in (3, 4):
-        rig.call("openat", fd, flags=0)
-    rig.submit(1, opcode=SPLICE, flags=ASYNC)
-    rig.punt(1)
-    begin = rig.gets(1, 4, tid=W)
-    rig.gets(1, 3, tid=W)
-    rig.gets(1, 9, tid=W)
-    rig.cqe(1, 100, tid=W)
-    handles = {h["fd"]: h["handle"] for h in rig.run().rows["handles"]}
-    assert rig.column("fd", "handle", "handle2") == [(4, handles[3], handles[4])]
-    assert rig.of("ring_works", "begin_time_ns") == [begin]
-    assert 9 not in handles
-
-
-def test_negative_descriptors_are_none(rig: RequestRig) -> None:
-    """The kernel looks up even -1."""
-    rig.submit(1, opcode=READ)
-    rig.gets(1, -1)
-    rig.cqe(1, EBADF)
-    assert rig.column("fd", "handle") == [(-1, None)]
