@@ -53,7 +53,7 @@ static int measure(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_e
 {
     const lo2_otf2_values *v = &w->config.values;
     uint8_t mode = mode_of(w, event->opcode);
-    if (w->config.sampled || event->kind != COMPLETE || event->bytes <= 0 || event->error || mode == v->mode_flush)
+    if (w->config.sampled || event->kind != COMPLETE || event->bytes <= 0 || mode == v->mode_flush)
         return 0;
     uint64_t bytes = (uint64_t)event->bytes;
     bool both = w->config.opcodes[event->opcode].copies;
@@ -163,7 +163,7 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event)
 
 static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event, uint32_t ref)
 {
-    bool no_bytes = mode_of(w, event->opcode) == w->config.values.mode_flush || event->error || event->bytes < 0;
+    bool no_bytes = mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
     TRY(add_end(w, event));
     if (event->kind == CANCELLED)
         OTF2(w, operation_cancelled, location->writer, w->list, time, ref, event->id);
