@@ -6,9 +6,12 @@
  * way, Complete, handle created, duplicated, destroyed, moved. A call in flight has no Complete; its region is left
  * when the thread's next call begins, or at the end. Stretches off the CPU are regions inside of the call's.
  *
+ * Requests of rings are operations on the location of the thread that submitted them, inside of whatever call it is in
+ * or of none; what workers execute is a region on the worker's location (otf2_rings.c).
+ *
  * A location per block device, if requests are written as operations: begin, issued, complete or cancelled of each
  * request, in the engine's order. A location per CPU, if they are written as samples or switches are known
- * (otf2_cpus.c). A metric location per device and per process (otf2_metrics.c).
+ * (otf2_cpus.c). A metric location per device and per process (otf2_metrics.c), and two per ring (otf2_ring_metrics.c).
  *
  * Handle events (close-on-exec, close_range, dup2's target) carry their own time, which may lie inside a call that
  * becomes a row only later (execve): they wait for it (otf2_waiting.c).

@@ -1,7 +1,8 @@
 """Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
 
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
-operation inside; every block device a location with its requests, or every CPU one with samples of them (details:
+operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
+execute them; every block device a location with its requests, or every CPU one with samples of them (details:
 ``lo2io/_native/otf2_events.c``). A gap the kernel reported is a marker of severity HIGH: on the CPU's location, or
 where CPUs have none at the host's node of the system tree; the text names the CPU.
 """
