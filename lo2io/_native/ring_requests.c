@@ -69,6 +69,7 @@ void request_adopt(engine *e, ring_request *r, task *t, int64_t time)
     if (r->task != NONE || !is_followed(e, t))
         return;
     give_to(e, r, t);
+    ring_belongs(e, r->ring, t);
     ring_thread *location = location_of(e, r);
     if (location)
         location_settle(e, location);
@@ -196,8 +197,11 @@ static ring_request *request_named(engine *e, const ring_sample *s, task *t, con
             return NULL;
         r->traits |= LO2_TRAIT_OLDER;
     }
-    if (r->opcode == NO_OPCODE)
+    if (r->opcode == NO_OPCODE && s->opcode != NO_OPCODE) {
         r->opcode = s->opcode;
+        if (r->data_class == DATA_REPEATS && !(r->traits & LO2_TRAIT_MULTISHOT))
+            request_change_class(e, r, class_of(r->opcode, r->sqe_flags));
+    }
     if (!wakes)
         request_adopt(e, r, t, s->time);
     return r;
@@ -263,28 +267,19 @@ static void on_punt(engine *e, ring_request *r, task *t, const ring_sample *s)
     r->nr_punts += r->nr_punts < UINT16_MAX;
     r->punt = s->time;
     r->punt_open = true;
+    request_may_begin_unheard(e, r, true);
     request_bound(r, s->count != 0);
     if (r->begun)
         event_issued(e, r, s->time);
 }
 
-/* It was not executed after all. */
-static void on_defer(ring_request *r, ring_thread *th)
-{
-    r->traits |= LO2_TRAIT_DRAINED;
-    if (!th || !is_ref_to(th->running, r) || !r->at_submission || r->looked != UNKNOWN)
-        return;
-    th->running.id = 0;
-    r->executed = r->at_submission = false;
-    r->issue = UNKNOWN;
-    r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
-}
-
 static void on_progress(engine *e, uint16_t role, const ring_sample *s, task *t, ring_thread *th)
 {
     ring_request *r = request_named(e, s, t, th, false);
-    if (r && role == LO2_ROLE_RING_DEFER)
-        on_defer(r, th);
+    if (r && role == LO2_ROLE_RING_DEFER) {
+        r->traits |= LO2_TRAIT_DRAINED;
+        request_take_back(r, th);
+    }
     if (th) {
         thread_advances(e, th, s->time);
         th->chain.id = 0;
@@ -327,6 +322,9 @@ static void on_short_write(engine *e, const ring_sample *s, ring_thread *th)
 /* Events that end what their thread was doing, and are about no request that lives. */
 static void on_others(engine *e, const lo2_event *event, const ring_sample *s, ring_thread *th)
 {
+    ring_request *member = event->role == LO2_ROLE_RING_LINK ? request_by_address(e, s->req, s->ctx, true) : NULL;
+    if (member)
+        request_take_back(member, th);
     if (th)
         thread_advances(e, th, s->time);
     if (th && event->role != LO2_ROLE_RING_LINK)

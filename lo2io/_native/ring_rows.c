@@ -15,19 +15,18 @@ void ring_row_queue(engine *e, const ring *r)
 
 static uint32_t at_most(uint64_t n) { return n < NONE ? (uint32_t)n : NONE; }
 
-void ring_state_queue(engine *e, ring *r, int64_t time)
+void ring_state_queue(engine *e, const ring *r, int64_t time)
 {
     ring_set *set = e->rings;
-    if (!r->recorded || r->over)
+    if (!r->recorded)
         return;
     if (!VEC_ROOM(&set->state_queue, set->state_queue.count + 1)) {
         e->out_of_memory = true;
         return;
     }
-    r->rows_until = time > r->rows_until ? time : r->rows_until;
     set->state_queue.at[set->state_queue.count++] =
         (ring_state_row){r->number, r->in_flight, r->punted, r->workers, at_most(r->cq_least), at_most(r->cq_most),
-                         r->rows_until};
+                         time};
 }
 
 static bool flush_states(engine *e)

@@ -104,14 +104,21 @@ static bool make_room(ring_set *set)
 
 /* ---- whose ---- */
 
-static void belongs(engine *e, uint32_t index, const task *t)
+static bool is_followed(engine *e, const task *t)
+{
+    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
+}
+
+void ring_belongs(engine *e, uint32_t index, const task *t)
 {
     ring *r = ring_at(e, index);
     process *p = &e->processes.at[t->process];
+    if (r->process_number != NONE)
+        return;
     r->process = t->process;
     r->process_number = p->number;
     r->pid = p->pid;
-    r->recorded = p->recorded;
+    r->recorded = is_followed(e, t);
     r->next_of_process = p->rings;
     p->rings = index + 1;
 }
@@ -150,9 +157,9 @@ uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t)
                                   .process = NONE, .task = NONE, .pid = NONE, .process_number = NONE, .fd = -1,
                                   .handle = NONE, .flags = NONE, .create_time = UNKNOWN, .end_time = UNKNOWN,
                                   .poller = NONE, .nr_files = NONE, .nr_buffers = NONE, .cq_most = UINT64_MAX,
-                                  .state_time = UNKNOWN, .watcher = NONE, .last_user = NONE, .rows_until = UNKNOWN};
+                                  .state_time = UNKNOWN, .watcher = NONE, .last_user = NONE};
     if (t)
-        belongs(e, index, t);
+        ring_belongs(e, index, t);
     link_key(set, index);
     append(set, &set->alive, index);
     return index;
@@ -163,8 +170,7 @@ void ring_give_up(engine *e, uint32_t index)
 {
     ring_set *set = e->rings;
     ring *r = ring_at(e, index);
-    ring_state_settle(e, r);
-    r->over = true;
+    ring_state_settle(e, r); /* that its requests are left is no change any more */
     if (r->kind == RING_URING)
         ring_requests_abandon(e, index, !r->alive);
     r = ring_at(e, index);
@@ -190,8 +196,8 @@ uint32_t ring_of(engine *e, uint64_t ctx, task *t, int64_t time)
     }
     if (index == NONE)
         return ring_new(e, RING_URING, ctx, t);
-    if (t && ring_at(e, index)->process_number == NONE)
-        belongs(e, index, t);
+    if (t)
+        ring_belongs(e, index, t);
     return index;
 }
 
@@ -204,7 +210,7 @@ static void created(engine *e, const ring_sample *s, task *t)
             ring_end(e, index, UNKNOWN);
         ring_give_up(e, index);
     }
-    if (!t || is_own(e, t) || (index = ring_new(e, RING_URING, s->ctx, t)) == NONE)
+    if (!is_followed(e, t) || (index = ring_new(e, RING_URING, s->ctx, t)) == NONE)
         return;
     ring *r = ring_at(e, index);
     r->task = t->number;
@@ -258,7 +264,7 @@ void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s)
         created(e, s, t);
         return;
     }
-    bool ours = t && is_recorded(e, t);
+    bool ours = is_followed(e, t);
     if (!ours && ring_known(e, s->ctx) == NONE)
         return;
     if (event->role == LO2_ROLE_RING_REGISTER) {
@@ -317,15 +323,14 @@ void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips)
 {
     ring *r = ring_at(e, index);
     r->nr_requests++;
-    e->totals.nr_ring_requests += r->recorded;
+    e->totals.nr_ring_requests++;
     ring_state_began(e, r, time, skips);
 }
 
 void ring_orphan(engine *e, uint32_t index)
 {
-    ring *r = ring_at(e, index);
-    r->nr_orphans++;
-    e->totals.nr_orphan_cqes += r->recorded;
+    ring_at(e, index)->nr_orphans++;
+    e->totals.nr_orphan_cqes++;
 }
 
 void ring_abandon_all(engine *e, uint32_t process_index, int64_t time)

@@ -47,7 +47,6 @@ typedef struct {
     /* rings.c and its kin only */
     bool gone;                    /* its process has ended and nobody else holds it: a submission is another ring's */
     bool overflowing;             /* CQEs wait for room, as far as is known */
-    bool over;                    /* it is being given up: no more states */
     bool unsure;                  /* a descriptor of it ended at a time nobody knows */
     bool files_known;             /* nr_files_now is */
     uint32_t nr_files_now;        /* registered at the moment */
@@ -59,7 +58,6 @@ typedef struct {
     uint32_t chain;               /* of its bucket: index + 1 */
     uint32_t older, newer;        /* of the rings alive, or of those that have ended */
     uint32_t next_of_process;     /* index + 1 */
-    int64_t rows_until;           /* time of its last row of ring_states */
 } ring;
 
 typedef struct { uint32_t ring, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
@@ -89,6 +87,7 @@ typedef struct ring_set {
  * NULL for all other events, which happen in anybody's context. Who asks about an event of a thread that is not recorded
  * asks ring_known. */
 uint32_t ring_of(engine *e, uint64_t ctx, task *t, int64_t time);
+void ring_belongs(engine *e, uint32_t index, const task *t); /* to its process, unless that is known already */
 uint32_t ring_known(engine *e, uint64_t ctx);  /* NONE: it would have to be made up */
 ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of */
 /* Changes of a ring's state; each may queue a row of ring_states. They count in the ring's nr_requests, nr_punts,
@@ -126,7 +125,7 @@ void rings_exec(engine *e, uint32_t process_index, int64_t time);
 
 void ring_give_up(engine *e, uint32_t index);  /* nothing more can be told of it: its requests are left, its row is due */
 void ring_row_queue(engine *e, const ring *r);
-void ring_state_queue(engine *e, ring *r, int64_t time); /* a row: so it is from `time` on */
+void ring_state_queue(engine *e, const ring *r, int64_t time); /* a row: so it is from `time` on */
 
 void ring_state_settle(engine *e, ring *r);    /* a change that has no row yet gets one */
 void ring_state_began(engine *e, ring *r, int64_t time, bool skips);

@@ -263,6 +263,16 @@ def test_a_context_may_be_older_than_the_trace(tmp_path: Path) -> None:
     assert rig.of("rings", "sq_entries", "end_time_ns") == [(0, end), (16, None)]
 
 
+def test_an_exec_leaves_no_context(rig: Rig) -> None:
+    """Not even one that was never used."""
+    rig.call("io_setup", nr_events=8)
+    rig.name(PID, PID, b"ten", is_exec=True)
+    made = rig.call("io_setup", nr_events=16)
+    submit(rig, 1, 1)
+    rig.run()
+    assert (rig.ring()["sq_entries"], rig.ring()["create_time_ns"]) == (16, made)
+
+
 def test_a_failed_setup_made_nothing(rig: Rig) -> None:
     """It is none of those that may have."""
     rig.call("io_setup", -11, nr_events=9)

@@ -156,11 +156,13 @@ def test_names_that_make_no_sense_do_no_harm(rig: Rig, name: bytes) -> None:
     assert rig.ring()["nr_workers"] == 0
 
 
-def test_a_birth_is_told_to_64_rings_at_most(rig: Rig) -> None:
-    """What one record costs is bounded."""
+def test_a_birth_is_told_to_64_rings_at_most(tmp_path: Path) -> None:
+    """What one record costs is bounded; though its rows be more than a batch holds."""
+    rig = Rig(tmp_path, batch_rows=8)
     for index in range(70):
         rig.setup(A + (index << 12), 5 + index)
         rig.submit(1, A + (index << 12))
-    rig.worker(W1)
+    born = rig.worker(W1)
     rig.run()
     assert sum(rig.of("rings", "nr_workers")) == 64
+    assert rig.of("ring_states", "time_ns", "workers").count((born, 1)) == 64

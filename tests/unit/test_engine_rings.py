@@ -127,6 +127,32 @@ def test_a_ring_of_unknown_descriptor_ends_with_its_process(tmp_path: Path) -> N
     assert (rig.ring()["fd"], rig.ring()["end_time_ns"]) == (-1, end)
 
 
+def test_the_end_of_the_trace_ends_no_ring(tmp_path: Path) -> None:
+    """Its threads are alive, and its requests in flight, not torn down."""
+    rig = Rig(tmp_path, born=False)
+    rig.submit(1)
+    rig.run()
+    assert rig.ring()["end_time_ns"] is None
+    assert rig.of("ring_requests", "status") == [1]
+
+
+def test_an_exec_ends_no_ring_of_unknown_descriptor(tmp_path: Path) -> None:
+    """It may have been duplicated without close-on-exec."""
+    rig = Rig(tmp_path, born=False)
+    rig.submit(1)
+    rig.name(PID, PID, b"ten", is_exec=True)
+    rig.run()
+    assert rig.ring()["end_time_ns"] is None
+
+
+def test_an_exec_closes_a_rings_descriptor(rig: Rig) -> None:
+    """It is close-on-exec."""
+    rig.setup()
+    end = rig.name(PID, PID, b"ten", is_exec=True)
+    rig.run()
+    assert rig.ring()["end_time_ns"] == end
+
+
 def test_a_closed_ring_that_is_used_has_not_ended(rig: Rig) -> None:
     """A mapping or a registered descriptor holds it: with a poller no call is needed."""
     rig.setup(flags=SQPOLL)
@@ -270,6 +296,35 @@ def test_a_shared_poller_is_known_by_its_submissions(rig: Rig) -> None:
     assert rig.ring()["poller"] == tasks[11]
 
 
+def test_a_ring_of_which_no_process_is_known_has_no_row(tmp_path: Path) -> None:
+    """Though a CQE of it was seen, in a context that proves nothing."""
+    rig = Rig(tmp_path, born=False)
+    rig.complete(1, -125, tid=KWORKER)
+    rig.run()
+    assert not rig.rows["rings"]
+    assert not rig.rows["ring_states"]
+    assert rig.totals.nr_orphan_cqes == 1
+
+
+def test_an_older_request_tells_whose_its_ring_is(tmp_path: Path) -> None:
+    """A worker executes it for its owner."""
+    rig = Rig(tmp_path, born=False)
+    rig.worker(11)
+    rig.event("file_get", tid=11, ctx=A, req=1, user_data=4, fd=3)
+    rig.complete(2, tid=KWORKER)
+    rig.run()
+    assert (rig.ring()["pid"], rig.ring()["nr_requests"], rig.ring()["nr_orphans"]) == (PID, 1, 1)
+
+
+def test_a_ring_outside_of_the_cgroup_is_not_recorded(rig: Rig) -> None:
+    """Events of rings are those of everybody."""
+    rig.setup()
+    rig.requests(1)
+    rig.run(cgroup="/elsewhere")
+    assert not rig.rows["rings"]
+    assert rig.totals.nr_ring_requests == 0
+
+
 def test_rings_of_others_have_no_rows(tmp_path: Path) -> None:
     """In process mode, and what they do counts nowhere."""
     rig = Rig(tmp_path, mode="process", born=False)
@@ -284,13 +339,26 @@ def test_rings_of_others_have_no_rows(tmp_path: Path) -> None:
     assert {row["ring"] for row in rig.rows["ring_states"]} == {rig.ring()["ring"]}
 
 
+def test_rings_of_lo2io_itself_have_no_rows(tmp_path: Path) -> None:
+    """It is left out, like its calls."""
+    rig = Rig(tmp_path, recorder_pid=OTHER)
+    rig.setup(B, tid=OTHER)
+    rig.requests(3, B, tid=OTHER)
+    rig.run()
+    assert not rig.rows["rings"]
+    assert rig.totals.nr_ring_requests == 0
+
+
 def test_many_rings_that_have_ended_are_not_kept(tmp_path: Path) -> None:
     """1,024 are; of older ones the rows come at once, each exactly once, and a batch may be small."""
     rig = Rig(tmp_path, batch_rows=8)
     for index in range(1_200):
         rig.setup(A + (index << 12), FD)
         rig.call("close", fd=FD)
+    for index in (0, 175, 176, 1_199):
+        rig.event("complete", KWORKER, ctx=A + (index << 12), req=0, user_data=1)
     rig.run()
+    assert [row["ring"] for row in rig.rows["rings"] if row["nr_messages"]] == [176, 1_199]
     assert len(rig.rows["rings"]) == 1_200
     assert len({row["ring"] for row in rig.rows["rings"]}) == 1_200
     assert None not in rig.of("rings", "end_time_ns")
