@@ -166,6 +166,21 @@ def test_a_child_born_before_the_ring_cannot_collect(rig: Rig) -> None:
     assert fill(rig)[-2:] == [(done, 1, 1), (left, 0, 1)]
 
 
+def test_a_process_that_got_the_descriptor_is_not_the_rings(rig: Rig) -> None:
+    """The other's thread may collect meanwhile."""
+    rig.fork(CHILD, CHILD, 1)
+    rig.setup()
+    rig.enter("io_uring_enter", CHILD, fd=9, to_submit=1)
+    rig.submit(1, tid=CHILD)
+    rig.leave("io_uring_enter", 1, CHILD)
+    rig.enter("io_uring_enter", CHILD, fd=9, to_submit=1)
+    rig.submit(2, tid=CHILD)
+    done = rig.complete(2, tid=CHILD)
+    rig.leave("io_uring_enter", 1, CHILD)
+    rig.run()
+    assert fill(rig)[-1] == (done, 0, 1)
+
+
 def test_who_shares_a_ring_older_than_the_trace_is_not_known(tmp_path: Path) -> None:
     """Nor how many lie in its queue, until a wait tells; its size is unknown, so there is no limit."""
     rig = Rig(tmp_path, born=False)
@@ -350,14 +365,16 @@ def test_a_ring_that_has_ended_has_no_workers(rig: Rig) -> None:
 def test_what_may_be_silent_leaves_with_its_ring(rig: Rig) -> None:
     """CQE_SKIP: nothing else tells their end; one that fails after all is no second one that leaves."""
     rig.setup()
-    rig.submit(1, flags=0x40)
-    rig.submit(2, flags=0x40)
-    rig.submit(3)
+    rig.submit(9, flags=0x40)
+    rig.complete(9, -22)
+    for req, flags in ((1, 0x40), (2, 0x40), (3, 0), (4, 0)):
+        rig.submit(req, flags=flags)
     closed = rig.call("close", fd=FD)
     rig.complete(2, -125)
     last = rig.complete(3, -125)
+    rig.event("cqring_wait", ctx=A, min_events=1)
     rig.run()
-    assert rig.of("ring_states", "time_ns", "in_flight")[-2:] == [(closed, 1), (last, 0)]
+    assert rig.of("ring_states", "time_ns", "in_flight")[-3:-1] == [(closed, 2), (last, 1)]
 
 
 def test_a_closed_ring_that_is_used_again_has_them_still(rig: Rig) -> None:
