@@ -138,8 +138,9 @@ def test_idle_poller_is_not_recorded(tmp_path: Path) -> None:
     """A thread that polls a ring in vain for a second leaves no samples: they are filtered in the kernel."""
     seen = run(tmp_path, ["sqpoll-idle"])
     assert [line for truth, row in seen.requests("sqpoll-idle") for line in differences(seen, truth, row)] == []
-    events = [event for event in seen.recorded.trace.completeness.events if event.event.startswith("io_uring:")]
-    assert sum(event.samples for event in events) < 1000  # of all programs of the machine; unfiltered half a million
+    events = seen.recorded.trace.completeness.events
+    runs = sum(event.samples for event in events if event.event == "io_uring:io_uring_task_work_run")
+    assert runs < 20_000  # those of the whole machine, whatever else runs there; unfiltered half a million
 
 
 @pytest.mark.parametrize("scenario", ["older", "older-sqpoll"])
