@@ -23,6 +23,17 @@ void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t
         event_issued(e, r, time);
 }
 
+/* It is executed in its turn, not at once. */
+void request_take_back(ring_request *r, ring_thread *th)
+{
+    if (!th || !is_ref_to(th->running, r) || !r->at_submission || r->looked != UNKNOWN)
+        return;
+    th->running.id = 0;
+    r->executed = r->at_submission = false;
+    r->issue = UNKNOWN;
+    r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
+}
+
 /* A chain's member runs when the one before it is done; a linked timeout is armed when that one is executed. */
 void request_shown_executed(engine *e, ring_request *r, int64_t time)
 {
@@ -42,6 +53,15 @@ void request_shown_executed(engine *e, ring_request *r, int64_t time)
 }
 
 /* ---- descriptors ---- */
+
+/* A thread with the descriptors that the request sees: its submitter, or where that one has ended, one of its process. */
+static task *with_its_table(engine *e, const ring_request *r, task *where)
+{
+    task *t = request_task(e, r);
+    if (t || !where)
+        return t;
+    return e->processes.at[where->process].pid == r->pid ? where : NULL;
+}
 
 static uint32_t claim(engine *e, const ring_request *r, uint32_t handle_index)
 {
@@ -63,10 +83,9 @@ static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd)
 void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task *where)
 {
     bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE, second = r->looked != UNKNOWN;
-    task *t = request_task(e, r);
     if (second && (!two || r->fd2 >= 0))
         return;
-    uint32_t number = look_up(e, r, t ? t : where, fd);
+    uint32_t number = look_up(e, r, with_its_table(e, r, where), fd);
     if (second) {
         r->fd2 = fd;
         r->handle = number;
@@ -100,9 +119,9 @@ static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
 
 void request_proves_fd(engine *e, ring_request *r, task *where)
 {
-    task *t = request_task(e, r);
+    task *t = r->opens_late ? with_its_table(e, r, where) : NULL;
     bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE;
-    if (!r->opens_late || !(t = t ? t : where))
+    if (!t)
         return;
     r->opens_late = false;
     int32_t fds[2] = {two ? r->fd2 : r->fd, two ? r->fd : -1}; /* of handle, of handle2 */

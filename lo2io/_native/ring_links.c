@@ -27,7 +27,7 @@ static void close_chain(engine *e, ring_thread *th, const ring_request *last, in
 {
     ring_request *head = request_of(e, last->head);
     th->chain.id = 0;
-    if (!head || !head->alive || head->executed || head->refused || head->culprit || head->punt != UNKNOWN ||
+    if (!head || !head->alive || (head->traits & LO2_TRAIT_OLDER) || head->executed || head->refused || head->culprit || head->punt != UNKNOWN ||
         (head->sqe_flags & (SQE_DRAIN | SQE_ASYNC)) || head->opcode == OP_LINK_TIMEOUT || location_of(e, head) != th)
         return;
     th->running = ref_to(e, head);

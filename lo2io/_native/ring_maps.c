@@ -287,6 +287,7 @@ void request_retire(engine *e, ring_request *r)
 {
     ring_request_set *set = e->ring_requests;
     uint32_t index = index_of(e, r);
+    request_may_begin_unheard(e, r, false);
     data_unlink(set, index);
     list_remove(set, &set->alive, index);
     of_ring_remove(set, index);

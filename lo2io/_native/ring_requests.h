@@ -32,6 +32,7 @@ typedef struct {
     bool alive, refused, known;   /* known: by its address */
     bool executed, at_submission, seen_executed; /* seen: by file_get or a worker, so the moment is known */
     bool punt_open;               /* a punt that no execution has followed yet */
+    bool unheard;                 /* its execution may begin on any worker without an event */
     bool begun, issued;           /* the events have been given out, or wait in the queue */
     bool written;                 /* chosen by the sample rate */
     bool timed;                   /* `executing` has an execution */
@@ -107,6 +108,7 @@ typedef struct ring_request_set {
     uint32_t *addresses, *data;   /* buckets */
     uint32_t nr_buckets, nr_used;
     request_list alive, ended;
+    uint32_t nr_unheard;
     VEC(uint32_t) of_ring;        /* by the ring's index: the first of those alive */
     VEC(ring_thread) threads;
     VEC(held_event) held;
@@ -156,6 +158,7 @@ task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: th
 
 /* ring_executions.c */
 void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
+void request_take_back(ring_request *r, ring_thread *th); /* it was not executed at once */
 void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
 void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task *where);
 void request_proves_fd(engine *e, ring_request *r, task *where);
@@ -198,5 +201,6 @@ void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an eve
 void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
 void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
 void request_bound(ring_request *r, bool hashed);
+void request_may_begin_unheard(engine *e, ring_request *r, bool may);
 
 #endif

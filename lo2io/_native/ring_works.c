@@ -24,6 +24,16 @@ void request_bound(ring_request *r, bool hashed)
     r->inferred |= LO2_INFERRED_BOUND;
 }
 
+/* FSYNC, SYNC_FILE_RANGE, FALLOCATE, FADVISE; EPOLL_CTL looks nothing up while it is executed */
+#define LOOKS_UP ((UNBOUNDED_OPCODES | 1ull << 3 | 1ull << 8 | 1ull << 17 | 1ull << 24) & ~(1ull << 29))
+
+void request_may_begin_unheard(engine *e, ring_request *r, bool may)
+{
+    may = may && (r->looked != UNKNOWN || (r->sqe_flags & SQE_FIXED_FILE) || !has_opcode(LOOKS_UP, r->opcode));
+    e->ring_requests->nr_unheard += may - r->unheard;
+    r->unheard = may;
+}
+
 static ring_thread *worker_at(engine *e, uint32_t task_index)
 {
     return task_index < e->ring_requests->threads.count ? &e->ring_requests->threads.at[task_index] : NULL;
@@ -56,6 +66,7 @@ static void start(engine *e, task *t, ring_request *r, int64_t time, bool inferr
     if (!r->punt_open && r->previous_id)
         continues(e, r);
     r->punt_open = false;
+    request_may_begin_unheard(e, r, false);
     r->inferred &= (uint16_t)~(LO2_INFERRED_WORK_BEGIN | LO2_INFERRED_WORK_END);
     r->inferred |= th->work_inferred;
     r->work_begin = time;
@@ -81,6 +92,7 @@ void work_shown(engine *e, task *t, ring_request *r, int64_t time)
     if (!th || is_ref_to(th->work, r))
         return;
     int64_t queued = r->punt_open ? r->punt : r->before_known ? r->before_time : r->submit;
+    queued = later(queued, r->submit);
     int64_t begin = later(queued, th->work.id ? time : th->last_end);
     begin = later(begin, t->start);
     if (th->first_in != UNKNOWN && (queued == UNKNOWN || th->first_in >= queued))
@@ -156,9 +168,9 @@ uint64_t ring_request_at(engine *e, task *t, int64_t time)
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
     if (!th || th->number != t->number)
         return 0;
-    if (t->ring_worker) {
+    if (t->ring_worker) { /* unless it has gone on to another one that nobody saw begin */
         const ring_request *work = request_of(e, th->work);
-        return work ? work->id : 0;
+        return work && !e->ring_requests->nr_unheard ? work->id : 0;
     }
     const ring_request *r = request_of(e, th->running);
     const pending_call *p = &t->pending;

@@ -269,6 +269,17 @@ def test_an_older_request_is_not_its_wakers(rig: RequestRig) -> None:
     assert rig.column("waker_tid") == [OTHER, None]
 
 
+def test_what_an_older_request_does_shows_late(rig: RequestRig) -> None:
+    """Before, it might repeat itself; then it cannot."""
+    rig.gets(1, 3, user_data=5)
+    rig.cqe(0, 7, user_data=6, flags=MORE)
+    rig.arm(1, user_data=5, opcode=READ)
+    rig.cqe(0, 7, user_data=5, flags=MORE)
+    rig.cqe(1, 8, user_data=5)
+    assert rig.column("opcode", "nr_completions", "result") == [(READ, 1, 8)]
+    assert rig.ring()["nr_messages"] == 2
+
+
 def test_an_older_request_that_nobody_shows(rig: RequestRig) -> None:
     """Woken, then completed in a thread that is not recorded: an orphan."""
     rig.setup()

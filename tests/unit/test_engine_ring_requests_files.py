@@ -8,11 +8,13 @@ import pytest
 from requestrig import (
     ASYNC,
     EBADF,
+    ECANCELED,
     READ,
     RECV,
     SPLICE,
     RequestRig,
 )
+from ringrig import PID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +99,16 @@ def test_negative_descriptors_are_none(rig: RequestRig) -> None:
     rig.gets(1, -1)
     rig.cqe(1, EBADF)
     assert rig.column("fd", "handle") == [(-1, None)]
+
+
+@pytest.mark.parametrize(("process", "proven"), [(PID, True), (20, False)])
+def test_a_submitter_that_has_ended_proves_in_its_process_alone(rig: RequestRig, process: int, proven: bool) -> None:
+    """Another one has other descriptors."""
+    rig.fork(PID, 11, PID)
+    rig.fork(20, 20, 1)
+    rig.submit(1, opcode=RECV, tid=11)
+    rig.gets(1, 3, tid=11)
+    rig.ends(PID, 11)
+    rig.cqe(1, ECANCELED, tid=process)
+    assert [handle is not None for handle in rig.column("handle")] == [proven]
+    assert [h["fd"] for h in rig.rows["handles"] if h["fd"] == 3] == [3] * proven

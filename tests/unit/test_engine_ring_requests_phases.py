@@ -25,7 +25,7 @@ from requestrig import (
     RequestRig,
     phases,
 )
-from ringrig import A
+from ringrig import PID, A
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,3 +197,26 @@ def test_phases_of_what_has_no_end(rig: RequestRig) -> None:
     assert phases(rig.all()[0])[0] == got - begun
     assert phases(rig.all()[0])[2] is None
     assert phases(rig.all()[1]) == (None, None, None)
+
+
+def test_an_older_head_is_not_executed_when_its_chain_is_complete(rig: RequestRig) -> None:
+    """Its flags are not known: it may wait."""
+    rig.event("defer", ctx=A, req=1, data=5, opcode=READ)
+    rig.submit(2)
+    rig.link(2, 1)
+    rig.cqe(1, 5)
+    assert rig.column("issue_time_ns")[0] is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_member_is_not_executed_at_once(rig: RequestRig, known: bool) -> None:
+    """Though its predecessor was submitted elsewhere, or nobody saw it."""
+    rig.fork(PID, 11, PID)
+    if known:
+        rig.submit(1, tid=11, flags=LINK)
+    rig.submit(2, opcode=READ)
+    rig.link(2, 1)
+    rig.submit(3)
+    completed = rig.cqe(2, 5)
+    assert rig.all()[-2]["issue_time_ns"] == completed
+    assert rig.all()[-2]["executing_ns"] == 0

@@ -1,0 +1,95 @@
+"""The rules of docs/explanation/design.md for block requests that a ring request caused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from requestrig import ASYNC, LINK, NOP, READ, WRITE, RequestRig
+from ringrig import PID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VDA = 254 << 20
+W = 30
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> RequestRig:
+    """Process 10, born in the trace, with a worker."""
+    rig = RequestRig(tmp_path)
+    rig.worker(W)
+    return rig
+
+
+def insert(rig: RequestRig, tid: int = PID) -> None:
+    """A block request begins."""
+    rig.spool.block(rig.tick(), 0, tid, "rq_insert", dev=VDA, sector=8, nr_sector=8, rwbs=b"R")
+
+
+def causes(rig: RequestRig) -> list[int | None]:
+    """Position among the ring's requests of each block request's cause."""
+    place = {row["id"]: at for at, row in enumerate(rig.all())} | {0: None}
+    return [place[cause] for cause in rig.of("requests", "ring_request")]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(1, [0, 1, None]), (2, [0, 1, None]), (3, [None, None, None])])
+def test_while_a_thread_executes_a_request(rig: RequestRig, asked: int, expected: list[int | None]) -> None:
+    """In a larger batch the I/O of all is gathered."""
+    rig.enter("io_uring_enter", fd=5, to_submit=asked)
+    rig.submit(1, opcode=READ)
+    rig.gets(1, 3)
+    insert(rig)
+    rig.submit(2, opcode=READ, flags=1)
+    insert(rig)
+    rig.event("cqring_wait", ctx=0xFFFF888000001000, min_events=1)
+    insert(rig)
+    rig.leave("io_uring_enter", 2)
+    assert causes(rig) == expected
+
+
+def test_outside_of_calls_nothing_is_proven(rig: RequestRig) -> None:
+    """How many the thread submits is not known; nor what the SQ thread does."""
+    rig.fork(PID, 40, PID)
+    rig.name(PID, 40, b"iou-sqp-10")
+    for req, tid in ((1, PID), (2, 40)):
+        rig.submit(req, opcode=READ, tid=tid)
+        insert(rig, tid)
+    assert causes(rig) == [None, None]
+
+
+def test_a_worker_from_file_get_to_the_end(rig: RequestRig) -> None:
+    """Before and after, it may be doing anything."""
+    rig.submit(1, opcode=READ, flags=ASYNC)
+    rig.punt(1)
+    insert(rig, W)
+    rig.gets(1, 3, tid=W)
+    insert(rig, W)
+    rig.cqe(1, 5, tid=W)
+    insert(rig, W)
+    assert causes(rig) == [None, 0, None]
+
+
+@pytest.mark.parametrize("why", ["looked up", "registered", "no descriptor"])
+def test_a_worker_that_may_have_gone_on_unheard(rig: RequestRig, why: str) -> None:
+    """As long as such a request is punted and not yet executed."""
+    rig.submit(1, opcode=READ, flags=ASYNC)
+    rig.punt(1)
+    rig.submit(2, opcode=NOP if why == "no descriptor" else WRITE, flags=1 if why == "registered" else 0)
+    if why == "looked up":
+        rig.gets(2, 3)
+    rig.gets(1, 3, tid=W)
+    rig.punt(2)
+    insert(rig, W)
+    rig.cqe(2, 5)
+    insert(rig, W)
+    assert causes(rig) == [None, 0]
+
+
+def test_a_request_that_waits_causes_nothing(rig: RequestRig) -> None:
+    """The head of a chain that is not complete."""
+    rig.enter("io_uring_enter", fd=5, to_submit=2)
+    rig.submit(1, opcode=READ, flags=LINK)
+    insert(rig)
+    assert causes(rig) == [None]
