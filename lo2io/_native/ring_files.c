@@ -1,7 +1,7 @@
 /* Rings and descriptors: which descriptor is a ring's, and what requests of rings do to descriptors. */
 #include "rings.h"
 
-enum { ORIGIN_OPENED_BY_RING = 5 };
+enum { ORIGIN_OPENED_BY_RING = 5, MOST_KEPT = 1 << 12 };
 
 /* ---- descriptors of rings ---- */
 
@@ -156,7 +156,7 @@ void ring_closed_some_fd(engine *e, task *t, int64_t time)
     f->since = time;
     for (uint32_t i = 0; i < f->slots.count; i++) {
         slot *s = &f->slots.at[i];
-        if (s->handle != NONE && ring_of_handle(e, s->handle) != NONE)
+        if (i < MOST_KEPT && s->handle != NONE && ring_of_handle(e, s->handle) != NONE)
             left = i + 1;
         else
             slot_clear(e, s, UNKNOWN, time);

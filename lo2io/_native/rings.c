@@ -120,6 +120,8 @@ void ring_belongs(engine *e, uint32_t index, const task *t)
     r->pid = p->pid;
     r->recorded = is_followed(e, t);
     r->next_of_process = p->rings;
+    if (p->rings)
+        ring_at(e, p->rings - 1)->previous_of_process = index + 1;
     p->rings = index + 1;
 }
 
@@ -128,12 +130,11 @@ static void leave_process(engine *e, uint32_t index)
     ring *r = ring_at(e, index);
     if (r->process == NONE)
         return;
-    uint32_t *at = &e->processes.at[r->process].rings;
-    while (*at && *at != index + 1)
-        at = &ring_at(e, *at - 1)->next_of_process;
-    if (*at)
-        *at = r->next_of_process;
-    r->next_of_process = 0;
+    uint32_t previous = r->previous_of_process, next = r->next_of_process;
+    *(previous ? &ring_at(e, previous - 1)->next_of_process : &e->processes.at[r->process].rings) = next;
+    if (next)
+        ring_at(e, next - 1)->previous_of_process = previous;
+    r->next_of_process = r->previous_of_process = 0;
     r->process = NONE;
 }
 
@@ -339,7 +340,7 @@ void ring_abandon_all(engine *e, uint32_t process_index, int64_t time)
     for (uint32_t at = e->processes.at[process_index].rings; at; at = next) {
         ring *r = ring_at(e, at - 1);
         next = r->next_of_process;
-        r->next_of_process = 0;
+        r->next_of_process = r->previous_of_process = 0;
         r->process = NONE;
         bool held = r->description && e->descriptions.at[r->description - 1].refs; /* another process has its descriptor */
         if (held || e->finishing)

@@ -57,7 +57,7 @@ typedef struct {
     uint32_t last_user;           /* number of the thread that submitted last */
     uint32_t chain;               /* of its bucket: index + 1 */
     uint32_t older, newer;        /* of the rings alive, or of those that have ended */
-    uint32_t next_of_process;     /* index + 1 */
+    uint32_t next_of_process, previous_of_process; /* index + 1 */
 } ring;
 
 typedef struct { uint32_t ring, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
