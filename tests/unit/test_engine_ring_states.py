@@ -113,11 +113,14 @@ def test_with_a_second_thread_anything_may_be_collected(rig: Rig) -> None:
 
 
 def test_a_worker_is_no_user(rig: Rig) -> None:
-    """Nor is a poller, nor a thread that a worker makes, before they have their names."""
+    """Nor is a poller, nor a thread that one of them makes, before it has its name."""
     rig.setup()
     rig.submit(9)
     rig.worker(11)
     rig.fork(PID, 13, 11)
+    rig.fork(PID, 15, PID)
+    rig.name(PID, 15, b"iou-sqp-10")
+    rig.fork(PID, 16, 15)
     enter(rig, 1)
     rig.fork(PID, 14, PID)
     rig.submit(1)
@@ -194,6 +197,20 @@ def test_who_shares_a_ring_older_than_the_trace_is_not_known(tmp_path: Path) -> 
     rig.run()
     assert fill(rig)[0] == (submitted, 0, None)
     assert fill(rig)[-2:] == [(waited, 0, 2), (done, 0, 3)]
+
+
+def test_the_size_that_a_fact_tells_bounds_what_lies_there(tmp_path: Path) -> None:
+    """From then on."""
+    rig = Rig(tmp_path, born=False)
+    rig.spool.fact_fd(2_000, PID, FD, b"anon_inode:[io_uring]")
+    enter(rig, 1)
+    rig.submit(1)
+    rig.leave("io_uring_enter", 1)
+    rig.spool.fact_ring(rig.now + 5_000, PID, FD, cq_entries=128)
+    rig.now += 20_000
+    rig.complete(1)
+    rig.run()
+    assert [row[2] for row in fill(rig)] == [None, 128]
 
 
 def test_what_others_post_before_the_wait_is_told_may_have_come_behind_the_look(rig: Rig) -> None:

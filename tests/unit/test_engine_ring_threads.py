@@ -43,6 +43,18 @@ def test_who_makes_calls_has_only_taken_the_name(rig: Rig) -> None:
     assert kinds(rig)[W1] == THREAD
 
 
+def test_who_has_made_calls_becomes_no_worker_by_a_name(rig: Rig) -> None:
+    """It serves nobody."""
+    rig.setup()
+    rig.submit(1)
+    rig.fork(PID, W1, PID)
+    rig.call("sync", tid=W1)
+    rig.name(PID, W1, b"iou-wrk-10")
+    rig.run()
+    assert kinds(rig)[W1] == THREAD
+    assert rig.ring()["nr_workers"] == 0
+
+
 def test_births_and_deaths_of_workers_are_turning_points(rig: Rig) -> None:
     """With the time of the name, and of the exit; a worker made by a worker has the name from its birth on."""
     rig.setup()
@@ -142,6 +154,22 @@ def test_an_owner_that_exits_takes_its_workers_along(rig: Rig) -> None:
     rig.ends(PID, W1)
     rig.run()
     assert rig.of("ring_states", "time_ns", "workers")[-1] == (gone, 0)
+
+
+def test_a_worker_outlives_its_owner(rig: Rig) -> None:
+    """Another thread has the owner's number by then: the worker was none of its own."""
+    rig.fork(PID, SECOND, PID)
+    rig.setup()
+    rig.submit(1, tid=SECOND)
+    rig.worker(W1, owner=SECOND, maker=SECOND)
+    rig.ends(PID, SECOND)
+    rig.fork(PID, SECOND, PID)
+    rig.submit(2, tid=SECOND)
+    rig.worker(W2, owner=SECOND, maker=SECOND)
+    rig.ends(PID, W1)
+    rig.submit(3)
+    rig.run()
+    assert rig.of("ring_states", "workers")[-1] == 1
 
 
 @pytest.mark.parametrize("name", [b"iou-wrk-", b"iou-wrk-x", b"iou-wrk-9999999", b"iou-wrk-11", b"iou-wrk-0"])

@@ -241,6 +241,22 @@ def test_a_fact_of_a_ring_that_is_known_fills_gaps_alone(tmp_path: Path) -> None
     assert (row["sq_entries"], row["cq_entries"], row["nr_files"], row["nr_buffers"]) == (64, 128, 9, 0)
 
 
+def test_a_fact_of_a_ring_that_was_made_in_the_trace_tells_nothing_new(rig: Rig) -> None:
+    """Create has said all, the poller's birth included."""
+    rig.enter("io_uring_setup", entries=4)
+    rig.fork(PID, 11, PID)
+    rig.event("create", ctx=A, fd=FD, sq_entries=4, cq_entries=8, flags=SQPOLL)
+    rig.leave("io_uring_setup", FD)
+    rig.now += 10_000
+    rig.spool.fact_ring(rig.tick(), PID, FD, sq_entries=64, cq_entries=128, poller=PID, nr_files=3, nr_buffers=2)
+    rig.now += 10_000
+    rig.submit(1, tid=11)
+    rig.run()
+    row, tasks = rig.ring(), {t["tid"]: t["task"] for t in rig.rows["tasks"]}
+    assert (row["sq_entries"], row["cq_entries"], row["poller"]) == (4, 8, tasks[11])
+    assert (row["nr_files"], row["nr_buffers"]) == (0, 0)
+
+
 def test_a_fact_about_a_descriptor_that_changed_meanwhile_proves_nothing(rig: Rig) -> None:
     """The look began before the ring was there."""
     begin = rig.tick()
