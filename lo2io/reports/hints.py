@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lo2io.reports.lines import count_of
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def _on_workers(ring: RingRow) -> list[str]:
 
 
 def _slower(ring: RingRow) -> str:
-    medians = {row.path: row.latency.p50_ns for row in ring.paths if row.latency.nr}
+    """Beside what went inline, if that is enough to compare with."""
+    enough = OFTEN * ring.written
+    medians = {row.path: row.latency.p50_ns for row in ring.paths if row.latency.nr >= enough}
     if "worker" not in medians or "inline" not in medians:
         return ""
     return f"; half took over {format_duration(medians['worker'])}, inline {format_duration(medians['inline'])}"
@@ -126,7 +129,6 @@ def _slower(ring: RingRow) -> str:
 def _overflowed(ring: RingRow) -> list[str]:
     if not ring.overflows:
         return []
-    room = f" among {ring.cq_entries:,}" if ring.cq_entries else ""
-    return [
-        f"{ring.overflows:,} completions found no room{room}: collect more often, or ask for a larger completion queue"
-    ]
+    room = f" in the queue of {ring.cq_entries:,}" if ring.cq_entries else ""
+    missed = f"{count_of(ring.overflows, 'completion')} found no room{room}"
+    return [f"{missed}: collect more often, or ask for a larger completion queue"]

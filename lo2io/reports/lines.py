@@ -57,7 +57,13 @@ def duration_of(latency: Latency, value_ns: int) -> str:
 
 
 def print_table(
-    console: Console, headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], title: str = ""
+    console: Console,
+    headings: Sequence[str],
+    align: str,
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    leads: Sequence[str] = (),
 ) -> None:
     """Print a table; the first column is shortened to fit, the others never: half a number is a wrong number.
 
@@ -67,14 +73,16 @@ def print_table(
         align: A letter a column: l or r.
         rows: Cells as they are printed.
         title: Stands above, in a line of its own.
+        leads: For each row what the first cell begins with and keeps, however short: a number to find it by.
     """
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
     widths[0] = min(widths[0], room)
 
-    def line(cells: Sequence[str]) -> str:
+    def line(cells: Sequence[str], lead: str = "") -> str:
         padded = []
-        for cell, width, letter in zip([shorten(cells[0], room), *cells[1:]], widths, align, strict=True):
+        first = lead + shorten(cells[0].removeprefix(lead), room - cell_len(lead))
+        for cell, width, letter in zip([first, *cells[1:]], widths, align, strict=True):
             space = " " * (width - cell_len(cell))
             padded.append(cell + space if letter == "l" else space + cell)
         return _GAP.join(padded).rstrip()
@@ -83,8 +91,8 @@ def print_table(
     if title:
         print_line(console, title, "bold")
     print_line(console, line(headings), "bold")
-    for row in rows:
-        print_line(console, line(row))
+    for index, row in enumerate(rows):
+        print_line(console, line(row, leads[index] if leads else ""))
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:

@@ -157,7 +157,7 @@ def _processes(summary: Summary, console: Console) -> None:
     if summary.mode == "system":
         _all_processes(summary, console)
         return
-    in_rings = summary.rings is not None
+    in_rings = summary.rings is not None and summary.rings.written > 0
     rows = [
         [
             who(row.pid, row.comm),
@@ -169,27 +169,28 @@ def _processes(summary: Summary, console: Console) -> None:
         for row in summary.processes[:ROWS]
     ]
     headings = ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"]
-    headings += ["in rings", "bytes"] if in_rings else []
+    headings += ["io_uring", "bytes"] if in_rings else []
     print_table(console, headings, "lrrrrrrrr"[: len(headings)], rows)
     print_more(console, len(summary.processes) - ROWS)
 
 
 def _in_rings(row: ProcessRow) -> list[str]:
-    """What it did by requests of rings, and not by calls."""
+    """What it did by requests of io_uring, and not by calls."""
     return [f"{row.ring_requests:,}", format_bytes(row.ring_bytes)]
 
 
 def _all_processes(summary: Summary, console: Console) -> None:
     """A whole machine's, with where they belong and what they asked of disks."""
     rows = []
+    in_rings = summary.rings is not None and summary.rings.written > 0
     for row in summary.processes[:ROWS]:
         moved = [format_bytes(row.activity.bytes_read), format_bytes(row.activity.bytes_written)]
         disks = [f"{row.requests:,}", format_bytes(row.request_bytes)]
         counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}"]
-        rings = [] if summary.rings is None else [format_bytes(row.ring_bytes)]
+        rings = [format_bytes(row.ring_bytes)] if in_rings else []
         rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *rings, *disks])
     headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
-    headings[6:6] = [] if summary.rings is None else ["in rings"]
+    headings[6:6] = ["io_uring"] if in_rings else []
     print_table(console, headings, "llrrrrrrr"[: len(headings)], rows)
     print_more(console, len(summary.processes) - ROWS)
 

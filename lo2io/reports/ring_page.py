@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lo2io.reports.ring_rows import (
         BatchSizeRow,
         BrokenLinkRow,
+        EndRow,
         RingFileRow,
         RingRow,
         RingsSummary,
@@ -53,21 +54,26 @@ def render_rings(rings: RingsSummary, findings: Sequence[str], console: Console)
 
 
 def rings_line(rings: RingsSummary) -> str:
-    """What the head of the page says of rings."""
+    """What the head of the page says of rings; bytes and errors are of requests that the trace holds."""
+    text = f"{count_of(rings.requests, 'request')} on {count_of(rings.nr_rings, 'ring')}"
+    if rings.libaio_requests:
+        own = "all" if rings.libaio_requests == rings.requests else f"{rings.libaio_requests:,}"
+        text += f", {own} of libaio, whose bytes are not known"
+    if not rings.written:
+        return text
     moved = f"read {format_bytes(rings.bytes_read)}, written {format_bytes(rings.bytes_written)}"
-    return (
-        f"{count_of(rings.requests, 'request')} on {count_of(rings.nr_rings, 'ring')}"
-        f" · {moved} · {count_of(rings.errors, 'error')}"
-    )
+    of = f"{rings.written:,} of them in this trace: " if rings.written < rings.requests - rings.libaio_requests else ""
+    return f"{text} · {of}{moved} · {count_of(rings.errors, 'error')}"
 
 
 def _overview(rings: RingsSummary, console: Console) -> None:
+    """A line for each ring; libaio tells neither results nor who executed what."""
     rows = []
-    for ring in rings.rings[:ROWS]:
+    shown = rings.rings[:ROWS]
+    for ring in shown:
         batches = ring.batches
         mean = f"{batches.submitted / batches.submitting:.3g}" if batches.submitting else "-"
         counts = (ring.requests, ring.batches.calls)
-        rest = (ring.most_in_flight, ring.overflows)
         rows.append(
             [
                 printable(ring_name(ring)),
@@ -75,12 +81,14 @@ def _overview(rings: RingsSummary, console: Console) -> None:
                 *(f"{number:,}" for number in counts),
                 mean,
                 _on_workers(ring),
-                *(f"{number:,}" for number in rest),
-                f"{ring.errors:,}",
+                f"{ring.most_in_flight:,}",
+                f"{ring.overflows:,}" if ring.kind != "libaio" else "-",
+                f"{ring.errors:,}" if ring.kind != "libaio" else "-",
             ]
         )
     headings = ["Ring", "entries", "requests", "calls", "per call", "on workers", "at once", "overflows", "errors"]
-    print_table(console, headings, "lrrrrrrrr", rows)
+    leads = ["" if ring.ring is None else f"{ring.ring}: " for ring in shown]
+    print_table(console, headings, "lrrrrrrrr", rows, leads=leads)
     print_more(console, len(rings.rings) - ROWS)
 
 
@@ -91,7 +99,8 @@ def _on_workers(ring: RingRow) -> str:
 
 def _details(ring: RingRow, console: Console) -> None:
     """Ways and opcodes, then a line for each other thing there is to say."""
-    title = printable(f"Ring {ring_name(ring)}")
+    name = printable(ring_name(ring))
+    title = name[:1].upper() + name[1:] if ring.ring is None else f"Ring {name}"
     if ring.paths:
         _paths(ring, title, console)
         _opcodes(ring, console)
@@ -108,7 +117,7 @@ def _paths(ring: RingRow, title: str, console: Console) -> None:
         inferred = f"{row.inferred:,}" if row.inferred else "-"
         rows.append([row.path, f"{row.requests:,}", inferred, *phases, *_percentiles(row.latency)])
     headings = ["Path", "requests", "inferred", "mean queued", "executing", "waiting", "p50", "p99", "max"]
-    print_table(console, headings, "lrrrrrrrr", rows, title)
+    print_table(console, headings, "lrrrrrrrr", rows, title=title)
 
 
 def _opcodes(ring: RingRow, console: Console) -> None:
@@ -155,7 +164,7 @@ def _odd_ends(ring: RingRow) -> Iterable[str]:
         ends = [row for row in ring.ends if row.status == status]
         if ends:
             number = sum(row.requests for row in ends)
-            yield f"{number:,} {status}: {_named([f'{row.opcode} {row.error} {row.requests:,}' for row in ends])}"
+            yield f"{number:,} {status}: {_named([_end(row) for row in ends])}"
     others = [
         ("in flight", "in flight"),
         ("torn down", "torn down with the ring"),
@@ -171,6 +180,12 @@ def _odd_ends(ring: RingRow) -> Iterable[str]:
         yield ", ".join(counts)
 
 
+def _end(row: EndRow) -> str:
+    """That what was cancelled ends with ECANCELED says nothing."""
+    error = f" {row.error}" if row.status == "refused" else ""
+    return f"{row.requests:,} {row.opcode}{error}"
+
+
 def _sizes(sizes: Sequence[BatchSizeRow]) -> str:
     """``20 x 1, 3 x 5-8``: calls, and how many each had."""
     spans = ((f"{row.least:,}" if row.least == row.most else f"{row.least:,}-{row.most:,}", row.calls) for row in sizes)
@@ -184,7 +199,8 @@ def _reasons(ring: RingRow) -> str:
 def _workers(ring: RingRow) -> str:
     workers = ring.workers
     inferred = f", inferred {workers.inferred:,}" if workers.inferred else ""
-    executions = f", {count_of(workers.executions, 'execution')} in {format_duration(workers.busy_ns)}{inferred}"
+    known = f"{count_of(workers.executions, 'execution')} known"
+    executions = f", {known}, in {format_duration(workers.busy_ns)}{inferred}"
     born = f"workers: {workers.born:,} born, {workers.most:,} at a time at most"
     return born + (executions if workers.executions else "")
 
@@ -196,7 +212,7 @@ def _worker_file(row: WorkerFileRow) -> str:
 
 def _broken(row: BrokenLinkRow) -> str:
     if row.opcode is None:
-        return f"{row.ended:,} requests by what is not in the trace"
+        return f"{count_of(row.ended, 'request')} by what is not in the trace"
     why = row.error or "without an error"
     return f"{row.opcode} {why} ended {count_of(row.ended, 'request')} behind {row.culprits:,} of them"
 

@@ -195,6 +195,8 @@ class RingsSummary:
     nr_rings: int
     requests: int
     """All of every ring, sampled and filtered or not."""
+    libaio_requests: int
+    """Of these, libaio's, which no table holds one by one."""
     written: int
     sample_rate: int
     bytes_read: int

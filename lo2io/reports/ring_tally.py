@@ -55,7 +55,8 @@ class PuntReason(enum.IntEnum):
     ASKED = 3
     POLLED = 4
     HASHED = 5
-    BLOCKED = 6
+    UNTOLD = 6
+    BLOCKED = 7
 
 
 class RingSlots:
@@ -82,14 +83,22 @@ class RingSlots:
 class RingTally:
     """All there is to say about requests of rings, and calls about rings."""
 
-    def __init__(self, trace: Trace, owners: Owners, slots: RingSlots, always_async: frozenset[str]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        owners: Owners,
+        slots: RingSlots,
+        always_async: frozenset[str],
+        without_file: frozenset[str],
+    ) -> None:
         self._owners = owners
         self._slots = slots
         opcodes = trace.metadata.get("opcodes", ())
         self._reads = _which(opcodes, {"read", "copy"})
         self._writes = _which(opcodes, {"write", "copy"})
-        self._always = np.zeros(NR_OPCODES, np.bool_)
-        self._always[[op["number"] for op in opcodes if op["name"] in always_async]] = True
+        self._always, self._without_file = (np.zeros(NR_OPCODES, np.bool_) for _ in range(2))
+        for which, names in ((self._always, always_async), (self._without_file, without_file)):
+            which[[op["number"] for op in opcodes if op["name"] in names]] = True
         self._make_sums(slots.nr_slots, owners)
         self._make_histograms(trace)
         for batch in read_ahead(trace.batches("ring_requests", _COLUMNS)):
@@ -222,14 +231,15 @@ class RingTally:
 
     def _reason(self, rows: Columns) -> NDArray[np.intp]:
         is_async = (rows["sqe_flags"] & _ASYNC) != 0
-        always = self._always[rows["opcode"].astype(np.int64) % NR_OPCODES]
+        opcode = rows["opcode"].astype(np.int64) % NR_OPCODES
         choices = [
             (rows["traits"] & _CONTINUED) != 0,
             (rows["traits"] & _DRAINED) != 0,
-            always,
+            self._always[opcode],
             is_async,
             rows["nr_polls"] > 0,
             (rows["traits"] & _HASHED) != 0,
+            self._without_file[opcode],
         ]
         return np.select(choices, list(range(len(choices))), PuntReason.BLOCKED).astype(np.intp)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32, RingPath, RingStatus
+from lo2io.reports.lines import count_of
 from lo2io.reports.names import file_names
 from lo2io.reports.ring_rows import (
     BatchesRow,
@@ -69,6 +70,13 @@ ALWAYS_ASYNC: Final = frozenset(
 )  # fmt: skip
 """Opcodes that always need a thread that may sleep: their preparation sets REQ_F_FORCE_ASYNC (io_uring/*.c, io_*_prep),
 or on older kernels their execution refuses to begin in the submitter."""
+WITHOUT_FILE: Final = frozenset(
+    {
+        "ASYNC_CANCEL", "FILES_UPDATE", "FUTEX_WAIT", "FUTEX_WAITV", "FUTEX_WAKE", "LINK_TIMEOUT", "MSG_RING", "NOP",
+        "NOP128", "PIPE", "PROVIDE_BUFFERS", "REMOVE_BUFFERS", "SOCKET", "TIMEOUT", "TIMEOUT_REMOVE", "WAITID",
+    }
+)  # fmt: skip
+"""Opcodes that have no file to wait for, but may go to a worker: the head of a chain with a member that drains, say."""
 REASONS: Final = {
     PuntReason.LINKED: ("behind another on its worker (link)", False),
     PuntReason.DRAINED: ("drained: it waited for all before it", True),
@@ -77,6 +85,7 @@ REASONS: Final = {
     PuntReason.POLLED: ("would have waited again after its file was ready", True),
     PuntReason.HASHED: ("a write that would have waited, one at a time for each file", True),
     PuntReason.BLOCKED: ("would have waited, and its file cannot be polled", True),
+    PuntReason.UNTOLD: ("for a reason the kernel does not tell", False),
 }
 """In words, and whether that is inferred: from the SQE's flags, the opcode, links and what happened before."""
 
@@ -91,7 +100,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People) -> tuple[Rings
         TraceError: A table is missing or damaged.
     """
     slots = RingSlots(trace, MAX_RINGS)
-    tally = RingTally(trace, owners, slots, ALWAYS_ASYNC)
+    tally = RingTally(trace, owners, slots, ALWAYS_ASYNC, WITHOUT_FILE)
     rows = _ring_columns(trace, slots)
     most_used = _most_used(tally)
     by_workers = [_by_workers(tally, slot) for slot in range(slots.nr_slots)]
@@ -109,6 +118,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People) -> tuple[Rings
     summary = RingsSummary(
         nr_rings=slots.nr_rings,
         requests=sum(ring.requests for ring in rings),
+        libaio_requests=int(rows["nr_requests"][rows["kind"] == RING_KIND.index("libaio")].sum()),
         written=int(tally.written.sum()),
         sample_rate=trace.metadata.get("sample_rate", 1),
         bytes_read=int(tally.bytes_read.sum()),
@@ -172,7 +182,7 @@ def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str,
     totals = {name: int(rest[column].sum()) for name, column in _TOTALS.items()}
     totals["most_in_flight"] = int(rest["most_in_flight"].max(initial=0))
     number = slots.nr_rings - slots.others
-    others = f"{number} others" if number else "no ring that is known"
+    others = count_of(number, "other ring") if number else "no ring that is known"
     return {**unknown, **totals, "comm": others, "context": "", "poller": False, "born": int(rest["nr_workers"].sum())}
 
 

@@ -19,8 +19,9 @@ from tablemaker import FSYNC, NOP, OPCODES, READ, READV, WRITEV, Row, make_batch
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, OpcodeSpec, Returns, Totals
 from lo2io.reports.hints import ring_findings
 from lo2io.reports.page import report_console
+from lo2io.reports.ring_rows import RingsSummary
 from lo2io.reports.ring_tally import NR_SIZES, RingSlots, _size_bin, bin_range
-from lo2io.reports.rings import ALWAYS_ASYNC, MAX_RINGS, setup_flags
+from lo2io.reports.rings import ALWAYS_ASYNC, MAX_RINGS, WITHOUT_FILE, setup_flags
 from lo2io.reports.summary import Summary, render, summarize, to_json
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ def test_files_agree_with_plain_python(rows: list[Row], tmp_path_factory: pytest
         ({"opcode": READV, "nr_polls": 1}, "after its file was ready", True),
         ({"opcode": WRITEV, "traits": HASHED}, "one at a time for each file", True),
         ({"opcode": READV}, "its file cannot be polled", True),
+        ({"opcode": NOP}, "the kernel does not tell", False),
     ],
 )
 def test_why_workers_execute(tmp_path: Path, row: Row, words: str, inferred: bool) -> None:
@@ -357,7 +359,7 @@ def test_many_rings_are_summed_up(tmp_path: Path) -> None:
     weights = [ring.requests for ring in summary.rings.rings[:-1]]
     assert weights == sorted(weights, reverse=True)
     last = summary.rings.rings[-1]
-    assert (last.kind, last.comm, last.written) == (None, "5 others", 5)
+    assert (last.kind, last.comm, last.written) == (None, "5 other rings", 5)
     assert summary.rings.requests == sum(ring["nr_requests"] for ring in rings)
     assert sum(ring.written for ring in summary.rings.rings) == len(rows)
 
@@ -472,7 +474,7 @@ def test_what_stands_out(tmp_path: Path) -> None:
     assert "ring 0: db (100) fd 5: 950 of 954 submitting calls submit a single request (at most 32 under way" in single
     assert "141 of 1,105 requests went to worker threads" in workers
     assert "one at a time for each file (inferred): 140" in workers
-    assert overflow.startswith("ring 1: other (200): 2 completions found no room among 2")
+    assert overflow.startswith("ring 1: other (200): 2 completions found no room in the queue of 2: ")
     ring = summary.rings.rings[0]
     batches = replace(ring.batches, sizes=ring.batches.sizes[1:])
     calm = replace(ring, batches=batches, punted=(replace(ring.punted[0], requests=100),))
@@ -487,11 +489,56 @@ def test_slots_of_unknown_rings(tmp_path: Path) -> None:
     assert slots.slots(np.array([0, 1, 2, 3, UNKNOWN_U32], np.uint32)).tolist() == [0, 1, 2, 2, 2]
 
 
+def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
+    """Of libaio nothing is moved that anybody knows; of a part of the requests it is that part's."""
+    libaio = {**RINGS[2], "nr_requests": 20}
+    row = {"ring": 0, "opcode": READV, "bytes_result": 4096}
+
+    def page(name: str, rings: list[Row], rows: list[Row]) -> list[str]:
+        (tmp_path / name).mkdir()
+        calls = [{"call": READ, "begin_time_ns": 1, "end_time_ns": 2}]
+        batch = make_batch(ring_requests=rows, operations=calls)
+        return text_of(summarize(ring_trace(tmp_path / name, batch, rings=rings))).splitlines()
+
+    lines = page("libaio", [{**libaio, "ring": 0}], [])
+    assert "20 requests on 1 ring, all of libaio, whose bytes are not known" in lines
+    (process,) = (line for line in lines if line.startswith("Process"))
+    assert "io_uring" not in process
+    (ring,) = (line for line in lines if line.startswith("0: other (200) libaio"))
+    assert ring.split()[4:] == ["-", "20", "0", "-", "-", "0", "-", "-"]
+    part = "1 of them in this trace: read 4 KiB, written 0 B · 0 errors"
+    assert f"1,000 requests on 1 ring · {part}" in page("part", RINGS[:1], [row])
+    assert f"1,020 requests on 2 rings, 20 of libaio, whose bytes are not known · {part}" in page(
+        "both", [RINGS[0], {**libaio, "ring": 1}], [row]
+    )
+    whole = {**RINGS[0], "nr_requests": 1}
+    assert "1 request on 1 ring · read 4 KiB, written 0 B · 0 errors" in page("whole", [whole], [row])
+
+
+def test_numbers_of_rings_are_never_cut(tmp_path: Path) -> None:
+    """The table of rings is where one looks for the number that stands above the details, however long the name."""
+    threads = [{**THREADS[0], "comm": b"quite-a-long-on"}]
+    rows = [{"ring": 0, "opcode": READV, "path": WORKER, "nr_punts": 1}]
+    text = text_of(summarize(ring_trace(tmp_path, make_batch(ring_requests=rows), tasks=threads)))
+    (line,) = (line for line in text.splitlines() if line.startswith("0: "))
+    assert line.startswith("0: …")
+    assert " (100) fd 5 " in line
+
+
+def test_few_inline_are_no_comparison(tmp_path: Path) -> None:
+    """Workers are set beside what went inline only where that is not an exception."""
+    ring = summarize(example(tmp_path)).rings.rings[0]  # type: ignore[union-attr]
+    rings = RingsSummary(1, 1105, 0, 1105, 1, 0, 0, 0, (ring,), ())
+    assert "; half took over " in ring_findings(rings)[1]
+    few = tuple(replace(row, latency=replace(row.latency, nr=100)) for row in ring.paths)
+    assert "half took" not in ring_findings(replace(rings, rings=(replace(ring, paths=few),)))[1]
+
+
 def test_opcodes_that_are_never_tried_inline_exist() -> None:
     """A name that no opcode bears would never match."""
     from lo2io.catalog import load_catalog  # noqa: PLC0415
 
-    assert {opcode.name for opcode in load_catalog().opcodes} >= ALWAYS_ASYNC
+    assert {opcode.name for opcode in load_catalog().opcodes} >= ALWAYS_ASYNC | WITHOUT_FILE
     assert isinstance(OPCODES[0], OpcodeSpec)
     assert OPCODES[FSYNC].returns is Returns.ZERO
 
@@ -509,7 +556,7 @@ def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> N
     assert summary.nr_processes == 2
     lines = text_of(summary).splitlines()
     (heading,) = (line for line in lines if line.startswith("Process (pid)"))
-    assert heading.split()[-4:] == ["rings", "requests", "on", "disks"]
+    assert heading.split()[-4:] == ["io_uring", "requests", "on", "disks"]
     (first,) = (line for line in lines if line.startswith("other (200)  "))
     assert "4.88 KiB" in first
 
