@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lo2io.errors import AccessError
 from lo2io.kernel import access
 from lo2io.reports.doctor_facts import PROBE_EVENT, ROOT, Facts, gather
-from lo2io.reports.doctor_rings import describe_rings
+from lo2io.reports.doctor_rings import FOLLOWED, describe_rings
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _tracepoints(facts: Facts) -> Iterator[Check]:
 def _events(facts: Facts) -> Iterator[Check]:
     tries = facts.attempts
     system = tries.any_task if tries.tracepoint is None else tries.tracepoint
-    if tries.any_task.ok and system.ok:
+    if _every_task(facts):
         yield Check("perf events", OK, "opened for every task", "calls and block requests can be recorded")
         return
     found = f"for every task: {system if tries.any_task.ok else tries.any_task}"
@@ -138,6 +138,11 @@ def _events(facts: Facts) -> Iterator[Check]:
         meaning = "the kernel lets this user record nothing"
         status = FAIL
     yield Check("perf events", status, found, meaning, _more_rights(facts))
+
+
+def _every_task(facts: Facts) -> bool:
+    tries = facts.attempts
+    return tries.any_task.ok and (tries.tracepoint is None or tries.tracepoint.ok)
 
 
 def _paranoid(facts: Facts) -> Iterator[Check]:
@@ -254,6 +259,9 @@ def _libraries(facts: Facts) -> Iterator[Check]:
 
 def _io_uring(facts: Facts) -> Check:
     followed, found, meaning = describe_rings(facts.rings)
+    if meaning.startswith(FOLLOWED) and not _every_task(facts):
+        meaning = "only the calls of rings are recorded: their requests need events of every task"
+        return Check("io_uring", WARN, found, meaning, _more_rights(facts))
     remedy = (
         "" if followed else "a kernel with the tracepoints of io_uring: Linux 5.5 or newer, with CONFIG_TRACEPOINTS"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lo2io.catalog_rings import RING_LONE_ROLES, RING_REQUEST_ROLES, RING_ROLE_FIELDS
 from lo2io.decode import field_name
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from lo2io.catalog import Catalog
 
+FOLLOWED: Final = "requests in rings are followed from submission to completion"
+"""What follows if nothing is in the way."""
 _LACKING = {
     Role.RING_REFUSE: "completions of requests that were refused at once are orphans",
     Role.RING_OVERFLOW: "requests whose completion finds no room stay in flight",
@@ -96,7 +98,8 @@ def describe_rings(facts: RingFacts) -> tuple[bool, str, str]:
     """Whether requests of rings can be followed, what was found, and what it means for a trace."""
     state, meaning = _state(facts)
     if not facts.readable:
-        return True, f"{state}; its tracepoints could not be asked for", meaning
+        unknown = "whether requests in rings can be followed is not known" if meaning == FOLLOWED else meaning
+        return True, f"{state}; its tracepoints could not be asked for", unknown
     if facts.setup.error == errno.ENOSYS and not facts.there:
         return True, state, meaning
     missing = f"; not {', '.join(facts.missing)}" if facts.missing and facts.there else ""
@@ -121,4 +124,4 @@ def _state(facts: RingFacts) -> tuple[str, str]:
         return f"for privileged users and kernel.io_uring_group only: {setting}", meaning
     if not facts.setup.ok:
         return f"refused here ({facts.setup})", "programs under the same restrictions do without rings"
-    return "on", "requests in rings are followed from submission to completion"
+    return "on", FOLLOWED

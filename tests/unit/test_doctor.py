@@ -111,6 +111,7 @@ def test_healthy_machine() -> None:
         ("OTF2 library", "fail", "pip", {"otf2": Answer(error="ImportError: no", remedy="pip install otf2")}),
         ("otf2-print", "warn", "otf2-tools", {"otf2_print": None}),
         ("io_uring", "warn", "Linux 5.5", {"rings": RingFacts(YES, "", lacking=frozenset(RINGS))}),
+        ("io_uring", "warn", "sudo", {"root": False, "attempts": tries(any_task=NO)}),
         ("io_uring", "ok", "", {"rings": RingFacts(Attempt(errno.ENOSYS), lacking=frozenset(RINGS))}),
     ],
 )
