@@ -309,7 +309,7 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
     for role, field in spec.fields.items():
         note = units.get(role, "")
         if role == "count" and isinstance(spec, CallSpec) and spec.vectored:
-            note = "a number of vectors, not bytes"
+            note = f"a number of {'requests' if spec.group in {'io_uring', 'aio'} else 'vectors'}, not bytes"
         others = spec.other_names.get(role, ()) if isinstance(spec, TracepointSpec) else ()
         rows.append((role, f"field {' or '.join((field, *others))}{f': {note}' if note else ''}"))
     width = max(len(label) for label, _ in rows)
