@@ -95,7 +95,6 @@ static uint32_t aio_new(engine *e, const task *t)
     ring *r = ring_at(e, index);
     process *p = &e->processes.at[t->process];
     aio_setups *s = &p->aio;
-    r->cq_most = 0;
     if (!s->nr)
         return index;
     if (p->fresh && !s->differ) /* else it may be one from before the trace, or any of several */
@@ -104,7 +103,8 @@ static uint32_t aio_new(engine *e, const task *t)
         r->create_time = s->time;
         r->task = s->task;
     }
-    s->unsure = --s->nr != 0;
+    s->nr--;
+    s->unsure = true; /* which of them are left, until none are */
     return index;
 }
 

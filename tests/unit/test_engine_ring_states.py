@@ -240,6 +240,22 @@ def test_what_the_waiting_thread_did_itself_came_before_the_look(rig: Rig) -> No
     assert fill(rig)[-1] == (waited, 2, 2)
 
 
+def test_what_came_before_the_call_or_a_submission_was_there_when_it_looked(rig: Rig) -> None:
+    """So a wait shows that it has been collected."""
+    rig.setup()
+    rig.requests(3)
+    enter(rig, 0, 1)
+    first = rig.event("cqring_wait", ctx=A, min_events=1)
+    rig.leave("io_uring_enter", 0)
+    enter(rig, 2, 2)
+    rig.submit(1)
+    rig.complete(1, tid=KWORKER)
+    rig.submit(2)
+    second = rig.event("cqring_wait", ctx=A, min_events=2)
+    rig.run()
+    assert [row for row in fill(rig) if row[0] in {first, second}] == [(first, 0, 0), (second, 1, 1)]
+
+
 def test_a_wait_outside_of_a_call_proves_nothing(rig: Rig) -> None:
     """Its entry was lost: what the thread saw when it looked is not known."""
     rig.setup()

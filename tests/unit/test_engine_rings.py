@@ -108,6 +108,53 @@ def test_a_childs_descriptor_keeps_a_ring(rig: Rig) -> None:
     assert (rig.ring()["pid"], rig.ring()["nr_requests"], rig.ring()["end_time_ns"]) == (PID, 1, end)
 
 
+def test_when_all_who_had_it_are_gone_an_address_is_another_rings(rig: Rig) -> None:
+    """Whoever submits to it then."""
+    rig.setup()
+    rig.fork(CHILD, CHILD, PID)
+    rig.ends(PID, PID)
+    rig.ends(CHILD, CHILD)
+    rig.fork(OTHER, OTHER, 1)
+    rig.submit(1, tid=OTHER)
+    rig.run()
+    assert rig.of("rings", "pid", "nr_requests") == [(PID, 0), (OTHER, 1)]
+
+
+def test_a_child_that_never_used_it_keeps_a_ring_to_the_end_of_the_trace(rig: Rig) -> None:
+    """Its copy of the descriptor is open."""
+    rig.setup()
+    rig.fork(CHILD, CHILD, PID)
+    rig.call("close", fd=FD)
+    rig.run()
+    assert rig.ring()["end_time_ns"] is None
+
+
+def test_a_ring_is_known_by_another_descriptor_after_all(rig: Rig) -> None:
+    """What became of its first is not known; that it is closed by the second is."""
+    rig.setup()
+    rig.call("openat", FD, dfd=-100)
+    rig.enter("io_uring_enter", fd=9, to_submit=1)
+    rig.submit(1)
+    rig.leave("io_uring_enter", 1)
+    end = rig.call("close", fd=9)
+    rig.run()
+    assert (rig.ring()["fd"], rig.ring()["end_time_ns"]) == (FD, end)
+    assert rig.of("batches", "ring") == [0]
+
+
+def test_events_know_better_which_ring_a_descriptor_is(rig: Rig) -> None:
+    """Its number was given to another ring, unseen: who has it holds that one."""
+    rig.setup(A)
+    rig.enter("io_uring_enter", fd=FD, to_submit=1)
+    rig.submit(1, B)
+    rig.leave("io_uring_enter", 1)
+    rig.fork(CHILD, CHILD, PID)
+    end = rig.ends(PID, PID)
+    rig.run()
+    assert rig.of("rings", "end_time_ns") == [end, None]
+    assert rig.of("batches", "ring") == [1]
+
+
 def test_a_ring_ends_with_its_process(rig: Rig) -> None:
     """No close is needed; completions that kernel threads post afterwards count."""
     rig.setup()
@@ -255,6 +302,19 @@ def test_a_fact_of_a_ring_that_was_made_in_the_trace_tells_nothing_new(rig: Rig)
     row, tasks = rig.ring(), {t["tid"]: t["task"] for t in rig.rows["tasks"]}
     assert (row["sq_entries"], row["cq_entries"], row["poller"]) == (4, 8, tasks[11])
     assert (row["nr_files"], row["nr_buffers"]) == (0, 0)
+
+
+def test_where_closes_are_not_seen_a_fact_proves_nothing(tmp_path: Path) -> None:
+    """The descriptor may be another one by now."""
+    for folder, changes, found in (("a", {}, 128), ("b", {"chosen_cpus": (0,)}, 0)):
+        rig = Rig(tmp_path / folder, born=False)
+        rig.enter("io_uring_enter", fd=7, to_submit=1)
+        rig.submit(1)
+        rig.leave("io_uring_enter", 1)
+        rig.now += 10_000
+        rig.spool.fact_ring(rig.tick(), PID, 7, cq_entries=128)
+        rig.run(**changes)
+        assert rig.ring()["cq_entries"] == found
 
 
 def test_a_fact_about_a_descriptor_that_changed_meanwhile_proves_nothing(rig: Rig) -> None:
