@@ -44,7 +44,7 @@ RING_PLACES = {role: place for place, role in enumerate(RING_FIELDS)}
 NR_FIELDS = 12
 """Fields of an event at most, ``LO2_NR_FIELDS``."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
-"""What ``lo2_field`` of ``lo2io/_native/lo2io.h`` can hold."""
+"""What ``lo2_field`` of ``lo2io/_native/tracepoints.h`` can hold."""
 SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
 """Bits of ``prev_state`` in Linux 4.14 to 6.18, where a format does not name them: all it may wait with, and ``D``."""
 _STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")

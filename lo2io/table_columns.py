@@ -1,7 +1,7 @@
 """The columns of the tables beside the trace: names, types, units, and what a reader must know.
 
-Names and types are those of ``lo2io/_native/lo2io.h``; ``docs/reference/tables.md`` says the same for readers in other
-languages. The tables of rings are in ``table_rings.py``, the reader in ``tables.py``.
+Names and types are those of ``lo2io/_native/columns.h``; ``docs/reference/tables.md`` says the same for readers in
+other languages. The tables of rings are in ``table_rings.py``, the reader in ``tables.py``.
 """
 
 from __future__ import annotations

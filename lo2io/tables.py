@@ -1,7 +1,7 @@
 """The tables beside the trace: their schema, and the reader of ``T/lo2io/``.
 
 In: a trace directory. Out: Arrow tables, or NumPy columns batch by batch. It does not know how the rows came about;
-that is stated in ``lo2io/_native/lo2io.h``, whose column names are used here. ``docs/reference/tables.md`` is the
+that is stated in ``lo2io/_native/columns.h``, whose column names are used here. ``docs/reference/tables.md`` is the
 same for readers in other languages.
 
 Nulls keep what the engine wrote: under a null lies ``INT64_MIN``, ``UINT32_MAX``, -1 or 0, so that a column can be
@@ -115,7 +115,7 @@ class Trace:
             columns: Number columns alone; codes come as signed integers, bits as bool.
 
         Yields:
-            Arrays with the values of ``lo2io.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
+            Arrays with the values of ``columns.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
         """
         lacking = self._lacking(name, columns)
         with self._open(name, [column for column in columns if column not in lacking]) as reader:
@@ -129,7 +129,7 @@ class Trace:
                 }
 
     def column(self, name: str, column: str) -> NDArray[Any]:
-        """One number column whole, values of ``lo2io.h`` for unknown."""
+        """One number column whole, values of ``columns.h`` for unknown."""
         parts = [batch[column] for batch in self.batches(name, [column])]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 

@@ -3,6 +3,9 @@
 #define LO2IO_ALL_H
 #include <stddef.h>
 #include <stdint.h>
+#include "tracepoints.h"
+#include "columns.h"
+#include "ring_columns.h"
 #include "lo2io.h"
 #include "capture.h"
 #include "facts.h"

@@ -8,6 +8,8 @@ from pathlib import Path
 import cffi
 
 HERE = Path("lo2io/_native")
+HEADERS = ("tracepoints.h", "columns.h", "ring_columns.h", "lo2io.h", "capture.h", "facts.h", "otf2_events.h")
+"""In the order of their needs, as in all.h."""
 SOURCES = sorted(str(path) for path in HERE.glob("*.c"))
 
 
@@ -18,7 +20,7 @@ def declarations(header: str) -> str:
 
 
 ffibuilder = cffi.FFI()
-for name in ("lo2io.h", "capture.h", "facts.h", "otf2_events.h"):
+for name in HEADERS:
     ffibuilder.cdef(declarations(name))
 ffibuilder.set_source(
     "lo2io._native._lib",

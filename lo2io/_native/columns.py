@@ -1,4 +1,4 @@
-"""NumPy columns over the native batch: every table and dtype is derived from ``lo2io.h``, none is repeated here."""
+"""NumPy columns over the native batch: tables and dtypes are those of ``columns.h`` and ``ring_columns.h``."""
 
 from __future__ import annotations
 

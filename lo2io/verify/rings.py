@@ -35,7 +35,7 @@ _STATES: Final = re.compile(r"states of ring ([0-9]+)\b")
 """How the location of a ring's metrics is called."""
 STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent")
 PATHS: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
-"""By number, as in ``lo2io.h``."""
+"""By number, as in ``ring_columns.h``."""
 _UNSAID: Final = "completed"
 """Status of a request whose end bears none."""
 

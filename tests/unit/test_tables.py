@@ -45,7 +45,7 @@ SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0
 
 @pytest.mark.parametrize(("table", "struct"), NATIVE.items())
 def test_each_native_column_has_its_place(table: str, struct: str) -> None:
-    """A column added to lo2io.h must be added to the schema, with the same type."""
+    """A column added to columns.h or ring_columns.h must be added to the schema, with the same type."""
     native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
     left_out = {f"{name}_{part}" for name in ("path", "comm", "cgroup") for part in ("offset", "length")}
     left_out |= {"before"} if table == "off_cpu" else set()  # a place in the operations: for writers of one order
