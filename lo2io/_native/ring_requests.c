@@ -156,18 +156,34 @@ ring_request *request_by_order(engine *e, const ring_sample *s, bool more)
     return r;
 }
 
+/* The oldest of those near the front of their row whose address is not known. */
+static ring_request *without_known_address(engine *e, const ring_sample *s)
+{
+    for (uint8_t data_class = 0; data_class <= DATA_SILENT; data_class++) {
+        bool several = false;
+        ring_request *r = request_by_data(e, s->ctx, s->user_data, data_class, &several);
+        for (int left = 16; r && left--; r = r->data_next == NONE ? NULL : request_at(e, r->data_next))
+            if (!r->address)
+                return r;
+    }
+    return NULL;
+}
+
+/* Formats that lack addresses at the submission: it becomes known later, or never. */
 static ring_request *without_address(engine *e, const ring_sample *s, const ring_thread *th)
 {
-    ring_request *running = th ? request_of(e, th->running) : NULL;
+    ring_request *r = th ? request_of(e, th->running) : NULL;
     bool has_data = ring_has(s, LO2_FIELD_RING_USER_DATA);
-    if (running && running->alive && !running->address && running->ctx == s->ctx &&
-        (!has_data || running->user_data == s->user_data)) {
-        running->inferred |= LO2_INFERRED_IDENTITY;
+    if (has_data && !ring_has(s, LO2_FIELD_RING_REQ))
+        return request_by_order(e, s, false);
+    if (!r || !r->alive || r->address || r->ctx != s->ctx || (has_data && r->user_data != s->user_data))
+        r = has_data ? without_known_address(e, s) : NULL;
+    if (r) {
+        r->inferred |= LO2_INFERRED_IDENTITY;
         if (s->req)
-            request_learn_address(e, running, s->req);
-        return running;
+            request_learn_address(e, r, s->req);
     }
-    return has_data && !ring_has(s, LO2_FIELD_RING_REQ) ? request_by_order(e, s, false) : NULL;
+    return r;
 }
 
 /* The ring of an event that nobody's request answers to. */

@@ -74,7 +74,7 @@ def test_an_address_comes_again_though_its_request_lives(rig: RequestRig) -> Non
     rig.cqe(7, 5, user_data=3)
     assert rig.column("status", "result") == [(IN_FLIGHT, 0), (SILENT, 0), (COMPLETED, 5)]
     assert rig.column("complete_time_ns")[:2] == [None, None]
-    assert rig.totals.nr_in_flight_ring_requests == 1
+    assert (rig.totals.nr_in_flight_ring_requests, rig.ring()["most_in_flight"]) == (1, 1)
 
 
 def test_an_address_comes_again_on_another_ring(rig: RequestRig) -> None:
@@ -126,6 +126,27 @@ def test_events_without_an_address_are_about_what_is_executed(tmp_path: Path) ->
         (None, armed, woken, 3),
     ]
     assert rig.totals.nr_ring_unclear == 0
+
+
+def test_user_data_tells_that_another_one_is_meant(tmp_path: Path) -> None:
+    """5.10: not the one that is executed; its address is known from then on."""
+    rig = RequestRig(tmp_path, era="5.10")
+    for user_data in (1, 1, 2):
+        rig.submit(0, opcode=RECV, user_data=user_data)
+    first = rig.arm(76, user_data=1, opcode=RECV)
+    second = rig.arm(77, user_data=1, opcode=RECV)
+    punted = rig.punt(76)
+    assert rig.column("poll_arm_time_ns", "punt_time_ns") == [(first, punted), (second, None), (None, None)]
+    assert [flags & BY_IDENTITY for flags in rig.column("inferred")] == [BY_IDENTITY, BY_IDENTITY, 0]
+
+
+def test_a_punt_of_nobody(tmp_path: Path) -> None:
+    """5.10: an address alone, and nothing is being executed."""
+    rig = RequestRig(tmp_path, era="5.10")
+    rig.submit(0, opcode=READ, user_data=1)
+    rig.cqe(0, user_data=1)
+    rig.punt(77)
+    assert (len(rig.all()), rig.totals.nr_ring_unclear) == (1, 1)
 
 
 def test_a_descriptor_that_is_looked_up_before_the_submission(tmp_path: Path) -> None:
@@ -256,6 +277,16 @@ def test_the_older_of_two_classes_overflows(rig: RequestRig) -> None:
     rig.overflow(5, 4)
     assert rig.column("result", "nr_completions") == [(2, 1), (3, 2)]
     assert rig.totals.nr_orphan_cqes == 1
+
+
+@pytest.mark.parametrize("repeats_first", [True, False])
+def test_of_both_classes_the_oldest_overflows(rig: RequestRig, repeats_first: bool) -> None:
+    """Whether it can repeat itself tells nothing then."""
+    for req in (1, 2):
+        rig.submit(req, opcode=RECV if (req == 1) == repeats_first else READ, user_data=5)
+    rig.overflow(5, 1)
+    rig.overflow(5, 2)
+    assert rig.column("result") == [1, 2]
 
 
 def test_a_notification_overflows(rig: RequestRig) -> None:

@@ -96,6 +96,13 @@ def test_silent_until_its_ring_is_gone(rig: RequestRig) -> None:
     assert rig.totals.nr_in_flight_ring_requests == 0
 
 
+def test_one_that_has_spoken_is_not_silent(rig: RequestRig) -> None:
+    """It is in flight: its last CQE may come yet."""
+    rig.submit(1, opcode=RECV, flags=SKIP)
+    rig.cqe(1, 5, flags=MORE)
+    assert rig.column("status", "nr_completions") == [(IN_FLIGHT, 1)]
+
+
 def test_torn_down_with_its_ring(rig: RequestRig) -> None:
     """What is completed before it goes is not."""
     rig.setup()
@@ -285,6 +292,21 @@ def test_an_older_request_that_nobody_shows(rig: RequestRig) -> None:
     rig.setup()
     rig.wake(1, user_data=5, opcode=RECV)
     assert rig.all() == []
+
+
+def test_a_wake_of_what_has_ended_makes_nothing(rig: RequestRig) -> None:
+    """It came too late; anything else there is a request whose begin was lost."""
+    rig.setup()
+    rig.submit(1, opcode=RECV, user_data=5)
+    rig.cqe(1, 4, user_data=5)
+    rig.wake(1, user_data=5, opcode=RECV)
+    rig.cqe(1, 6, user_data=5)
+    rig.submit(2, opcode=RECV, user_data=5)
+    rig.cqe(2, 4, user_data=5)
+    rig.arm(2, user_data=5, opcode=RECV)
+    rig.cqe(2, 7, user_data=5)
+    assert rig.column("result", "traits") == [(4, 0), (4, 0), (7, OLDER)]
+    assert rig.totals.nr_orphan_cqes == 1
 
 
 def test_unclear_events_are_counted(rig: RequestRig) -> None:

@@ -22,6 +22,7 @@ from requestrig import (
     PATH_CANCELLED,
     READ,
     RECV,
+    SPLICE,
     RequestRig,
     phases,
 )
@@ -66,6 +67,15 @@ def test_phases_of_an_inline_request(rig: RequestRig) -> None:
     over = rig.submit(2)
     completed = rig.cqe(1, 5)
     assert phases(rig.all()[0]) == (got - submitted, over - got, completed - over)
+
+
+def test_the_first_look_up_is_the_begin(rig: RequestRig) -> None:
+    """SPLICE looks up two."""
+    begun = rig.submit(1, opcode=SPLICE)
+    got = rig.gets(1, 3)
+    rig.gets(1, 4)
+    completed = rig.cqe(1, 5)
+    assert phases(rig.only()) == (got - begun, completed - got, 0)
 
 
 @pytest.mark.parametrize("end", ["exit", "wait", "link", "run", "register"])
