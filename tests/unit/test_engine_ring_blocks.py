@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 VDA = 254 << 20
 READ, WRITE = 22, 23
-WORKER, OTHER = 11, 20
+WORKER, OTHER, KWORKER = 11, 20, 44
 
 
 @pytest.fixture
@@ -104,6 +104,17 @@ def test_a_flush_that_somebody_else_asked_for(rig: Rig) -> None:
     block(rig, WORKER, sector=0, rwbs=b"FF")
     rig.run()
     assert causes(rig) == [-1, 0]
+
+
+def test_a_flush_that_somebody_else_issues(rig: Rig) -> None:
+    """Its owner asked for it, and executes a request; when it asked is not told."""
+    rig.enter("io_uring_enter", fd=FD, to_submit=1)
+    rig.submit(1, opcode=READ)
+    rig.event("file_get", ctx=A, req=1, fd=3)
+    rig.spool.block(rig.tick(), 0, PID, "bio_queue", dev=VDA, sector=0, nr_sector=0, rwbs=b"FWS")
+    block(rig, KWORKER, sector=0, rwbs=b"FF")
+    rig.run()
+    assert rig.of("requests", "tid", "ring_request") == [(PID, 0)]
 
 
 def test_a_requeued_request_keeps_its_cause(rig: Rig) -> None:
