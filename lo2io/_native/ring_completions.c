@@ -94,15 +94,14 @@ static void take_execution(engine *e, ring_request *r, const ring_sample *s, tas
         if (r->result != -ECANCELED && !r->refused)
             request_shown_executed(e, r, s->time);
     }
-    if (r->result != -EBADF)
-        request_proves_fd(e, r, t);
     if (!th)
         return;
     r->end_runs = th->runs;
     chain_shows_silent(e, r, th);
-    if (th->waits_short && th->short_ctx == s->ctx)
+    if (th->waits_short && th->short_ctx == s->ctx) {
         request_short(r, th->short_offset, th->short_length);
-    th->waits_short = false;
+        th->waits_short = false;
+    }
 }
 
 static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, ring_thread *th)
@@ -114,6 +113,8 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
         r->traits |= LO2_TRAIT_NOTIFIED;
     } else {
         request_adopt(e, r, t, s->time);
+        if ((int32_t)s->result != -EBADF)
+            request_proves_fd(e, r, t); /* before it changes anything itself */
         take_result(e, r, s);
         take_execution(e, r, s, t, th);
         if (s->flags & CQE_MORE) {

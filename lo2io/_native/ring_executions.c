@@ -7,7 +7,7 @@ enum { ORIGIN_UNSEEN = 4 };
 
 void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission)
 {
-    if (r->executed)
+    if (r->executed || r->refused)
         return;
     r->executed = true;
     r->at_submission = at_submission;
@@ -37,7 +37,7 @@ void request_take_back(ring_request *r, ring_thread *th)
 /* A chain's member runs when the one before it is done; a linked timeout is armed when that one is executed. */
 void request_shown_executed(engine *e, ring_request *r, int64_t time)
 {
-    if (r->executed)
+    if (r->executed || r->refused)
         return;
     r->executed = true;
     const ring_request *before = request_of(e, r->previous);

@@ -116,6 +116,7 @@ void chain_member_ended(engine *e, ring_request *r)
     next->before_time = r->complete;
     next->before_runs = r->end_runs;
     next->before_in_run = r->in_run;
+    next->before_traits = r->traits;
 }
 
 /* Had the silent request before it come back from a device, it would have run one run of task work later. */

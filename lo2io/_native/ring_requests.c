@@ -114,7 +114,7 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
     bool has_fd = th->waits_fd && th->fd_ctx == s->ctx;
     thread_advances(e, th, s->time);
     thread_decides(e, th, 0);
-    uint32_t ring_index = ring_of(e, s->ctx, t, s->time);
+    uint32_t ring_index = ring_of(e, s->ctx, t);
     ring_request *r = ring_index == NONE ? NULL : begin(e, s, ring_index, s->flags & SQE_FLAGS);
     if (!r)
         return;
@@ -191,7 +191,7 @@ uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th
 {
     uint32_t index = ring_known(e, s->ctx);
     if (index == NONE)
-        return th ? ring_of(e, s->ctx, NULL, s->time) : NONE;
+        return th ? ring_of(e, s->ctx, NULL) : NONE;
     return th || ring_at(e, index)->recorded ? index : NONE;
 }
 
@@ -205,7 +205,7 @@ static ring_request *request_named(engine *e, const ring_sample *s, task *t, con
         r = without_address(e, s, th);
     if (!r) {
         bool submits = !wakes && th && !th->worker;
-        uint32_t ring_index = submits ? ring_of(e, s->ctx, t, s->time) : ring_of_stranger(e, s, wakes ? NULL : th);
+        uint32_t ring_index = submits ? ring_of(e, s->ctx, t) : ring_of_stranger(e, s, wakes ? NULL : th);
         bool has_data = ring_has(s, LO2_FIELD_RING_USER_DATA);
         e->totals.nr_ring_unclear += ring_index != NONE && !has_data;
         r = ring_index == NONE || !has_data ? NULL : begin(e, s, ring_index, 0);
@@ -247,7 +247,7 @@ static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *t
         return;
     }
     if (is_ref_to(th->running, r)) {
-        if (r->inferred & LO2_INFERRED_ISSUE && r->at_submission) {
+        if (r->inferred & LO2_INFERRED_ISSUE && r->at_submission && th->running_since == r->issue) {
             r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
             r->issue = th->running_since = s->time;
         }

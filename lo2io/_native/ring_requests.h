@@ -40,7 +40,7 @@ typedef struct {
     bool in_run;                  /* its CQE came out of task work */
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
-    uint16_t traits, inferred, nr_polls, nr_punts;
+    uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
     uint32_t phase, runs;         /* of its thread, when it was executed */
     uint32_t end_runs;            /* ... and at its last CQE */
     uint32_t before_runs;         /* ... and at its predecessor's */

@@ -43,11 +43,11 @@ static ring_thread *worker_at(engine *e, uint32_t task_index)
 static void continues(engine *e, ring_request *r)
 {
     const ring_request *before = request_of(e, r->previous);
-    uint16_t kind = LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED;
+    uint16_t kinds = LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED, kind = (before ? before->traits : r->before_traits) & kinds;
     r->traits |= LO2_TRAIT_CONTINUED;
-    if (!before || (r->traits & kind) || !(before->traits & kind))
+    if (!kind || (r->traits & kinds))
         return;
-    r->traits |= before->traits & kind;
+    r->traits |= kind;
     r->inferred |= LO2_INFERRED_BOUND;
 }
 
@@ -175,5 +175,5 @@ uint64_t ring_request_at(engine *e, task *t, int64_t time)
     const ring_request *r = request_of(e, th->running);
     const pending_call *p = &t->pending;
     bool in_batch = !p->active || (e->calls[p->call].kind == LO2_CALL_RING_ENTER && p->count > 2);
-    return r && !t->serves && !in_batch ? r->id : 0;
+    return r && r->alive && !t->serves && !in_batch ? r->id : 0;
 }

@@ -187,9 +187,8 @@ void ring_give_up(engine *e, uint32_t index)
     set->free_rings.at[set->free_rings.count++] = index; /* it has room for all */
 }
 
-uint32_t ring_of(engine *e, uint64_t ctx, task *t, int64_t time)
+uint32_t ring_of(engine *e, uint64_t ctx, task *t)
 {
-    (void)time; /* a ring that is made up has no begin */
     uint32_t index = ring_find(e, RING_URING, ctx, NONE);
     if (index != NONE && t && ring_at(e, index)->gone) {
         ring_give_up(e, index); /* another ring is at its address, and its create was lost */
@@ -235,7 +234,7 @@ static void created(engine *e, const ring_sample *s, task *t)
 
 static void registered(engine *e, const ring_sample *s, task *t)
 {
-    uint32_t index = ring_of(e, s->ctx, t, s->time);
+    uint32_t index = ring_of(e, s->ctx, t);
     if (index == NONE)
         return;
     ring *r = ring_at(e, index);
@@ -271,7 +270,7 @@ void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s)
     if (event->role == LO2_ROLE_RING_REGISTER) {
         registered(e, s, ours ? t : NULL);
     } else if (event->role == LO2_ROLE_RING_WAIT) {
-        uint32_t index = ring_of(e, s->ctx, ours ? t : NULL, s->time);
+        uint32_t index = ring_of(e, s->ctx, ours ? t : NULL);
         if (index != NONE && t)
             ring_waited(e, index, t, s->time, s->count);
     }

@@ -86,7 +86,7 @@ typedef struct ring_set {
  * trace. `t`: the thread that submits to it (submit, refuse), waits on it or registers with it: it is the ring's process';
  * NULL for all other events, which happen in anybody's context. Who asks about an event of a thread that is not recorded
  * asks ring_known. */
-uint32_t ring_of(engine *e, uint64_t ctx, task *t, int64_t time);
+uint32_t ring_of(engine *e, uint64_t ctx, task *t);
 void ring_belongs(engine *e, uint32_t index, const task *t); /* to its process, unless that is known already */
 uint32_t ring_known(engine *e, uint64_t ctx);  /* NONE: it would have to be made up */
 ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of */
