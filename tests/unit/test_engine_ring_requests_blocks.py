@@ -93,3 +93,18 @@ def test_a_request_that_waits_causes_nothing(rig: RequestRig) -> None:
     rig.submit(1, opcode=READ, flags=LINK)
     insert(rig)
     assert causes(rig) == [None]
+
+
+def test_what_another_thread_has_ended_causes_nothing(rig: RequestRig) -> None:
+    """Whoever seemed to execute it."""
+    rig.fork(PID, 11, PID)
+    rig.enter("read", fd=0)
+    rig.submit(1, opcode=READ)
+    rig.gets(1, 3)
+    rig.cqe(1, 5, tid=11)
+    insert(rig)
+    rig.submit(2, opcode=READ, tid=11)
+    rig.gets(2, 3)
+    rig.cqe(2, 5, tid=11)
+    insert(rig)
+    assert causes(rig) == [None, None]

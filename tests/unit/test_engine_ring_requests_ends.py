@@ -72,6 +72,7 @@ def test_the_result_tells_the_status(rig: RequestRig, res: int, status: int, err
 def test_a_refused_request(rig: RequestRig) -> None:
     """Its SQE's offset and length are told; its CQE comes later."""
     begun = rig.refuse(1, opcode=UNHEARD_OF, user_data=5, flags=LINK, off=4096, len=77)
+    rig.arm(1, user_data=5)
     ended = rig.cqe(1, EINVAL, user_data=5)
     row = rig.only()
     assert (row["status"], row["opcode"], row["sqe_flags"], row["error"]) == (REFUSED, UNHEARD_OF, LINK, 22)
@@ -179,11 +180,18 @@ def test_a_short_write_before_the_cqe_of_its_request(rig: RequestRig) -> None:
     rig.worker(30)
     rig.submit(1, opcode=WRITE, flags=16)
     rig.submit(2, opcode=WRITE, flags=16, ctx=B)
+    rig.submit(3, opcode=WRITE, flags=16, ctx=B)
+    rig.submit(4, opcode=WRITE, flags=16)
+    rig.submit(5, opcode=WRITE, flags=16)
     rig.event("short_write", 30, ctx=A, fpos=512, wanted=4096, got=100)
     rig.cqe(1, 4096, tid=30)
-    rig.event("short_write", 30, ctx=A, fpos=1, wanted=2, got=1)
     rig.cqe(2, 4096, tid=30, ctx=B)
-    assert rig.column("offset_bytes", "bytes_request") == [(512, 4096), (None, None)]
+    rig.event("short_write", 30, ctx=A, fpos=1, wanted=2, got=1)
+    rig.cqe(3, 4096, tid=30, ctx=B)
+    rig.cqe(4, 4096, tid=30)
+    rig.cqe(5, 4096, tid=30)
+    none = (None, None)
+    assert rig.column("offset_bytes", "bytes_request") == [(512, 4096), none, none, (1, 2), none]
 
 
 # -- whose

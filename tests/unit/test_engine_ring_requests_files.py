@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from requestrig import (
+    ACCEPT,
     ASYNC,
     EBADF,
     ECANCELED,
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 W = 30
 """A worker."""
-APPEARED = 4
-"""Origin of a handle."""
+APPEARED, OPENED_BY_RING = 4, 5
+"""Origins of handles."""
 
 
 @pytest.fixture
@@ -112,3 +113,27 @@ def test_a_submitter_that_has_ended_proves_in_its_process_alone(rig: RequestRig,
     rig.cqe(1, ECANCELED, tid=process)
     assert [handle is not None for handle in rig.column("handle")] == [proven]
     assert [h["fd"] for h in rig.rows["handles"] if h["fd"] == 3] == [3] * proven
+
+
+def test_two_requests_prove_the_same_descriptor(rig: RequestRig) -> None:
+    """In whatever order they looked it up."""
+    rig.submit(1, opcode=SPLICE)
+    rig.submit(2, opcode=RECV)
+    rig.gets(2, 4)
+    rig.gets(1, 4)
+    rig.cqe(1, 5)
+    rig.cqe(2, 5)
+    assert len([h for h in rig.run().rows["handles"] if h["fd"] == 4]) == 1
+    assert rig.all()[0]["handle2"] == rig.all()[1]["handle"]
+
+
+def test_a_descriptor_is_proven_before_the_result_takes_effect(rig: RequestRig) -> None:
+    """ACCEPT on a descriptor that its own result replaces: both have been there."""
+    rig.setup()
+    rig.submit(1, opcode=ACCEPT)
+    rig.gets(1, 4)
+    rig.cqe(1, 4)
+    rig.call("read", 1, fd=4, count=1)
+    old, new = sorted((h for h in rig.run().rows["handles"] if h["fd"] == 4), key=lambda h: h["handle"])
+    assert (rig.only()["handle"], rig.of("operations", "handle")[-1]) == (old["handle"], new["handle"])
+    assert (old["origin"], new["origin"]) == (APPEARED, OPENED_BY_RING)

@@ -298,6 +298,18 @@ def test_a_chain_that_goes_on_in_a_worker(rig: RequestRig) -> None:
     assert [row["inferred"] & BY_BOUND for row in rig.all()] == [BY_BOUND] * 3
 
 
+def test_what_continues_runs_where_its_predecessor_did(rig: RequestRig) -> None:
+    """Though that one's address is used again by then."""
+    rig.submit(1, opcode=WRITE, flags=LINK)
+    rig.submit(2)
+    rig.link(2, 1)
+    rig.punt(1, hashed=1)
+    rig.cqe(1, 5, tid=W)
+    rig.submit(1)
+    rig.cqe(2, tid=W)
+    assert [traits & (CONTINUED | BOUNDED) for traits in rig.column("traits")] == [BOUNDED, CONTINUED | BOUNDED, 0]
+
+
 @pytest.mark.parametrize(
     ("opcode", "flags", "looks_up", "arms", "hashed", "expected"),
     [

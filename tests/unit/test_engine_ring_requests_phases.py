@@ -78,6 +78,17 @@ def test_the_first_look_up_is_the_begin(rig: RequestRig) -> None:
     assert phases(rig.only()) == (got - begun, completed - got, 0)
 
 
+def test_a_later_execution_does_not_move_the_first(rig: RequestRig) -> None:
+    """Though it looks up two descriptors, and the first looked up none."""
+    begun = rig.submit(1, opcode=SPLICE)
+    rig.ran(1)
+    rig.gets(1, 3)
+    rig.gets(1, 4)
+    rig.cqe(1, 5)
+    assert rig.column("issue_time_ns") == [begun]
+    assert rig.only()["inferred"] & BY_ISSUE
+
+
 @pytest.mark.parametrize("end", ["exit", "wait", "link", "run", "register"])
 def test_what_ends_an_execution(rig: RequestRig, end: str) -> None:
     """Every other event of the thread, entry and exit of its calls."""
