@@ -155,23 +155,26 @@ class Matcher:
         """Rows of the files table; UNKNOWN_U32 where there is none."""
         return self._handle_file.at(handles)
 
+    def _by_numbers(self, rows: Columns, span: tuple[NDArray[Any], NDArray[Any]], size: NDArray[Any]) -> Flags:
+        """Rows whose duration, size and numbers are as asked for. A number they have no column of is their thread's."""
+        begin, end = span
+        passes = np.ones(len(begin), np.bool_)
+        for comparison in self._numbers:
+            if comparison.field == "latency":
+                passes &= _compare(comparison, end - begin, (begin != UNKNOWN_I64) & (end != UNKNOWN_I64))
+            elif comparison.field == "size":
+                passes &= _compare(comparison, size, size != UNKNOWN_I64)
+            elif comparison.field in rows:
+                values = rows[comparison.field]
+                passes &= _compare(comparison, values, values != UNKNOWN_U32)
+        return passes
+
     # ---- calls ----
 
     def calls_by_columns(self, operations: Columns) -> Flags:
         """Calls that their own columns let pass."""
-        passes = self._calls[operations["call"]]
-        for comparison in self._numbers:
-            if comparison.field == "latency":
-                end = operations["end_time_ns"]
-                values, known = end - operations["begin_time_ns"], end != UNKNOWN_I64
-            elif comparison.field == "size":
-                values = operations["bytes_request"]
-                known = values != UNKNOWN_I64
-            else:
-                values = operations[comparison.field]
-                known = values != UNKNOWN_U32
-            passes &= _compare(comparison, values, known)
-        return passes
+        span = operations["begin_time_ns"], operations["end_time_ns"]
+        return self._calls[operations["call"]] & self._by_numbers(operations, span, operations["bytes_request"])
 
     def calls_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
         """Calls that their thread and the files they are about let pass. All must have been learnt."""
@@ -191,18 +194,8 @@ class Matcher:
     def rings_by_columns(self, requests: Columns) -> Flags:
         """Requests of rings that their own columns let pass."""
         passes = self._opcodes[requests["opcode"]] & self._ways[requests["path"]]
-        for comparison in self._numbers:
-            if comparison.field == "latency":
-                begin, end = requests["submit_time_ns"], requests["complete_time_ns"]
-                values, known = end - begin, (begin != UNKNOWN_I64) & (end != UNKNOWN_I64)
-            elif comparison.field == "size":
-                values = requests["bytes_result"]
-                known = values != UNKNOWN_I64
-            else:
-                values = requests[comparison.field]
-                known = values != UNKNOWN_U32
-            passes &= _compare(comparison, values, known)
-        return passes
+        span = requests["submit_time_ns"], requests["complete_time_ns"]
+        return passes & self._by_numbers(requests, span, requests["bytes_result"])
 
     def rings_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
         """Requests of rings that their submitter and their files let pass. All must have been learnt."""
@@ -214,22 +207,11 @@ class Matcher:
         """Requests that their own columns let pass."""
         if self.filter.of("path"):
             return np.zeros(len(requests["id"]), np.bool_)
+        inserted, issued = requests["insert_time_ns"], requests["bytes_issued"]
+        begin = np.where(inserted == UNKNOWN_I64, requests["issue_time_ns"], inserted)
+        size = np.where(issued == UNKNOWN_I64, requests["bytes_request"], issued)
         passes = self._requests[requests["operation"]]
-        for comparison in self._numbers:
-            if comparison.field == "latency":
-                begin, end = requests["insert_time_ns"], requests["complete_time_ns"]
-                begin = np.where(begin == UNKNOWN_I64, requests["issue_time_ns"], begin)
-                values, known = end - begin, (begin != UNKNOWN_I64) & (end != UNKNOWN_I64)
-            elif comparison.field == "size":
-                issued = requests["bytes_issued"]
-                values = np.where(issued == UNKNOWN_I64, requests["bytes_request"], issued)
-                known = values != UNKNOWN_I64
-            elif comparison.field == "tid":
-                values = requests["tid"]
-                known = values != UNKNOWN_U32
-            else:
-                continue
-            passes &= _compare(comparison, values, known)
+        passes &= self._by_numbers(requests, (begin, requests["complete_time_ns"]), size)
         for comparison in self.filter.of("device"):
             passes &= self._devices.of_requests(comparison, requests) ^ comparison.negative
         return passes
