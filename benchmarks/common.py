@@ -216,6 +216,16 @@ def middle(rows: Sequence[Mapping[str, Any]], variant: str, key: str) -> float:
     return median(column(rows, variant, key))
 
 
+def slowdown(rows: Sequence[Mapping[str, Any]], job: str, name: str, key: str) -> float:
+    """The median of one figure of a job's variant over that of the untraced one."""
+    return middle(rows, f"{job}, {name}", key) / middle(rows, f"{job}, untraced", key)
+
+
+def names_of(rows: Sequence[Mapping[str, Any]], job: str) -> list[str]:
+    """What the variants of a job are called, in the order of their first runs."""
+    return [v.partition(", ")[2] for v in dict.fromkeys(r["variant"] for r in rows) if v.startswith(f"{job}, ")]
+
+
 def verdict(*, met: bool) -> str:
     """A target, met or not."""
     return "met" if met else "missed"

@@ -7,10 +7,22 @@ gets the same events on every CPU.
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, Settings, build, column, in_turns, middle, require, spread, table, verdict
+from common import (
+    LO2IO,
+    Settings,
+    build,
+    column,
+    in_turns,
+    middle,
+    names_of,
+    require,
+    slowdown,
+    spread,
+    table,
+    verdict,
+)
 from overhead import BLOCK, FILE_BYTES, fio_command, make_cached, one_run
 from perf_data import count
 from tracers import Untraced, default_events, seen_and_lost
@@ -199,8 +211,8 @@ def render(document: Mapping[str, Any]) -> str:
     runs = max(row["run"] for row in rows)
     parts = [f"Medians and least to most of {runs} runs in turns; ratios are to the untraced median."]
     parts += [_table(rows, job, reads[job]) for job in reads]
-    worst = max(_ratio(rows, job, "lo2io system-wide -a", "wall_s") for job in ENGINES)
-    ours, rival = (_ratio(rows, "cached", name, "cpu_s") for name in ("lo2io system-wide -a", "perf record -a"))
+    worst = max(slowdown(rows, job, "lo2io system-wide -a", "wall_s") for job in ENGINES)
+    ours, rival = (slowdown(rows, "cached", name, "cpu_s") for name in ("lo2io system-wide -a", "perf record -a"))
     lost = sum(row["lost"] - row.get("vanished", 0) for row in rows if "lo2io" in row["variant"])
     parts.append(
         f"Targets: slowdown of direct I/O at most {TARGET_RATIO}: {worst:.2f} at worst "
@@ -210,13 +222,8 @@ def render(document: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _ratio(rows: Sequence[Mapping[str, Any]], job: str, name: str, key: str) -> float:
-    return median(column(rows, f"{job}, {name}", key)) / middle(rows, f"{job}, untraced", key)
-
-
 def _table(rows: Sequence[Mapping[str, Any]], job: str, reads: int) -> str:
     depth = "one at a time from the page cache" if job == "cached" else f"{DEPTH} at a time past the page cache"
-    names = [v.partition(", ")[2] for v in dict.fromkeys(r["variant"] for r in rows) if v.startswith(f"{job}, ")]
     base = {key: middle(rows, f"{job}, untraced", key) for key in ("wall_s", "cpu_s", "mean_latency_ns")}
 
     def line(name: str) -> list[str]:
@@ -233,4 +240,5 @@ def _table(rows: Sequence[Mapping[str, Any]], job: str, reads: int) -> str:
         ]
 
     head = [f"{job}: {reads:,} reads", "wall ratio", "CPU ratio", "latency ratio", "wall s", "recorder's CPU s"]
-    return f"{depth[0].upper()}{depth[1:]}:\n\n{table([*head, 'missing', 'lost'], [line(name) for name in names])}"
+    lines = [line(name) for name in names_of(rows, job)]
+    return f"{depth[0].upper()}{depth[1:]}:\n\n{table([*head, 'missing', 'lost'], lines)}"

@@ -11,10 +11,24 @@ import json
 import shutil
 import subprocess
 import sys
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, BenchError, Settings, build, column, in_turns, middle, require, run, spread, table, verdict
+from common import (
+    LO2IO,
+    BenchError,
+    Settings,
+    build,
+    column,
+    in_turns,
+    middle,
+    names_of,
+    require,
+    run,
+    slowdown,
+    spread,
+    table,
+    verdict,
+)
 from overhead import make_cached
 from perf_data import count
 from tracers import Untraced
@@ -206,7 +220,7 @@ def render(document: Mapping[str, Any]) -> str:
     short = sum(not row["requests"] == row["complete"] == number for row, number in zip(ours, wanted, strict=True))
     lost = sum(row["lost"] - row["vanished"] for row in ours)
     pairs = {
-        job: [_ratio(rows, job, name, "wall_s") for name in ("lo2io record", "perf record -a")] for job in requests
+        job: [slowdown(rows, job, name, "wall_s") for name in ("lo2io record", "perf record -a")] for job in requests
     }
     beside = ", ".join(f"{job} {mine:.2f} to {rival:.2f}" for job, (mine, rival) in pairs.items())
     parts.append(
@@ -218,12 +232,7 @@ def render(document: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _ratio(rows: Sequence[Mapping[str, Any]], job: str, name: str, key: str) -> float:
-    return median(column(rows, f"{job}, {name}", key)) / middle(rows, f"{job}, untraced", key)
-
-
 def _table(rows: Sequence[Mapping[str, Any]], job: str, number: int) -> str:
-    names = [v.partition(", ")[2] for v in dict.fromkeys(r["variant"] for r in rows) if v.startswith(f"{job}, ")]
     base = {key: middle(rows, f"{job}, untraced", key) for key in ("wall_s", "cpu_s")}
 
     def line(name: str) -> list[str]:
@@ -240,4 +249,4 @@ def _table(rows: Sequence[Mapping[str, Any]], job: str, number: int) -> str:
         ]
 
     head = [f"{number:,} {WORDS[job]}", "wall ratio", "CPU ratio", "wall s", "recorder's CPU s", "missing", "lost"]
-    return table(head, [line(name) for name in names])
+    return table(head, [line(name) for name in names_of(rows, job)])
