@@ -322,9 +322,8 @@ def convert(
     catalog = load_catalog()
     criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
     check_devices(criteria.filter, spool.meta.devices)
-    spool.meta = meta = replace(
-        spool.meta, filter=str(criteria.filter), sample_rate=_sample_rate(spool.meta, sample_rate)
-    )
+    rate = _sample_rate(spool.meta, sample_rate)
+    spool.meta = meta = replace(spool.meta, filter=str(criteria.filter), sample_rate=rate)
     accounts = Reconciler(meta, catalog.calls)
     with (
         whole_trace(trace, spool_path, force=force),

@@ -170,11 +170,7 @@ def _find_cgroup(path: str, note: Callable[[str], None]) -> Cgroup:
 def _run(plan: _Plan) -> SpoolMeta:
     """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
     options, command, note = plan.options, plan.command, plan.note
-    with (
-        room_for_fds(),
-        _make_spool(options) as writer,
-        contextlib.ExitStack() as undo,
-    ):
+    with room_for_fds(), _make_spool(options) as writer, contextlib.ExitStack() as undo:
         # Unwound last: a spool nothing was recorded into does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
