@@ -91,12 +91,16 @@ def ring_name(ring: RingRow) -> str:
     return owner if ring.ring is None else f"{ring.ring}: {owner}{where}"
 
 
+def kernel_submits(ring: RingRow) -> bool:
+    """Calls only wake the thread of the kernel then, and return what they were asked to submit all the same."""
+    return ring.poller or "SQPOLL" in (ring.flags or ())
+
+
 def _one_by_one(ring: RingRow) -> list[str]:
     """A system call for each request: what rings were made to save. Where the kernel submits, calls only wake it."""
     batches = ring.batches
     single = sum(size.calls for size in batches.sizes if size.most == 1 and size.least == 1)
-    by_kernel = ring.poller or "SQPOLL" in (ring.flags or ())
-    if by_kernel or batches.submitting < MANY or single < MOSTLY * batches.submitting:
+    if kernel_submits(ring) or batches.submitting < MANY or single < MOSTLY * batches.submitting:
         return []
     depth = (
         f"at most {ring.most_in_flight:,} under way at a time"

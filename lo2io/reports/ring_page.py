@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.hints import ring_name
+from lo2io.reports.hints import kernel_submits, ring_name
 from lo2io.reports.lines import (
     ROWS,
     count_of,
@@ -72,7 +72,8 @@ def _overview(rings: RingsSummary, console: Console) -> None:
     shown = rings.rings[:ROWS]
     for ring in shown:
         batches = ring.batches
-        mean = f"{batches.submitted / batches.submitting:.3g}" if batches.submitting else "-"
+        submitting = 0 if kernel_submits(ring) else batches.submitting
+        mean = f"{batches.submitted / submitting:.3g}" if submitting else "-"
         counts = (ring.requests, ring.batches.calls)
         rows.append(
             [
@@ -142,7 +143,7 @@ def _lines(ring: RingRow) -> Iterable[str]:
     if ring.flags:
         yield f"set up with {', '.join(ring.flags)}"
     batches = ring.batches
-    if batches.submitting:
+    if batches.submitting and not kernel_submits(ring):
         yield f"{count_of(batches.submitting, 'call')} submitted {batches.submitted:,}: {_sizes(batches.sizes)}"
     if batches.collecting:
         collected = f"{count_of(batches.collecting, 'call')} collected {batches.collected:,}"

@@ -525,6 +525,18 @@ def test_numbers_of_rings_are_never_cut(tmp_path: Path) -> None:
     assert " (100) fd 5 " in line
 
 
+def test_calls_submit_nothing_where_the_kernel_does(tmp_path: Path) -> None:
+    """io_uring_enter on a ring with SQPOLL wakes a thread, and returns what it was asked to submit."""
+    batch = make_batch(batches=[{"ring": 0, "asked": 7, "submitted": 7}])
+    for number, flags in enumerate((0, 1 << 1)):
+        (tmp_path / str(number)).mkdir()
+        trace = ring_trace(tmp_path / str(number), batch, rings=[{**RINGS[0], "flags": flags}])
+        text = text_of(summarize(trace))
+        assert ("1 call submitted 7" in text) == (flags == 0)
+        (line,) = (line for line in text.splitlines() if line.startswith("0: db"))
+        assert line.split()[-5] == ("-" if flags else "7")
+
+
 def test_few_inline_are_no_comparison(tmp_path: Path) -> None:
     """Workers are set beside what went inline only where that is not an exception."""
     ring = summarize(example(tmp_path)).rings.rings[0]  # type: ignore[union-attr]
