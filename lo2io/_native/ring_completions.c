@@ -197,18 +197,11 @@ void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th)
     take_cqe(e, r, s, t, th);
 }
 
-/* ---- the end of the trace ---- */
+/* ---- the end of the trace: all threads have ended, and with them what their last events left open ---- */
 
 bool ring_requests_finish(engine *e)
 {
     ring_request_set *set = e->ring_requests;
-    for (uint32_t i = 0; set && i < set->threads.count; i++) {
-        ring_thread *th = &set->threads.at[i];
-        if (th->number == NONE)
-            continue;
-        location_settle(e, th);
-        thread_decides(e, th, 0);
-    }
     while (set && set->alive.count) {
         if (!ring_requests_flush(e))
             return false;

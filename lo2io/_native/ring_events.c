@@ -80,10 +80,6 @@ void event_issued(engine *e, ring_request *r, int64_t time)
     ring_thread *location = location_of(e, r);
     if (r->issued || r->task == NONE)
         return;
-    if (location && is_ref_to(location->fresh, r))
-        location_settle(e, location);
-    if (r->issued)
-        return;
     r->issued = true;
     if (!location || location->first_held == NONE)
         write_event(e, location, r, EVENT_ISSUED, time, call_of(e, r));

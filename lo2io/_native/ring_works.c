@@ -95,8 +95,7 @@ void work_shown(engine *e, task *t, ring_request *r, int64_t time)
     queued = later(queued, r->submit);
     int64_t begin = later(queued, th->work.id ? time : th->last_end);
     begin = later(begin, t->start);
-    if (th->first_in != UNKNOWN && (queued == UNKNOWN || th->first_in >= queued))
-        begin = later(begin, th->first_in);
+    begin = later(begin, th->first_in);
     start(e, t, r, begin == UNKNOWN || begin > time ? time : begin, true);
 }
 
@@ -142,7 +141,7 @@ void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
     r->worker_index = NONE;
 }
 
-void ring_worker_exited(engine *e, task *t, int64_t time)
+void ring_worker_exited(engine *e, task *t)
 {
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
     if (th && th->number == t->number && th->work.id)
@@ -163,7 +162,7 @@ void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time)
 
 /* In a worker, and outside of batches, I/O goes to the device while the request is executed. In a batch of more than two
  * requests it is gathered first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and goes when all have been executed. */
-uint64_t ring_request_at(engine *e, task *t, int64_t time)
+uint64_t ring_request_at(engine *e, task *t)
 {
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
     if (!th || th->number != t->number)
@@ -175,5 +174,5 @@ uint64_t ring_request_at(engine *e, task *t, int64_t time)
     const ring_request *r = request_of(e, th->running);
     const pending_call *p = &t->pending;
     bool in_batch = !p->active || (e->calls[p->call].kind == LO2_CALL_RING_ENTER && p->count > 2);
-    return r && r->alive && !t->serves && !in_batch ? r->id : 0;
+    return r && r->alive && !in_batch ? r->id : 0;
 }

@@ -144,6 +144,8 @@ uint8_t task_kind(const task *t);
 
 void ring_bind(engine *e, uint32_t index, uint32_t handle_index); /* the handle is the ring's */
 uint32_t ring_of_handle(engine *e, uint32_t handle_index); /* NONE: none, or not known */
+void ring_polled(engine *e, uint32_t index, const task *poller); /* it submits to this ring */
+void ring_uses_forget(engine *e, task *t);
 void on_ring_fact(engine *e, const uint8_t *body);
 void ring_descriptor_ended(engine *e, const description *d, bool surely);
 void ring_description_gone(engine *e, uint32_t description_index);
@@ -163,10 +165,10 @@ void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid
 void ring_thread_moved_on(engine *e, task *t, int64_t time);
 /* A ring is no more (its address has been given to another, or the run ends): its requests are torn down or in flight. */
 void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down);
-void ring_worker_exited(engine *e, task *t, int64_t time); /* an execution that was under way has no end */
+void ring_worker_exited(engine *e, task *t); /* an execution that was under way has no end */
 void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time); /* sched_switch of a worker: a bound for begins and ends */
 /* The request that a block request inserted by this thread now belongs to: its id, or 0 where that is not proven. */
-uint64_t ring_request_at(engine *e, task *t, int64_t time);
+uint64_t ring_request_at(engine *e, task *t);
 bool ring_requests_finish(engine *e);
 bool ring_requests_flush(engine *e);
 void ring_requests_free(engine *e);

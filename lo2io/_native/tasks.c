@@ -85,7 +85,7 @@ void task_write_end(engine *e, task *t, int64_t time)
     if (e->rings)
         ring_thread_moved_on(e, t, e->totals.last_time_ns);
     if (t->ring_worker)
-        ring_worker_exited(e, t, e->totals.last_time_ns);
+        ring_worker_exited(e, t);
     call_abandon(e, t, time);
     ring_thread_ended(e, t, e->totals.last_time_ns);
     if (is_recorded(e, t))

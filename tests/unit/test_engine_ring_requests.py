@@ -303,6 +303,7 @@ def test_many_with_the_same_user_data(rig: RequestRig) -> None:
         rig.submit(req, user_data=5)
     for req in (4, 1, 8):
         rig.cqe(req, 100, user_data=5)
-    for res in range(5):
+    rig.submit(9, user_data=5)
+    for res in range(6):
         rig.overflow(5, res)
-    assert rig.column("result") == [100, 0, 1, 100, 2, 3, 4, 100]
+    assert rig.column("result") == [100, 0, 1, 100, 2, 3, 4, 100, 5]

@@ -137,3 +137,14 @@ def test_a_descriptor_is_proven_before_the_result_takes_effect(rig: RequestRig) 
     old, new = sorted((h for h in rig.run().rows["handles"] if h["fd"] == 4), key=lambda h: h["handle"])
     assert (rig.only()["handle"], rig.of("operations", "handle")[-1]) == (old["handle"], new["handle"])
     assert (old["origin"], new["origin"]) == (APPEARED, OPENED_BY_RING)
+
+
+@pytest.mark.parametrize("rate", [1, 10_007])
+def test_a_handle_is_used_by_requests_that_are_written(tmp_path: Path, rate: int) -> None:
+    """As by calls; its first use was no call's then."""
+    rig = RequestRig(tmp_path, born=False, sample_rate=rate)
+    rig.spool.fact_fd(2_000, PID, 3, b"/some/file")
+    rig.submit(1, opcode=READ)
+    rig.gets(1, 3)
+    rig.cqe(1, 5)
+    assert [h["used"] for h in rig.run().rows["handles"]] == [int(rate == 1)]

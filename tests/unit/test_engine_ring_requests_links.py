@@ -260,6 +260,18 @@ def test_an_execution_without_end(rig: RequestRig, end: str) -> None:
     assert rig.column("work_begin_time_ns", "work_end_time_ns", "executing_ns")[0] == (got, None, None)
 
 
+def test_a_worker_that_exits_before_the_cqe(rig: RequestRig) -> None:
+    """When it was done is not known, though the CQE comes later, elsewhere."""
+    rig.submit(1, opcode=READ, flags=ASYNC)
+    rig.punt(1)
+    got = rig.gets(1, 3, tid=W)
+    rig.ends(PID, W)
+    rig.cqe(1, 5)
+    rig.run()
+    assert rig.of("ring_works", "begin_time_ns", "end_time_ns") == [(got, None)]
+    assert rig.column("work_end_time_ns") == [None]
+
+
 def test_a_worker_arms_a_poll(rig: RequestRig) -> None:
     """And is free; another execution follows the second punt."""
     rig.submit(1, opcode=RECV, flags=ASYNC)
@@ -276,6 +288,41 @@ def test_a_worker_arms_a_poll(rig: RequestRig) -> None:
     ]
     assert (row["nr_punts"], row["punt_time_ns"], row["work_begin_time_ns"]) == (2, second, second)
     assert (row["executing_ns"], row["inferred"] & BY_ISSUE) == (armed - got + done - second, 0)
+
+
+def test_another_execution_without_a_punt(rig: RequestRig) -> None:
+    """The one before has used it up; nor is it continued, for nothing is before it."""
+    rig.worker(W2)
+    rig.submit(1, opcode=RECV, flags=ASYNC)
+    punted = rig.punt(1)
+    rig.gets(1, 3, tid=W)
+    rig.arm(1, tid=W)
+    rig.gets(1, 3, tid=W2)
+    rig.cqe(1, 5, tid=W2)
+    rig.run()
+    assert rig.of("ring_works", "queue_time_ns") == [punted, None]
+    assert rig.only()["traits"] & CONTINUED == 0
+
+
+def test_an_unseen_begin_is_an_inferred_issue(rig: RequestRig) -> None:
+    """If it is the first execution."""
+    rig.submit(1, flags=ASYNC)
+    punted = rig.punt(1)
+    rig.cqe(1, tid=W)
+    row = rig.only()
+    assert (row["issue_time_ns"], row["inferred"] & BY_ISSUE) == (punted, BY_ISSUE)
+
+
+def test_a_chain_that_goes_on_in_another_worker(rig: RequestRig) -> None:
+    """It began when the one before was done."""
+    rig.worker(W2)
+    rig.submit(1, flags=LINK | ASYNC)
+    rig.submit(2)
+    rig.link(2, 1)
+    rig.punt(1)
+    done = rig.cqe(1, tid=W)
+    rig.cqe(2, tid=W2)
+    assert rig.column("work_begin_time_ns")[1] == done
 
 
 def test_a_chain_that_goes_on_in_a_worker(rig: RequestRig) -> None:
