@@ -39,6 +39,7 @@ LOCATION_METRIC = 3
 HANDLE_PRE_CREATED = 1
 HANDLE_ALL_PROXY = 2
 RING_PARADIGM = "io_uring"
+BLOCK_PARADIGM = "block_io"
 GROUP_REGIONS = 2
 _GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region", 3: "metric"}
 
@@ -244,10 +245,10 @@ class Definitions:
                 self.tables.setdefault(record.kind, {})
 
 
-def ring_handles(found: Definitions) -> frozenset[int]:
-    """The handles of the paradigm of io_uring."""
-    rings = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) == RING_PARADIGM}
-    return frozenset(ref for ref, values in found.table("handle").items() if values[2] in rings)
+def handles_of(found: Definitions, paradigm: str) -> frozenset[int]:
+    """The handles of a paradigm, by its identification."""
+    meant = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) == paradigm}
+    return frozenset(ref for ref, values in found.table("handle").items() if values[2] in meant)
 
 
 def read_definitions(library: Library, reader: int) -> Definitions:

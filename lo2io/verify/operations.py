@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lo2io.verify.definitions import HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, UNDEFINED_U32, UNDEFINED_U64, ring_handles
+from lo2io.verify.definitions import (
+    BLOCK_PARADIGM,
+    HANDLE_ALL_PROXY,
+    HANDLE_PRE_CREATED,
+    RING_PARADIGM,
+    UNDEFINED_U32,
+    UNDEFINED_U64,
+    handles_of,
+)
 from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
@@ -99,7 +107,8 @@ class IoRules:
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
-        self._rings = ring_handles(definitions)
+        self._rings = handles_of(definitions, RING_PARADIGM)
+        self._disks = handles_of(definitions, BLOCK_PARADIGM)
         self._paradigms = definitions.table("paradigm")
         self._files = definitions.table("file")
         self._handles: dict[int, Handle] = {}
@@ -338,7 +347,8 @@ class IoRules:
             return key
         asked = self._end(key, state, time).bytes
         self.verdict.counts.completed += 1
-        if asked < size < UNDEFINED_U64:
+        # A queued request of a disk grows by those that are merged into it.
+        if asked < size < UNDEFINED_U64 and ref not in self._disks:
             self._report(
                 "operation.bytes", state, time, f"handle {ref}, id {ident}: {asked} bytes asked for, {size} transferred"
             )

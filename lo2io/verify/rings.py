@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lo2io.verify.definitions import UNDEFINED_U64, narrowed, ring_handles
+from lo2io.verify.definitions import RING_PARADIGM, UNDEFINED_U64, handles_of, narrowed
 from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class RingRules:
         self._partial = partial
         named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
         self._refs = {key: named[name] for key, name in _ATTRIBUTES.items() if name in named}
-        self._handles = ring_handles(definitions)
+        self._handles = handles_of(definitions, RING_PARADIGM)
         regions = definitions.table("region")
         self._works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
         self._curves = _curves(definitions)

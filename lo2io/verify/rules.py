@@ -128,7 +128,11 @@ _RULES = (
     Rule("operation.mode", _E, "An operation reads, writes or flushes."),
     Rule("operation.id-again", _W, "A matching id serves once in the whole trace (otf-profiler knows no handles)."),
     Rule("operation.elsewhere", _W, "An operation ends on the location that began it (otf-profiler loses others)."),
-    Rule("operation.bytes", _W, "No operation transfers more bytes than it asked for."),
+    Rule(
+        "operation.bytes",
+        _W,
+        "No operation transfers more bytes than it asked for, but a disk's: others are merged into it.",
+    ),
     Rule("operation.flush-bytes", _I, "A flush asks for an undefined number of bytes: it has no size."),
     Rule("operation.in-flight", _I, "Every operation that begins also ends."),
     Rule("ring.blocking", _E, "A request of a ring is a non-blocking operation."),

@@ -95,6 +95,13 @@ def test_exit_code(broken: Verification, tmp_path: Path) -> None:
     assert exit_code(verdict) == 0
 
 
+def test_requests_grow(tmp_path: Path) -> None:
+    """A disk's request takes in others after its begin: that is no finding. A file's operation does not."""
+    trace = correct()
+    trace.events[2][trace.events[2].index(complete(START + 330, DISK, 4))] = complete(START + 330, DISK, 4, 1024)
+    assert not verify(trace.write(tmp_path / "merged")).broken
+
+
 # ---- completeness ----
 
 
