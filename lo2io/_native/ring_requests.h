@@ -1,4 +1,5 @@
-/* Requests of io_uring, among ring_requests.c, ring_maps.c, ring_paths.c, ring_links.c, ring_works.c and ring_events.c. */
+/* Requests of io_uring, among ring_requests.c, ring_completions.c, ring_executions.c, ring_paths.c, ring_links.c, ring_works.c,
+ * ring_maps.c, ring_events.c and ring_request_rows.c. */
 #ifndef LO2IO_RING_REQUESTS_H
 #define LO2IO_RING_REQUESTS_H
 
