@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from otf2_written import CALLS, END, META, OPCODES, BatchMaker, Written, assert_readers_agree, assert_rules, read_back
+from otf2_batches import CALLS, END, META, OPCODES, BatchMaker
+from otf2_written import Written, assert_readers_agree, assert_rules, read_back
 
 from lo2io.writers.otf2 import Otf2Writer
 

@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from otf2_written import CALL, CALLS, END, META, START, STOP, BatchMaker, attributes, complete, read_back
+from otf2_batches import CALL, CALLS, END, META, START, STOP, BatchMaker, complete
+from otf2_written import attributes, read_back
 
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Totals, TraceEnd
@@ -178,7 +179,7 @@ from pathlib import Path
 sys.path.insert(0, "tests")
 from lo2io.errors import TraceError
 from lo2io.writers.otf2 import Otf2Writer
-from otf2_written import CALLS, END, META, START, BatchMaker
+from otf2_batches import CALLS, END, META, START, BatchMaker
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 directory, rows, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 maker = BatchMaker()

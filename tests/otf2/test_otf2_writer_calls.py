@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from otf2.enums import IoAccessMode, IoCreationFlag, IoOperationFlag, IoOperationMode, IoSeekOption, IoStatusFlag
-from otf2_written import BatchMaker, attributes
+from otf2_batches import BatchMaker
+from otf2_written import attributes
 
 from lo2io.model import UNKNOWN_I64
 

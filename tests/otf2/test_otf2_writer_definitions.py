@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from otf2.enums import LocationGroupType, LocationType, RegionRole
-from otf2_written import META, REALTIME, START, STOP, BatchMaker, complete
+from otf2_batches import META, REALTIME, START, STOP, BatchMaker, complete
 
 from lo2io.model import UNKNOWN_I64, ClockSync, Totals, TraceEnd
 from lo2io.writers.otf2_rows import realtime_at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from otf2.enums import (
@@ -15,9 +15,12 @@ from otf2.enums import (
     RecorderKind,
     Type,
 )
-from otf2_written import SYSTEM, BatchMaker, Written, complete
+from otf2_batches import SYSTEM, BatchMaker, complete
 
 from lo2io.model import UNKNOWN_I64, RequestOp, Totals, TraceEnd
+
+if TYPE_CHECKING:
+    from otf2_written import Written
 
 Write = Any
 MS = 1_000_000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otf2_written import STOP, BatchMaker, Written, attributes
+from otf2_batches import STOP, BatchMaker
+from otf2_written import Written, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from otf2.enums import IoOperationFlag, IoOperationMode
-from otf2_written import BatchMaker, attributes, label
+from otf2_written import attributes, label
 
 from lo2io.model import UNKNOWN_U32, RequestOp
 from lo2io.writers.otf2_rows import request_operation
+
+if TYPE_CHECKING:
+    from otf2_batches import BatchMaker
 
 Write = Any
 T = 2_000_000

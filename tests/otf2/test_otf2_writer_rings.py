@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from otf2.enums import IoAccessMode, IoHandleFlag, IoOperationFlag, IoOperationMode, IoParadigmClass, IoParadigmFlag
-from otf2_written import META, OPCODE, BatchMaker, Written, attributes, complete
+from otf2_batches import META, OPCODE, BatchMaker, complete
+from otf2_written import attributes, verified
 
 from lo2io.model import RingPath, RingStatus, Totals, TraceEnd
-from lo2io.verify import verify
 
 Write = Any
 T = 2_000_000
@@ -36,18 +36,11 @@ def ring(before: BatchMaker) -> BatchMaker:
     return before
 
 
-def check(written: Written, *broken: str) -> Written:
-    """`lo2io verify` finds nothing else wrong."""
-    verdict = verify(written.path)
-    assert set(verdict.broken) == set(broken), verdict.findings
-    return written
-
-
 def test_request_within_a_call(ring: BatchMaker, write: Write) -> None:
     """Its three records lie between the call's Enter and Leave, though they are known before it; bytes and mode."""
     on_ring(ring, 501, T + 1, T + 2, T + 5, call=T, handle=9, bytes=4096, user_data=7)
     ring.call("io_uring_enter", T, T + 9, result=1)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     assert written.shape() == [
         ("+io_uring_enter", T),
         ("OperationBegin", T + 1),
@@ -69,7 +62,7 @@ def test_handle_is_the_rings_view_of_the_file(ring: BatchMaker, write: Write) ->
     on_ring(ring, 505, T + 8, T + 8, T + 9, handle=9, ring=1)
     ring.call("read", T + 20, T + 21, handle=9, bytes_request=8)
     ring.row("rings", ring=1, fd=6)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     first, second, other, plain = (event.handle for event in written.find("IoOperationBegin"))
     assert first is second
     assert len({handle._ref for handle in (first, other, plain)}) == 3
@@ -88,7 +81,7 @@ def test_handle_of_a_file_nobody_knows_is_called_after_its_descriptor(ring: Batc
     """As those of calls are; a handle that no row describes has no number either."""
     on_ring(ring, 501, T, T, T + 5, handle=0)
     on_ring(ring, 503, T, T, T + 5, handle=77)
-    names = [event.handle.name for event in check(write(ring.make())).find("IoOperationBegin")]
+    names = [event.handle.name for event in verified(write(ring.make())).find("IoOperationBegin")]
     assert names == ["fd 3", "fd -1"]
 
 
@@ -97,7 +90,7 @@ def test_request_without_a_file_is_on_its_ring(ring: BatchMaker, write: Write) -
     ring.task(1)
     on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["NOP"])
     on_ring(ring, 503, T + 6, T + 6, T + 7, opcode=OPCODE["NOP"], task=1, tid=101)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     (begin,) = written.find("IoOperationBegin")
     (other,) = written.find("IoOperationBegin", "thread fio 101")
     assert (begin.handle.name, begin.handle.file, begin.handle.io_handle_flags) == (
@@ -113,7 +106,7 @@ def test_processes_that_share_a_ring_do_not_share_its_handle(ring: BatchMaker, w
     on_ring(ring, 501, T, T, T + 5)
     on_ring(ring, 503, T, T, T + 5, task=1, pid=200, tid=200)
     ring.task(1, process=1, pid=200, tid=200)
-    check(write(ring.make()))
+    verified(write(ring.make()))
 
 
 def test_pid_that_is_used_again_is_another_process(write: Write) -> None:
@@ -123,7 +116,7 @@ def test_pid_that_is_used_again_is_another_process(write: Write) -> None:
     first.task(0)
     on_ring(second, 503, T + 10, T + 11, T + 12, task=1)
     second.task(1, process=1, tid=100, comm=b"again")
-    check(write(first.make(), second.make()))
+    verified(write(first.make(), second.make()))
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -136,7 +129,7 @@ def test_file_that_becomes_known_later(ring: BatchMaker, write: Write, *, inside
     ring.ring_event(501, COMPLETE, T + 5, handle=9, **at)
     if inside:
         ring.call("io_uring_enter", T, T + 9)
-    written = check(write(ring.make()), "operation.in-flight")
+    written = verified(write(ring.make()), "operation.in-flight")
     begin, (done,) = written.find("IoOperationBegin")[0], written.find("IoOperationComplete")
     assert begin.handle is done.handle
     assert begin.handle.name == ("/data/in" if inside else "io_uring fd 5")
@@ -154,7 +147,7 @@ def test_predecessor_that_becomes_known_later(ring: BatchMaker, write: Write, *,
     ring.ring_event(503, COMPLETE, T + 5, handle=9, previous=501, **at)
     if inside:
         ring.call("io_uring_enter", T, T + 9)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     (_, begin), (_, done) = written.find("IoOperationBegin"), written.find("IoOperationComplete")
     told = [attributes(event).get("io_uring previous request") for event in (begin, done)]
     assert told == ([501, None] if inside else [None, 501])
@@ -168,7 +161,7 @@ def test_begin_outside_of_a_call_waits_for_the_next_event(ring: BatchMaker, writ
         ring.ring_event(501 + 2 * number, ISSUED, at + 1, handle=9)
         ring.ring_event(501 + 2 * number, COMPLETE, at + 2, handle=9, bytes=3)
     ring.ring_event(601, BEGIN, T + 50)
-    written = check(write(ring.make()), "operation.in-flight")
+    written = verified(write(ring.make()), "operation.in-flight")
     handles = [event.handle.name for event in written.find("IoOperationBegin")]
     assert handles == ["/data/in"] * 3 + ["io_uring fd 5"]
     assert [time for _, time in written.shape()] == [T + 10 * n + step for n in range(3) for step in range(3)] + [
@@ -193,7 +186,7 @@ def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: An
     """What neither reads nor writes flushes, and has no size; the attribute tells what it was."""
     number = OPCODE.get(opcode, 200 if opcode == "opcode 200" else 255)
     on_ring(ring, 501, T, T, T + 5, opcode=number, bytes=64, result=64)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     (begin,), (done,) = written.find("IoOperationBegin"), written.find("IoOperationComplete")
     size = 2**64 - 1 if mode is IoOperationMode.FLUSH else 64
     assert (begin.mode, begin.bytes_request, done.bytes_result) == (mode, size, size)
@@ -205,7 +198,7 @@ def test_attributes_of_a_begin(ring: BatchMaker, write: Write) -> None:
     """Flags and predecessor only where there are; bytes nobody knows are undefined."""
     ring.ring_event(501, BEGIN, T, handle=9, user_data=2**64 - 1)
     ring.ring_event(503, BEGIN, T, handle=9, sqe_flags=1 | 4 | 16, previous=501)
-    first, second = check(write(ring.make()), "operation.in-flight").find("IoOperationBegin")
+    first, second = verified(write(ring.make()), "operation.in-flight").find("IoOperationBegin")
     assert first.bytes_request == 2**64 - 1
     assert attributes(first) == {"Operation": "READ", "io_uring ring": RING, "io_uring user_data": 2**64 - 1}
     assert attributes(second) == {
@@ -225,7 +218,7 @@ def test_attributes_of_a_completion(ring: BatchMaker, write: Write) -> None:
     bits = {"traits": 1 | 64 | 1024, "inferred": 2 | 256}
     ring.ring_event(501, COMPLETE, T + 3, handle=9, bytes=10, result=10, **known, **bits)
     on_ring(ring, 503, T + 4, T + 4, T + 5, path=RingPath.INLINE)
-    first, second = check(write(ring.make())).find("IoOperationComplete")
+    first, second = verified(write(ring.make())).find("IoOperationComplete")
     assert attributes(first) == {
         "io_uring path": "worker",
         "io_uring traits": "SQPOLL, continued by a worker, older than the trace",
@@ -244,7 +237,7 @@ def test_request_that_failed(ring: BatchMaker, write: Write) -> None:
     on_ring(ring, 501, T, T, T + 3, handle=9, error=9, result=-9, path=RingPath.INLINE)
     refused = {"status": RingStatus.REFUSED, "path": RingPath.REFUSED, "error": 22, "result": -22}
     on_ring(ring, 503, T + 4, T + 4, T + 5, **refused)
-    bad, refusal = check(write(ring.make())).find("IoOperationComplete")
+    bad, refusal = verified(write(ring.make())).find("IoOperationComplete")
     assert bad.bytes_result == refusal.bytes_result == 2**64 - 1
     assert attributes(bad) == {"io_uring path": "inline", "io_uring result": -9, "errno": 9}
     assert attributes(refusal) == {
@@ -261,7 +254,7 @@ def test_cancelled_request(ring: BatchMaker, write: Write) -> None:
     ring.ring_event(503, BEGIN, T)
     ring.ring_event(503, ISSUED, T + 4)
     ring.ring_event(503, CANCELLED, T + 4, culprit=501, **gone)
-    written = check(write(ring.make()), "ring.reference")
+    written = verified(write(ring.make()), "ring.reference")
     assert [name for name, _ in written.shape()] == ["OperationBegin", "OperationIssued", "OperationCancelled"]
     assert attributes(written.find("IoOperationCancelled")[0]) == {
         "io_uring path": "cancelled",
@@ -278,7 +271,7 @@ def test_what_ends_is_issued_before(ring: BatchMaker, write: Write) -> None:
     ring.ring_event(501, COMPLETE, T + 4)
     on_ring(ring, 503, T + 5, T + 6)
     ring.ring_event(503, ISSUED, T + 7)
-    written = check(write(ring.make()), "operation.in-flight")
+    written = verified(write(ring.make()), "operation.in-flight")
     names = [name.removeprefix("Operation") for name, _ in written.shape()]
     assert names == ["Begin", "Issued", "Complete", "Begin", "Issued"]
 
@@ -292,7 +285,7 @@ def test_request_whose_end_nobody_saw(ring: BatchMaker, write: Write, status: Ri
     second, third = BatchMaker(), BatchMaker()
     second.ring_event(501, ISSUED, T + 600, T, handle=9)
     third.call("io_uring_enter", T, T + 999)
-    written = check(write(ring.make(), second.make(), third.make()), "operation.in-flight")
+    written = verified(write(ring.make(), second.make(), third.make()), "operation.in-flight")
     assert [name for name, _ in written.shape()] == [
         "+io_uring_enter",
         "OperationBegin",
@@ -307,7 +300,7 @@ def test_end_that_was_not_seen_is_marked(ring: BatchMaker, write: Write) -> None
     """Should the engine give one after all, its time is not that of the end."""
     on_ring(ring, 501, T, T, T + 5, status=RingStatus.TORN_DOWN)
     on_ring(ring, 503, T, T, T + 5, status=RingStatus.IN_FLIGHT)
-    (done,) = check(write(ring.make()), "operation.in-flight").find("IoOperationComplete")
+    (done,) = verified(write(ring.make()), "operation.in-flight").find("IoOperationComplete")
     assert attributes(done) == {"io_uring path": "unknown", "io_uring status": "torn down", "InFlight": 1}
 
 
@@ -319,7 +312,7 @@ def test_requests_that_end_in_any_order(ring: BatchMaker, write: Write) -> None:
         chance.shuffle(numbers)
         for number in numbers:
             ring.ring_event(number, kind, time, handle=9)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     assert {event.matching_id for event in written.find("IoOperationComplete")} == set(numbers)
     assert len(written.shape()) == 3_000
 
@@ -329,7 +322,7 @@ def test_records_without_a_begin_are_left_out(ring: BatchMaker, write: Write) ->
     ring.ring_event(501, ISSUED, T)
     ring.ring_event(501, COMPLETE, T + 1)
     on_ring(ring, 503, T + 2, T + 2, T + 3)
-    assert len(check(write(ring.make())).shape()) == 3
+    assert len(verified(write(ring.make())).shape()) == 3
 
 
 def test_rate_of_a_sample_is_said(ring: BatchMaker, write: Write) -> None:
@@ -355,7 +348,7 @@ def test_trace_without_rings_defines_nothing_of_them(before: BatchMaker, write: 
 def test_ring_without_a_row_goes_by_its_number(before: BatchMaker, write: Write) -> None:
     """The engine tells all of them; should it not, the trace is readable all the same."""
     on_ring(before, 501, T, T, T + 5)
-    (begin,) = check(write(before.make())).find("IoOperationBegin")
+    (begin,) = verified(write(before.make())).find("IoOperationBegin")
     assert (attributes(begin)["io_uring ring"], begin.handle.name) == ("ring 0", "io_uring")
 
 
@@ -363,7 +356,7 @@ def test_threads_of_the_kernel_are_named(ring: BatchMaker, write: Write) -> None
     """By their names, and by a property that says what they are for."""
     ring.task(1, b"iou-sqp-100", kind=2)
     on_ring(ring, 501, T, T, T + 5, task=1, tid=101)
-    written = check(write(ring.make()))
+    written = verified(write(ring.make()))
     (location,) = (where for where in written.definitions.locations if where.name == "thread iou-sqp-100 101")
     assert {
         (item.name, item.value) for item in written.definitions.location_properties if item.location is location

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from otf2_written import META, OPCODE, SYSTEM, BatchMaker, complete, whole_text
+from otf2_batches import META, OPCODE, SYSTEM, BatchMaker, complete
+from otf2_written import verified, whole_text
 
 from lo2io.model import RingPath, RingStatus, Totals, TraceEnd
-from lo2io.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +112,4 @@ def test_rings(write: Write, golden: Callable[[str, str], None], name: str, meta
     """Every record of the trace, as it is meant to be; `lo2io verify` minds only what the trace's end cut."""
     end = TraceEnd(T - 1_000_000, T + 1_000, complete(in_flight=1), Totals(nr_ring_requests=70))
     written = write(rings(), meta=replace(meta, sample_rate=10), block_records=records, end=end)
-    verdict = verify(written.path)
-    assert set(verdict.broken) == {"operation.in-flight"}, verdict.findings
-    golden(f"otf2-rings-{name}.txt", whole_text(written.path))
+    golden(f"otf2-rings-{name}.txt", whole_text(verified(written, "operation.in-flight").path))

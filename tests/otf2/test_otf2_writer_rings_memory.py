@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from otf2_written import CALLS, META, OPCODES, BatchMaker, complete
+from otf2_batches import CALLS, META, OPCODES, BatchMaker, complete
 from scalereader import peak_bytes
 
 from lo2io.model import UNKNOWN_I64, RingStatus, Totals, TraceEnd

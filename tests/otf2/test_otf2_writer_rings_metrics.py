@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 from otf2.enums import LocationGroupType, LocationType, MetricMode, MetricOccurrence, RecorderKind, Type
-from otf2_written import META, OPCODE, SYSTEM, BatchMaker, Written
+from otf2_batches import META, OPCODE, SYSTEM, BatchMaker
+from otf2_written import Written, verified
 
 from lo2io.model import UNKNOWN_U32
-from lo2io.verify import verify
 
 Write = Any
 T = 2_000_000
 STATES, BATCHES = (f"{what} of ring 0: io_uring fd 5 of process 100" for what in ("states", "batches"))
 MS = 1_000_000
-
-
-def checked(written: Written, *broken: str) -> Written:
-    """`lo2io verify` finds nothing else wrong."""
-    verdict = verify(written.path)
-    assert set(verdict.broken) == set(broken), verdict.findings
-    return written
 
 
 def points(written: Written, location: str) -> list[tuple[int, dict[str, int]]]:
@@ -48,7 +41,7 @@ def test_states(ring: BatchMaker, write: Write, meta: Any) -> None:
     state = {"in_flight": 5, "punted": 2, "workers": 1, "cq_least": 3, "cq_most": 4}
     ring.row("ring_states", time_ns=T + 1, ring=0, **state)
     ring.row("ring_states", time_ns=T + 7, ring=0, **{**dict.fromkeys(state, 0), "workers": 1})
-    written = checked(write(ring.make(), meta=meta), "trace.no-io")
+    written = verified(write(ring.make(), meta=meta), "trace.no-io")
     load = {"requests in flight": 5, "requests handed to workers": 2, "worker threads": 1}
     fill = {"completion queue, at least": 3, "completion queue, at most": 4}
     none = {"requests in flight": 0, "requests handed to workers": 0, "worker threads": 1}
@@ -58,7 +51,7 @@ def test_states(ring: BatchMaker, write: Write, meta: Any) -> None:
 def test_fill_nobody_knows_is_not_written(ring: BatchMaker, write: Write) -> None:
     """The rest is."""
     ring.row("ring_states", time_ns=T, ring=0, in_flight=1, cq_least=UNKNOWN_U32, cq_most=UNKNOWN_U32)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = verified(write(ring.make()), "trace.no-io")
     assert [list(values) for _, values in points(written, STATES)] == [
         ["requests in flight", "requests handed to workers", "worker threads"]
     ]
@@ -69,7 +62,7 @@ def test_definitions_of_the_curves(ring: BatchMaker, write: Write) -> None:
     ring.row("ring_states", time_ns=T, ring=0, in_flight=1)
     number = ring.call("io_uring_enter", T, T + 9)
     ring.row("batches", id=number, ring=0, asked=8, submitted=8)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = verified(write(ring.make()), "trace.no-io")
     (load, fill), (size,) = (
         [event.metric for event in written.find("Metric", location)] for location in (STATES, BATCHES)
     )
@@ -99,7 +92,7 @@ def test_ring_of_a_process_without_calls(ring: BatchMaker, write: Write) -> None
         ring.row("rings", ring=number, process=77, pid=700, fd=-1)
         ring.row("ring_states", time_ns=T, ring=number, in_flight=1)
     ring.row("ring_states", time_ns=T, ring=3, in_flight=1)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = verified(write(ring.make()), "trace.no-io")
     (group,) = (group for group in written.definitions.location_groups if group.name == "other rings")
     assert group.location_group_type == LocationGroupType.UNKNOWN
     assert {location.name for location in written.definitions.locations if location.group is group} == {
@@ -115,7 +108,7 @@ def test_batch_sizes(ring: BatchMaker, write: Write) -> None:
         begin = T + 10 * number
         ring.row("batches", id=ring.call("io_uring_enter", begin, begin + 5), ring=0, asked=asked, submitted=submitted)
     ring.row("batches", id=ring.call("io_uring_enter", T + 60, None), ring=0, asked=7)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = verified(write(ring.make()), "trace.no-io")
     assert points(written, BATCHES) == [(time, {"batch size": size}) for time, size in ((5, 8), (25, 1), (45, 0))]
 
 
@@ -125,7 +118,7 @@ def test_batches_of_libaio(ring: BatchMaker, write: Write) -> None:
     ring.row("batches", id=ring.call("io_submit", T, T + 5), ring=1, asked=4, submitted=3)
     ring.row("batches", id=ring.call("io_getevents", T + 6, T + 8), ring=1, asked=64, collected=2)
     ring.row("batches", id=ring.call("io_getevents", T + 9, T + 10, error=4), ring=1, asked=64)
-    written = checked(write(ring.make()), "trace.no-io")
+    written = verified(write(ring.make()), "trace.no-io")
     place = "batches of ring 1: libaio context 0x7f00 of process 100"
     assert points(written, place) == [(5, {"batch size": 3}), (8, {"events collected": 2})]
 
@@ -139,7 +132,7 @@ def test_what_requests_move_counts_for_their_process(ring: BatchMaker, write: Wr
             columns = {"opcode": OPCODE[opcode], "bytes": size, "error": error}
             ring.ring_event(501 + 2 * number, kind, T + number, **columns)
     ring.call("read", T + 50, T + 60, handle=0, bytes_request=3, bytes_result=3)
-    written = checked(write(ring.make(), meta=replace(SYSTEM, start_ns=MS, sample_rate=rate)))
+    written = verified(write(ring.make(), meta=replace(SYSTEM, start_ns=MS, sample_rate=rate)))
     rates = [values for _, values in points(written, "metrics of process 100")]
     read, wrote = (127 + 3, 1100) if rate == 1 else (3, 0)
     per_second = 1e9 / (9 * MS - MS)  # the trace is shorter than an interval

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from otf2.enums import RegionRole
-from otf2_written import META, OPCODE, STOP, SYSTEM, BatchMaker, Written, attributes, label
-
-from lo2io.verify import verify
+from otf2_batches import META, OPCODE, STOP, SYSTEM, BatchMaker
+from otf2_written import Written, attributes, label, verified
 
 if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
@@ -24,13 +23,6 @@ SCHED = replace(META, events=("sched:sched_switch",))
 WORKER = "thread iou-wrk-100 105"
 SLEEPING = 3
 META_OF = {"plain": META, "contexts": SCHED}
-
-
-def checked(written: Written, *broken: str) -> Written:
-    """`lo2io verify` finds nothing else wrong (``ring.reference``: some name requests that are not there)."""
-    verdict = verify(written.path)
-    assert set(verdict.broken) == set(broken), verdict.findings
-    return written
 
 
 @pytest.fixture
@@ -58,7 +50,7 @@ def test_completion_within_another_call(ring: BatchMaker, write: Write) -> None:
     ring.ring_event(501, COMPLETE, T + 15, handle=0)
     ring.ring_event(503, COMPLETE, T + 22, T + 20, handle=0)
     ring.call("newfstat", T + 20, T + 25)
-    shape = checked(write(ring.make())).shape()
+    shape = verified(write(ring.make())).shape()
     assert [(name, time - T) for name, time in shape] == [
         ("+io_uring_enter", 0),
         ("OperationBegin", 1),
@@ -79,7 +71,7 @@ def test_events_at_the_borders_of_a_call(ring: BatchMaker, write: Write) -> None
     request(ring, 503, T, T, T + 9, call=T)
     ring.call("io_uring_enter", T, T + 9)
     ring.ring_event(501, COMPLETE, T + 9, handle=0)
-    names = [name.removeprefix("Operation") for name, _ in checked(write(ring.make())).shape()]
+    names = [name.removeprefix("Operation") for name, _ in verified(write(ring.make())).shape()]
     enter, leave = names.index("+io_uring_enter"), names.index("-io_uring_enter")
     assert (names[:enter], names[leave + 1 :]) == (["Begin", "Issued"], ["Complete"])
 
@@ -101,7 +93,7 @@ def test_stretches_off_the_cpu_come_behind_what_fell_into_them(write: Write, bat
         maker.row("off_cpu", before=0, task=0, begin_time_ns=T + begin, end_time_ns=T + end, state=SLEEPING)
     maker.call("io_uring_enter", T, T + 300)
     made = [item.make() for item in ((first, second) if batches == 2 else (first,))]
-    shape = checked(write(*made, meta=SCHED)).shape()
+    shape = verified(write(*made, meta=SCHED)).shape()
     assert [time for _, time in shape] == sorted(time for _, time in shape)
     names = [name for name, _ in shape if "Begin" not in name and "Issued" not in name]
     sleep = "io_uring_enter/sleeping"
@@ -117,7 +109,7 @@ def test_insertion_is_cheap_and_right_whatever_the_order(ring: BatchMaker, write
     for begin in (205, 5, 105, 55, 155):
         ring.row("off_cpu", before=0, task=0, begin_time_ns=T + begin, end_time_ns=T + begin + 2, state=SLEEPING)
     ring.call("io_uring_enter", T, T + 400)
-    written = checked(write(ring.make(), meta=SCHED), "operation.in-flight")
+    written = verified(write(ring.make(), meta=SCHED), "operation.in-flight")
     found = [time - T for name, time in written.shape() if name == "+io_uring_enter/sleeping"]
     assert found == [5, 55, 105, 155, 205]
 
@@ -137,7 +129,7 @@ def test_places_of_one_thread_are_not_those_of_another(ring: BatchMaker, write: 
     ring.row("off_cpu", before=1, task=0, begin_time_ns=T + 305, end_time_ns=T + 307, state=SLEEPING)
     ring.call("io_uring_enter", T + 300, T + 400)
     ring.call("io_uring_enter", T + 200, T + 500, **other)
-    written = checked(write(ring.make(), meta=SCHED))
+    written = verified(write(ring.make(), meta=SCHED))
     stretches = [
         [time - T for name, time in written.shape(f"thread fio {tid}") if name.endswith("/sleeping")]
         for tid in (100, 101)
@@ -149,14 +141,14 @@ def test_call_whose_row_never_comes(ring: BatchMaker, write: Write) -> None:
     """A filter took it: what fell into it is written when the next call's events come, or at the end."""
     request(ring, 501, T + 1, T + 1, T + 2, call=T)
     request(ring, 503, T + 11, T + 11, T + 12, call=T + 10)
-    assert [time - T for _, time in checked(write(ring.make())).shape()] == [1, 1, 2, 11, 11, 12]
+    assert [time - T for _, time in verified(write(ring.make())).shape()] == [1, 1, 2, 11, 11, 12]
 
 
 def test_event_outside_of_calls_ends_one_in_flight(ring: BatchMaker, write: Write) -> None:
     """The exit was lost; the thread is in no call any more."""
     ring.call("newfstat", T, None)
     request(ring, 501, T + 5, T + 5, T + 6)
-    written = checked(write(ring.make()))
+    written = verified(write(ring.make()))
     assert written.shape()[:2] == [("+fstat", T), ("-fstat", T + 5)]
     assert attributes(written.find("Leave")[0]) == {"InFlight": 1}
 
@@ -166,7 +158,7 @@ def test_events_of_a_call_in_flight_at_the_end(ring: BatchMaker, write: Write) -
     request(ring, 501, T + 1, T + 1, T + 2, call=T)
     ring.call("io_uring_enter", T, None)
     ring.ring_event(503, BEGIN, T + 20, T, handle=0)
-    shape = checked(write(ring.make()), "operation.in-flight").shape()
+    shape = verified(write(ring.make()), "operation.in-flight").shape()
     assert [shape[0], shape[-2], shape[-1]] == [
         ("+io_uring_enter", T),
         ("OperationBegin", T + 20),
@@ -184,7 +176,7 @@ def test_worker_executes_a_request(ring: BatchMaker, write: Write, style: str) -
     ring.row("ring_works", id=501, queue_time_ns=T - 7, begin_time_ns=T, end_time_ns=T + 5, **common)
     more = {"inferred": 4, "opcode": OPCODE["FSYNC"]}
     ring.row("ring_works", id=503, begin_time_ns=T + 5, end_time_ns=T + 9, **more, **common)
-    written = checked(write(ring.make(), meta=META_OF[style]), "trace.no-io", "ring.reference")
+    written = verified(write(ring.make(), meta=META_OF[style]), "trace.no-io", "ring.reference")
     assert written.shape(WORKER) == [
         ("+io_uring worker: READ", T),
         ("-io_uring worker: READ", T + 5),
@@ -210,7 +202,7 @@ def test_execution_whose_end_nobody_saw(ring: BatchMaker, write: Write) -> None:
     for task in (5, 6):
         ring.row("ring_works", id=501, ring=0, task=task, begin_time_ns=T)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=T + 9)
-    written = checked(write(ring.make()), "trace.no-io", "ring.reference")
+    written = verified(write(ring.make()), "trace.no-io", "ring.reference")
     assert [time for _, time in written.shape(WORKER)] == [T, T + 9, T + 9, STOP]
     assert [time for _, time in written.shape("thread iou-wrk-100 106")] == [T, T + 50]
     leaves = written.find("Leave", WORKER) + written.find("Leave", "thread iou-wrk-100 106")
@@ -222,7 +214,7 @@ def test_execution_whose_begin_nobody_saw(ring: BatchMaker, write: Write) -> Non
     unknown = -(2**63)
     ring.row("ring_works", id=501, ring=0, task=5, begin_time_ns=unknown, end_time_ns=T, queue_time_ns=T + 1)
     ring.row("ring_works", id=503, ring=0, task=5, begin_time_ns=unknown)
-    written = checked(write(ring.make()), "trace.no-io", "ring.reference")
+    written = verified(write(ring.make()), "trace.no-io", "ring.reference")
     assert written.shape(WORKER) == [("+io_uring worker: READ", T), ("-io_uring worker: READ", T)]
     assert "io_uring queue delay" not in attributes(written.find("Enter", WORKER)[0])
 
@@ -243,7 +235,7 @@ def test_what_an_enter_says(ring: BatchMaker, write: Write, meta: SpoolMeta) -> 
     second = ring.call("io_uring_enter", T + 20, T + 29, error=9, result=-9)
     ring.row("batches", id=first, ring=0, asked=8, wanted=2, submitted=8, nr_requests=8, nr_completions=3)
     ring.row("batches", id=second, ring=2**32 - 1, asked=1, wanted=0)
-    enter, other, failed = leave_of(checked(write(ring.make(), meta=meta), "trace.no-io"))
+    enter, other, failed = leave_of(verified(write(ring.make(), meta=meta), "trace.no-io"))
     assert enter == {"io_uring ring": RING, "asked": 8, "wanted": 2, "submitted": 8, "completed": 3}
     assert other == {}
     assert failed == {"errno": 9, "asked": 1, "wanted": 0, "completed": 0}
@@ -256,7 +248,7 @@ def test_what_calls_of_libaio_say(ring: BatchMaker, write: Write) -> None:
     ring.row("batches", id=submit, ring=1, asked=4, submitted=4)
     ring.row("batches", id=collect, ring=1, asked=64, wanted=2, collected=3)
     ring.row("rings", ring=1, kind=1, context=0x7F00, fd=-1)
-    submitted, collected = leave_of(checked(write(ring.make()), "trace.no-io"))
+    submitted, collected = leave_of(verified(write(ring.make()), "trace.no-io"))
     name = "ring 1: libaio context 0x7f00 of process 100"
     assert submitted == {"io_uring ring": name, "asked": 4, "wanted": 0, "submitted": 4}
     assert collected == {"io_uring ring": name, "asked": 64, "wanted": 2, "completed": 3}
@@ -268,7 +260,7 @@ def test_enter_in_flight_says_nothing(ring: BatchMaker, write: Write) -> None:
     second = ring.call("io_uring_enter", T + 20, T + 29, result=1)
     ring.row("batches", id=first, ring=0, asked=9, wanted=9)
     ring.row("batches", id=second, ring=0, asked=1, submitted=1)
-    cut, whole = leave_of(checked(write(ring.make()), "trace.no-io"))
+    cut, whole = leave_of(verified(write(ring.make()), "trace.no-io"))
     assert cut == {"InFlight": 1}
     assert whole == {"io_uring ring": RING, "asked": 1, "wanted": 0, "submitted": 1, "completed": 0}
 
@@ -278,7 +270,7 @@ def test_ring_is_created_as_a_descriptor(ring: BatchMaker, write: Write) -> None
     ring.row("handles", handle=7, fd=5)
     ring.call("io_uring_setup", T, T + 5, handle=7, fd=5, result=5)
     ring.call("close", T + 10, T + 12, handle=7, fd=5, closes=1)
-    shape = checked(write(ring.make())).shape()
+    shape = verified(write(ring.make())).shape()
     assert shape[1] == ("CreateHandle", T + 5)
     assert shape[4] == ("DestroyHandle", T + 12)
 
@@ -291,7 +283,7 @@ def test_block_request_names_what_caused_it(ring: BatchMaker, write: Write, reco
     """On its begin, or on each of its samples; one of unknown cause has no such attribute."""
     ring.request(1001, T, T + 5, T + 9, ring_request=501)
     ring.request(1003, T + 20, T + 25, T + 29, sector=64)
-    written = checked(write(ring.make(), meta=SYSTEM, block_records=records), "ring.reference")
+    written = verified(write(ring.make(), meta=SYSTEM, block_records=records), "ring.reference")
     if records == "begin-end":
         found = written.find("IoOperationBegin", "vda requests")
     else:

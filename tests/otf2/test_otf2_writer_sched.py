@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from otf2.enums import RegionRole
-from otf2_written import META, STOP, SYSTEM, BatchMaker, attributes
+from otf2_batches import META, STOP, SYSTEM, BatchMaker
+from otf2_written import attributes
 
 from lo2io.model import UNKNOWN_U32
 

@@ -14,7 +14,8 @@ from otf2.enums import (
     Paradigm,
     RegionRole,
 )
-from otf2_written import CALLS, META, START, STOP, SYSTEM, BatchMaker, attributes, complete
+from otf2_batches import CALLS, META, START, STOP, SYSTEM, BatchMaker, complete
+from otf2_written import attributes
 
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_U32, RequestOp, Totals, TraceEnd

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from otf2_written import CALLS, META, BatchMaker
+from otf2_batches import CALLS, META, BatchMaker
 from perfwriter import SpoolBuilder, replay
 from reference.block_histories import block_histories
 from reference.filters import NAMES, SlowFilter, Tables, read_tables
