@@ -133,7 +133,7 @@ def test_every_work_is_known(scenario: str, rings: Callable[[str], Run]) -> None
 
 
 def test_limited_workers(rings: Callable[[str], Run]) -> None:
-    """With one worker of each kind allowed, one thread does everything, and one was born."""
+    """With one worker of each kind allowed, one thread does everything."""
     run = rings(GROUP["limited"])
     pairs = run.requests("limited")
     assert len({row["worker"] for _, row in pairs}) == 1

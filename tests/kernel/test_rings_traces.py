@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires(
     "root", "tracefs", "events", "gcc", "losetup", "otf2-print", "io_uring:io_uring_complete"
 )
+UNDEFINED = 2**64 - 1
 SHORT = {"IoOperationBegin": "B", "IoOperationIssued": "I", "IoOperationComplete": "E", "IoOperationCancelled": "C"}
 
 
@@ -94,8 +95,9 @@ def test_times_and_bytes_are_the_rows(
         if done is not None:
             ends = (row["complete_time_ns"], row["notify_time_ns"])
             assert done.time == max(time for time in ends if time is not None)
-        if "IoOperationComplete" in events and row["bytes_result"] is not None:
-            assert events["IoOperationComplete"].bytes_result == row["bytes_result"]
+        if "IoOperationComplete" in events:
+            bytes_ = UNDEFINED if row["bytes_result"] is None else row["bytes_result"]
+            assert events["IoOperationComplete"].bytes_result == bytes_
 
 
 @pytest.mark.parametrize("group", ["ends", "files"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,8 +47,6 @@ SQE_FLAGS = 0x7F
 """What there is; the kernel uses the higher bits of its own flags for other things."""
 REGISTERED_RING = 16
 """Flag of io_uring_enter: the descriptor is none, but a place in a table."""
-NOTIFICATION = 8
-"""Flag of a completion."""
 
 NO_LOOKUP = frozenset(
     ["OPENAT", "OPENAT2", "CLOSE", "STATX", "UNLINKAT", "RENAMEAT", "MKDIRAT", "PROVIDE_BUFFERS", "NOP", "TIMEOUT"]
@@ -260,8 +257,3 @@ def _traits(truth: Row, row: Row) -> dict[int, bool]:
     if truth.get("path") != "worker" and row["path"] != "worker":
         told[HASHED] = told[CONTINUED] = False
     return told
-
-
-def describe(truth: Row) -> str:
-    """One line."""
-    return json.dumps(truth)
