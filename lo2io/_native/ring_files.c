@@ -49,7 +49,7 @@ void ring_bind(engine *e, uint32_t index, uint32_t handle_index)
     d->ring = index + 1;
     d->ring_number = r->number;
     r->description = h->description + 1;
-    r->unsure = false;
+    r->unsure = h->ended; /* a handle that was found for one call only */
     if (r->handle == NONE) {
         r->handle = h->number;
         r->fd = h->fd;
@@ -95,9 +95,35 @@ void ring_description_gone(engine *e, uint32_t description_index)
     d->ring = d->ring_fact = 0;
 }
 
-static bool keep_fact(engine *e, description *d, const lo2_fact_ring *fact)
+/* The handle of which a fact says that this thread polls for it, if there is exactly one. */
+static uint32_t handle_by_poller(engine *e, const task *poller)
+{
+    uint32_t found = NONE;
+    for (uint32_t i = 0; i < e->rings->facts.count; i++) {
+        const lo2_fact_ring *fact = &e->rings->facts.at[i];
+        uint32_t index = fact->reserved; /* of the handle, once it is kept */
+        bool kept = e->handles.at[index].refs && description_of(e, index)->ring_fact == i + 1;
+        if (!kept || (uint32_t)fact->poller != poller->tid)
+            continue;
+        if (found != NONE)
+            return NONE;
+        found = index;
+    }
+    return found;
+}
+
+/* A ring older than the trace that a poller submits to: nobody needs to enter it. */
+void ring_polled(engine *e, uint32_t index, const task *poller)
+{
+    uint32_t handle_index = ring_at(e, index)->handle == NONE ? handle_by_poller(e, poller) : NONE;
+    if (handle_index != NONE)
+        ring_bind(e, index, handle_index);
+}
+
+static bool keep_fact(engine *e, uint32_t handle_index, const lo2_fact_ring *fact)
 {
     ring_set *set = rings_needed(e);
+    description *d = description_of(e, handle_index);
     if (!set)
         return false;
     if (!d->ring_fact) {
@@ -109,6 +135,10 @@ static bool keep_fact(engine *e, description *d, const lo2_fact_ring *fact)
             return false;
     }
     set->facts.at[d->ring_fact - 1] = *fact;
+    set->facts.at[d->ring_fact - 1].reserved = handle_index;
+    task *poller = fact->poller > 0 ? task_of(e, (uint32_t)fact->poller) : NULL;
+    if (poller)
+        ring_uses_forget(e, poller); /* its next submission may tell which ring this is */
     return true;
 }
 
@@ -124,7 +154,7 @@ void on_ring_fact(engine *e, const uint8_t *body)
     uint32_t index = ring_of_handle(e, s->handle);
     if (index != NONE)
         learn(e, ring_at(e, index), &fact);
-    else if (!keep_fact(e, description_of(e, s->handle), &fact))
+    else if (!keep_fact(e, s->handle, &fact))
         e->out_of_memory = true;
 }
 

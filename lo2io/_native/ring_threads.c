@@ -59,8 +59,10 @@ void ring_used_by(engine *e, uint32_t index, task *t, int64_t time)
     if (r->last_user == t->number)
         return;
     r->last_user = t->number;
-    if (r->poller == NONE && is_named(t, POLLER))
-        r->poller = t->number;
+    if (is_named(t, POLLER)) {
+        r->poller = r->poller == NONE ? t->number : r->poller;
+        ring_polled(e, index, t);
+    }
     uint32_t nr, place;
     if (*find_use(e, t, index, &nr) || nr >= MOST_USES)
         return;
@@ -76,6 +78,15 @@ void ring_used_by(engine *e, uint32_t index, task *t, int64_t time)
     t->ring_uses = place + 1;
     if (t->nr_workers)
         ring_workers_changed(e, r, (int)t->nr_workers, time);
+}
+
+/* The next submission of this thread to any of them is looked at as if it were the first. */
+void ring_uses_forget(engine *e, task *t)
+{
+    uint32_t nr;
+    find_use(e, t, NONE, &nr);
+    for (uint32_t at = t->ring_uses; at; at = e->rings->uses.at[at - 1].next)
+        ring_at(e, e->rings->uses.at[at - 1].ring)->last_user = NONE;
 }
 
 /* ---- workers ---- */

@@ -274,6 +274,18 @@ def test_an_exec_leaves_no_context(rig: Rig) -> None:
     assert (rig.ring()["sq_entries"], rig.ring()["create_time_ns"]) == (16, made)
 
 
+def test_a_context_made_before_the_recording_begins_has_no_row(tmp_path: Path) -> None:
+    """What a command does before its exec is not its own."""
+    rig = Rig(tmp_path, mode="process", born=False)
+    rig.spool.fact_task(1_000, PID, PID, flags=3)
+    submit(rig, 1, 1)
+    rig.name(PID, PID, b"ten", is_exec=True)
+    submit(rig, 2, 2)
+    rig.run()
+    assert rig.of("rings", "nr_requests") == [2]
+    assert rig.of("batches", "asked") == [2]
+
+
 def test_a_failed_setup_made_nothing(rig: Rig) -> None:
     """It is none of those that may have."""
     rig.call("io_setup", -11, nr_events=9)

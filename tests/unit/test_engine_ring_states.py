@@ -247,6 +247,7 @@ def test_what_came_before_the_call_or_a_submission_was_there_when_it_looked(rig:
     enter(rig, 0, 1)
     first = rig.event("cqring_wait", ctx=A, min_events=1)
     rig.leave("io_uring_enter", 0)
+    rig.requests(3)
     enter(rig, 2, 2)
     rig.submit(1)
     rig.complete(1, tid=KWORKER)
@@ -418,3 +419,13 @@ def test_a_closed_ring_that_is_used_again_has_them_still(rig: Rig) -> None:
     rig.submit(2)
     rig.run()
     assert rig.of("ring_states", "in_flight")[-1] == 2
+
+
+def test_what_leaves_with_its_ring_is_punted_no_longer(rig: Rig) -> None:
+    """There cannot be more of these than are in flight."""
+    rig.setup()
+    rig.submit(1, flags=0x40)
+    rig.event("queue_async_work", ctx=A, req=1)
+    ended = rig.ends(PID, PID)
+    rig.run()
+    assert rig.of("ring_states", "time_ns", "in_flight", "punted")[-1] == (ended, 0, 0)

@@ -446,3 +446,44 @@ def test_what_closes_unseen_does_not_end_a_ring(rig: Rig) -> None:
     rig.call("openat", FD, dfd=-100)
     rig.run()
     assert rig.ring()["end_time_ns"] is None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_poller_tells_which_descriptor_an_older_ring_has(tmp_path: Path, *, late: bool) -> None:
+    """Nobody enters it; the fact of the descriptor names the thread that submits, be it told before or later."""
+    rig = Rig(tmp_path, born=False)
+    rig.spool.fact_task(1_000, PID, 11, ppid=1, comm=b"iou-sqp-10")
+    if late:
+        rig.submit(9, tid=11)
+        rig.now += 10_000
+    at = rig.now if late else 2_000
+    rig.spool.fact_fd(at, PID, 7, b"anon_inode:[io_uring]")
+    rig.spool.fact_ring(at, PID, 7, sq_entries=64, cq_entries=128, poller=11)
+    rig.now += 10_000
+    rig.submit(1, tid=11)
+    rig.run()
+    assert (rig.ring()["fd"], rig.ring()["sq_entries"], rig.ring()["cq_entries"]) == (7, 64, 128)
+
+
+def test_a_poller_of_two_descriptors_tells_nothing(tmp_path: Path) -> None:
+    """Either may be the ring."""
+    rig = Rig(tmp_path, born=False)
+    rig.spool.fact_task(1_000, PID, 11, ppid=1, comm=b"iou-sqp-10")
+    for fd in (7, 8):
+        rig.spool.fact_fd(2_000, PID, fd, b"anon_inode:[io_uring]")
+        rig.spool.fact_ring(2_000, PID, fd, sq_entries=64, cq_entries=128, poller=11)
+    rig.submit(1, tid=11)
+    rig.run()
+    assert (rig.ring()["fd"], rig.ring()["sq_entries"]) == (-1, 0)
+
+
+def test_a_descriptor_found_for_one_call_ends_no_ring(tmp_path: Path) -> None:
+    """Its number was given away while the call ran: when it was closed nobody knows."""
+    rig = Rig(tmp_path, born=False)
+    rig.fork(PID, 12, PID)
+    rig.enter("io_uring_enter", fd=3, to_submit=1)
+    rig.submit(1)
+    rig.call("openat", 3, tid=12, dfd=-100)
+    rig.leave("io_uring_enter", 1)
+    rig.run()
+    assert (rig.ring()["fd"], rig.ring()["end_time_ns"]) == (3, None)
