@@ -1,0 +1,168 @@
+"""The part of the report's page about rings, and what stands out."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from ringtables import (
+    RINGS,
+    THREADS,
+    WORKER,
+    example,
+    ring_trace,
+    text_of,
+)
+from tablemaker import READ, READV, Row, make_batch, meta, write_trace
+
+from lo2io.reports.hints import ring_findings
+from lo2io.reports.page import report_console
+from lo2io.reports.ring_rows import RingsSummary
+from lo2io.reports.summary import Summary, render, summarize, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    """The whole page, as a pipe gets it."""
+    text = text_of(summarize(example(tmp_path))).replace(str(tmp_path), "T")
+    tables = [line for line in text.splitlines() if not line.startswith(("  ", "note: "))]
+    assert max(map(len, tables[:-1])) <= 100
+    golden("summary-rings.txt", text)
+
+
+def test_json(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    """Keys and values; a key that changes breaks what users have built on it."""
+    document = json.loads(to_json(summarize(example(tmp_path))))
+    golden("summary-rings.json", json.dumps({key: document[key] for key in ("rings", "findings")}, indent=2) + "\n")
+
+
+def test_a_sampled_trace_says_so(tmp_path: Path) -> None:
+    """In its head and in its last line."""
+    text = text_of(summarize(example(tmp_path, rate=100)))
+    assert "of 1,005 requests of rings one in 100 is written" in text
+    assert text.splitlines()[-1].endswith("sampled: 1 in 100 of 1,005 requests of rings written")
+
+
+def test_a_filtered_trace_says_so(tmp_path: Path) -> None:
+    """How many requests of rings a filter left out stands in the head and in the last line."""
+    trace = example(tmp_path)
+    trace.metadata["filter"] = "opcode == READV"
+    trace.metadata["filtered"] = {"calls": 2, "requests": 0, "ring_requests": 7}
+    lines = text_of(summarize(trace)).splitlines()
+    assert "only what passes 'opcode == READV': 2 calls and 7 ring requests left out" in lines
+    assert lines[-1].endswith("filtered: 2 calls, 0 requests and 7 of rings left out")
+
+
+def numbers_of(summary: Summary, width: int) -> list[str]:
+    """All numbers of the page on a terminal that wide."""
+    out = io.StringIO()
+    console = report_console(out)
+    console.width = width
+    render(summary, console)
+    return re.findall(r"\d[\d,.]*", out.getvalue())
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_page_fits_any_width(tmp_path: Path, width: int) -> None:
+    """Numbers are never cut, whatever the terminal."""
+    summary = summarize(example(tmp_path))
+    assert numbers_of(summary, width) == numbers_of(summary, 200)
+
+
+def test_what_stands_out(tmp_path: Path) -> None:
+    """Three habits, each with its figures; half of them is not enough."""
+    summary = summarize(example(tmp_path))
+    assert summary.rings is not None
+    single, workers, overflow = summary.findings
+    assert "ring 0: db (100) fd 5: 950 of 954 submitting calls submit a single request (at most 32 under way" in single
+    assert "141 of 1,105 requests went to worker threads" in workers
+    assert "one at a time for each file (inferred): 140" in workers
+    assert overflow.startswith("ring 1: other (200): 2 completions found no room in the queue of 2: ")
+    ring = summary.rings.rings[0]
+    batches = replace(ring.batches, sizes=ring.batches.sizes[1:])
+    calm = replace(ring, batches=batches, punted=(replace(ring.punted[0], requests=100),))
+    assert ring_findings(replace(summary.rings, rings=(calm,))) == ()
+    for polled in (replace(ring, poller=True), replace(ring, flags=("SQPOLL",))):
+        assert "submitting calls" not in "".join(ring_findings(replace(summary.rings, rings=(polled,))))
+
+
+def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
+    """Of libaio nothing is moved that anybody knows; of a part of the requests it is that part's."""
+    libaio = {**RINGS[2], "nr_requests": 20}
+    row = {"ring": 0, "opcode": READV, "bytes_result": 4096}
+
+    def page(name: str, rings: list[Row], rows: list[Row]) -> list[str]:
+        (tmp_path / name).mkdir()
+        calls = [{"call": READ, "begin_time_ns": 1, "end_time_ns": 2}]
+        batch = make_batch(ring_requests=rows, operations=calls)
+        return text_of(summarize(ring_trace(tmp_path / name, batch, rings=rings))).splitlines()
+
+    lines = page("libaio", [{**libaio, "ring": 0}], [])
+    assert "20 requests on 1 ring, all of libaio, whose bytes are not known" in lines
+    (process,) = (line for line in lines if line.startswith("Process"))
+    assert "io_uring" not in process
+    (ring,) = (line for line in lines if line.startswith("0: other (200) libaio"))
+    assert ring.split()[4:] == ["-", "20", "0", "-", "-", "0", "-", "-"]
+    part = "1 of them in this trace: read 4 KiB, written 0 B · 0 errors"
+    assert f"1,000 requests on 1 ring · {part}" in page("part", RINGS[:1], [row])
+    assert f"1,020 requests on 2 rings, 20 of libaio, whose bytes are not known · {part}" in page(
+        "both", [RINGS[0], {**libaio, "ring": 1}], [row]
+    )
+    whole = {**RINGS[0], "nr_requests": 1}
+    assert "1 request on 1 ring · read 4 KiB, written 0 B · 0 errors" in page("whole", [whole], [row])
+
+
+def test_numbers_of_rings_are_never_cut(tmp_path: Path) -> None:
+    """The table of rings is where one looks for the number that stands above the details, however long the name."""
+    threads = [{**THREADS[0], "comm": b"quite-a-long-on"}]
+    rows = [{"ring": 0, "opcode": READV, "path": WORKER, "nr_punts": 1}]
+    text = text_of(summarize(ring_trace(tmp_path, make_batch(ring_requests=rows), tasks=threads)))
+    (line,) = (line for line in text.splitlines() if line.startswith("0: "))
+    assert line.startswith("0: …")
+    assert " (100) fd 5 " in line
+
+
+def test_calls_submit_nothing_where_the_kernel_does(tmp_path: Path) -> None:
+    """io_uring_enter on a ring with SQPOLL wakes a thread, and returns what it was asked to submit."""
+    batch = make_batch(batches=[{"ring": 0, "asked": 7, "submitted": 7}])
+    for number, flags in enumerate((0, 1 << 1)):
+        (tmp_path / str(number)).mkdir()
+        trace = ring_trace(tmp_path / str(number), batch, rings=[{**RINGS[0], "flags": flags}])
+        text = text_of(summarize(trace))
+        assert ("1 call submitted 7" in text) == (flags == 0)
+        (line,) = (line for line in text.splitlines() if line.startswith("0: db"))
+        assert line.split()[-5] == ("-" if flags else "7")
+
+
+def test_few_inline_are_no_comparison(tmp_path: Path) -> None:
+    """Workers are set beside what went inline only where that is not an exception."""
+    ring = summarize(example(tmp_path)).rings.rings[0]  # type: ignore[union-attr]
+    rings = RingsSummary(1, 1105, 0, 1105, 1, 0, 0, 0, (ring,), ())
+    assert "; half took over " in ring_findings(rings)[1]
+    few = tuple(replace(row, latency=replace(row.latency, nr=100)) for row in ring.paths)
+    assert "half took" not in ring_findings(replace(rings, rings=(replace(ring, paths=few),)))[1]
+
+
+def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> None:
+    """A process without a single call, whose ring moves most, comes first, with what it moved."""
+    rows = [{"ring": 0, "task": 2, "opcode": READV, "bytes_result": 5000}]
+    calls = [{"call": READ, "task": 0, "begin_time_ns": 1, "end_time_ns": 2, "bytes_result": 4096}]
+    batch = make_batch(tasks=THREADS, rings=RINGS, ring_requests=rows, operations=calls)
+    summary = summarize(write_trace(tmp_path, [batch], spool=meta(mode="system", command=(), roots=())))
+    assert [(row.pid, row.activity.calls, row.ring_requests, row.ring_bytes) for row in summary.processes] == [
+        (200, 0, 1, 5000),
+        (100, 1, 0, 0),
+    ]
+    assert summary.nr_processes == 2
+    lines = text_of(summary).splitlines()
+    (heading,) = (line for line in lines if line.startswith("Process (pid)"))
+    assert heading.split()[-4:] == ["io_uring", "requests", "on", "disks"]
+    (first,) = (line for line in lines if line.startswith("other (200)  "))
+    assert "4.88 KiB" in first
