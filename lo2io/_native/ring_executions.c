@@ -18,6 +18,7 @@ void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t
     if (th) {
         r->phase = th->phase;
         r->runs = th->runs;
+        r->runner = th->number;
     }
     if (!at_submission && r->begun)
         event_issued(e, r, time);

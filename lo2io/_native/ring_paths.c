@@ -147,7 +147,7 @@ bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewh
              is_polled(e, r) || (r->at_submission && !in_its_batch))
         r->path = LO2_PATH_DEVICE;
     else if (!r->at_submission && r->seen_executed)
-        r->path = th->runs == r->runs ? LO2_PATH_INLINE : LO2_PATH_DEVICE;
+        r->path = th->number == r->runner && th->runs == r->runs ? LO2_PATH_INLINE : LO2_PATH_DEVICE;
     return r->path == LO2_PATH_UNKNOWN;
 }
 
@@ -156,10 +156,12 @@ uint8_t path_without_end(engine *e, ring_request *r)
     uint8_t path = path_by_signs(r);
     if (path != LO2_PATH_UNKNOWN || !r->executed)
         return path;
+    if (r->status == LO2_RING_SILENT && !queues(r->opcode))
+        return LO2_PATH_INLINE;
     if (r->shown_inline)
         return infer(r, LO2_PATH_INLINE);
     if (r->status == LO2_RING_SILENT)
-        return queues(r->opcode) ? LO2_PATH_UNKNOWN : LO2_PATH_INLINE;
+        return LO2_PATH_UNKNOWN;
     const ring_thread *th = location_of(e, r);
     if (!r->at_submission || !queues(r->opcode) || (th && th->phase == r->phase))
         return LO2_PATH_UNKNOWN;

@@ -43,6 +43,7 @@ typedef struct {
     bool before_known, before_in_run; /* its predecessor has completed */
     uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
     uint32_t phase, runs;         /* of its thread, when it was executed */
+    uint32_t runner;              /* number of that thread */
     uint32_t end_runs;            /* ... and at its last CQE */
     uint32_t before_runs;         /* ... and at its predecessor's */
     uint32_t counted;             /* + 1: the run that has it as an item already, as it was executed there */

@@ -10,12 +10,14 @@ enum { FIRST_UNKNOWN_OPCODE = 62 };
 /* Without a file at hand the kernel takes it for one that may block for long (io_prep_async_work, io_uring/io_uring.c). */
 void request_bound(ring_request *r, bool hashed)
 {
-    r->traits &= (uint16_t)~(LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED);
     if (hashed) {
+        r->traits &= (uint16_t)~LO2_TRAIT_UNBOUNDED;
         r->traits |= LO2_TRAIT_HASHED | LO2_TRAIT_BOUNDED;
         r->inferred &= (uint16_t)~LO2_INFERRED_BOUND;
         return;
     }
+    if (r->traits & (LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED)) /* it is the same file still */
+        return;
     bool may_block = has_opcode(UNBOUNDED_OPCODES, r->opcode);
     bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* nor does it ask for the mode then */
     if (r->opcode >= FIRST_UNKNOWN_OPCODE || (may_block && !no_file_yet && !r->nr_polls))
@@ -29,7 +31,7 @@ void request_bound(ring_request *r, bool hashed)
 
 void request_may_begin_unheard(engine *e, ring_request *r, bool may)
 {
-    may = may && (r->looked != UNKNOWN || (r->sqe_flags & SQE_FIXED_FILE) || !has_opcode(LOOKS_UP, r->opcode));
+    may = may && (r->looked != UNKNOWN || (r->traits & LO2_TRAIT_OLDER) || (r->sqe_flags & SQE_FIXED_FILE) || !has_opcode(LOOKS_UP, r->opcode));
     e->ring_requests->nr_unheard += may - r->unheard;
     r->unheard = may;
 }

@@ -71,16 +71,17 @@ def test_a_worker_from_file_get_to_the_end(rig: RequestRig) -> None:
     assert causes(rig) == [None, 0, None]
 
 
-@pytest.mark.parametrize("why", ["looked up", "registered", "no descriptor"])
+@pytest.mark.parametrize("why", ["looked up", "registered", "no descriptor", "older"])
 def test_a_worker_that_may_have_gone_on_unheard(rig: RequestRig, why: str) -> None:
     """As long as such a request is punted and not yet executed."""
     rig.submit(1, opcode=READ, flags=ASYNC)
     rig.punt(1)
-    rig.submit(2, opcode=NOP if why == "no descriptor" else WRITE, flags=1 if why == "registered" else 0)
+    if why != "older":
+        rig.submit(2, opcode=NOP if why == "no descriptor" else WRITE, flags=1 if why == "registered" else 0)
     if why == "looked up":
         rig.gets(2, 3)
     rig.gets(1, 3, tid=W)
-    rig.punt(2)
+    rig.punt(2, user_data=5, opcode=READ)
     insert(rig, W)
     rig.cqe(2, 5)
     insert(rig, W)

@@ -287,6 +287,7 @@ def test_a_worker_arms_a_poll(rig: RequestRig) -> None:
         (second, second, done, BY_BEGIN),
     ]
     assert (row["nr_punts"], row["punt_time_ns"], row["work_begin_time_ns"]) == (2, second, second)
+    assert (row["traits"] & (BOUNDED | UNBOUNDED), row["inferred"] & BY_BOUND) == (UNBOUNDED, BY_BOUND)
     assert (row["executing_ns"], row["inferred"] & BY_ISSUE) == (armed - got + done - second, 0)
 
 

@@ -83,6 +83,27 @@ def test_a_member_that_is_completed_in_another_thread(rig: RequestRig) -> None:
     assert paths(rig)[1] == (DEVICE, 0)
 
 
+def test_a_member_that_another_thread_executed(rig: RequestRig) -> None:
+    """Runs of two threads cannot be compared."""
+    rig.fork(PID, OTHER_THREAD, PID)
+    rig.submit(1, opcode=READ, flags=LINK)
+    rig.submit(2, opcode=READ)
+    rig.link(2, 1)
+    rig.cqe(1, 5)
+    rig.gets(2, 3, tid=OTHER_THREAD)
+    rig.cqe(2, 5)
+    assert paths(rig)[1] == (DEVICE, 0)
+
+
+def test_a_silent_head_that_no_device_queues(rig: RequestRig) -> None:
+    """It needs no successor to be inline."""
+    rig.submit(1, flags=SKIP | LINK)
+    rig.submit(2)
+    rig.link(2, 1)
+    rig.cqe(2)
+    assert paths(rig) == [(INLINE, 0), (INLINE, 0)]
+
+
 def test_a_member_behind_one_that_task_work_claims(rig: RequestRig) -> None:
     """It was executed in the run behind that."""
     rig.ran(0)
