@@ -137,8 +137,7 @@ static void leave_in_flight(ring *r, int ends_[2])
 static void teardown_close(void)
 {
     int ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     ring *r = ring_new(8, 0, 0);
     leave_in_flight(r, ends_);
     int fd = r->fd;
@@ -156,8 +155,7 @@ static void teardown_close(void)
 static void teardown_exit(void)
 {
     int ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     leave_in_flight(ring_new(8, 0, 0), ends_);
 }
 

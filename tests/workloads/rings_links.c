@@ -110,8 +110,7 @@ static void link_timeout(void)
 {
     ring *r = ring_new(8, 0, 0);
     int ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     request *q = expect(add(r, IORING_OP_READ, ends_[0], arena, 64, UINT64_MAX), "poll");
     set_flags(q, IOSQE_IO_LINK);
     request *limit = after(add(r, IORING_OP_LINK_TIMEOUT, -1, span(60000), 1, 0), q);
@@ -140,8 +139,7 @@ static void drain(void)
 {
     ring *r = ring_new(16, 0, 0);
     int ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     request *q = nop_(r);
     set_flags(q, IOSQE_IO_DRAIN);         /* with nothing to wait for */
     q->paths = "inline|worker";
@@ -207,8 +205,7 @@ static void cancels(void)
 {
     ring *r = ring_new(16, 0, 0);
     int ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     request *q = expect(add(r, IORING_OP_READ, ends_[0], arena, 64, UINT64_MAX), "poll");
     submit(r, 0);
     cancel_one(r, q, "inline");

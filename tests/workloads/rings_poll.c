@@ -72,8 +72,7 @@ static void pipe_reads(void)
     writer w;
     int ends_[2];
     writer_start(&w);
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     for (int i = 0; i < 5; i++) {
         woken(add(r, IORING_OP_READ, ends_[0], arena, 4096, UINT64_MAX), &w);
         submit(r, 0);
@@ -94,8 +93,7 @@ static void socket_reads(void)
     writer w;
     int pair[2];
     writer_start(&w);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
-        die("socketpair");
+    checked(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), "socketpair");
     for (int i = 0; i < 3; i++) {
         woken(add(r, IORING_OP_RECV, pair[0], arena, 4096, 0), &w);
         submit(r, 0);
@@ -119,8 +117,7 @@ static void polls(void)
     writer w;
     int ends_[2];
     writer_start(&w);
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     request *q = expect(add(r, IORING_OP_POLL_ADD, ends_[0], NULL, 0, 0), "device");
     q->sqe->poll32_events = POLLIN, q->waker = w.tid;
     submit(r, 0);
@@ -207,8 +204,7 @@ static void recv_multishot(void)
     writer w;
     int pair[2];
     writer_start(&w);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
-        die("socketpair");
+    checked(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), "socketpair");
     request *q = add(r, IORING_OP_PROVIDE_BUFFERS, BUFFERS, arena, LENGTH, 0);
     one(r, expect(q, "inline"));
     q = add(r, IORING_OP_RECV, pair[0], NULL, 0, 0);

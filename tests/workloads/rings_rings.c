@@ -73,8 +73,7 @@ static void sqpoll(void)
     if (!r)
         die("io_uring_setup");
     int fd = new_file("sqpoll", SIZE, O_RDWR | O_CREAT), ends_[2];
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     for (unsigned i = 0; i < 6; i++) {
         request *q = expect(add(r, IORING_OP_READ, fd, arena, 100 + i, 0), "inline");
         submit(r, 0);
@@ -117,8 +116,7 @@ static void defer(void)
     ring *r = ring_new(16, 0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
     int fd = new_file("defer", SIZE, O_RDWR | O_CREAT), ends_[2];
     int disk = device ? (int)checked(open(device, O_RDWR | O_DIRECT), device) : new_file("defer2", SIZE, O_RDWR | O_DIRECT);
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     for (unsigned i = 0; i < 3; i++)
         one(r, expect(add(r, IORING_OP_READ, fd, arena, 100 + i, 0), "inline"));
     for (unsigned i = 0; i < 4; i++)
@@ -187,8 +185,7 @@ static void older_than_recording(unsigned flags)
     struct stat status;
     int ends_[2], fd = new_file("older", SIZE, O_RDWR | O_CREAT);
     ring *r = ring_new(8, 0, flags);
-    if (pipe(ends_))
-        die("pipe");
+    checked(pipe(ends_), "pipe");
     request *q = ends(nop_(r), "before");
     submit(r, 0);
     wait_done(r, q);

@@ -89,8 +89,7 @@ static void blocked(void)
     ring *r = ring_new(8, 0, 0);
     int ends_[N][2];
     for (int i = 0; i < N; i++) {
-        if (pipe(ends_[i]))
-            die("pipe");
+        checked(pipe(ends_[i]), "pipe");
         request *q = add(r, IORING_OP_READ, ends_[i][0], arena + i * 4096, 64, UINT64_MAX);
         set_flags(q, IOSQE_ASYNC);
         expect(q, "worker");
