@@ -246,6 +246,7 @@ class Otf2Writer:
             "FILTER": meta.filter,
             "CGROUP": meta.cgroup,
             "CHOSEN_CPUS": ",".join(map(str, meta.chosen_cpus)),
+            "NOTICES": "; ".join(meta.notices),
             "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "THROTTLED": end.totals.nr_throttled,

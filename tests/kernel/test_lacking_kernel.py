@@ -19,7 +19,7 @@ from lo2io.pipeline import convert
 from lo2io.spool.reader import SpoolReader
 
 pytestmark = pytest.mark.requires(
-    "root", "tracefs", "events", "io_uring:io_uring_submit_req", "syscalls:sys_enter_io_uring_enter"
+    *("root", "tracefs", "events", "otf2-print"), "io_uring:io_uring_submit_req", "syscalls:sys_enter_io_uring_enter"
 )
 CHOSEN = load_catalog().select(["syscalls", "io_uring"])
 RINGS = tuple(event for event in CHOSEN.events if event.startswith("io_uring:"))
@@ -90,6 +90,8 @@ def test_no_tracepoint_of_io_uring_at_all(tmp_path: Path) -> None:
     spool, metadata = run(tmp_path, tracefs_without(tmp_path / "tracefs", "*"))
     assert spool.meta.lacking == RINGS
     assert "this kernel has no io_uring:*: recorded without" in spool.meta.notices
+    said = subprocess.run(["otf2-print", "-I", tmp_path / "T/traces.otf2"], capture_output=True, text=True, check=True)
+    assert "this kernel has no io_uring:*: recorded without" in said.stdout
     assert tuple(metadata["lacking"]) == RINGS
     assert metadata["totals"]["nr_ring_requests"] == 0
     assert verified(tmp_path / "T")

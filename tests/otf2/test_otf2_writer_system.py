@@ -288,7 +288,16 @@ def test_properties_of_a_whole_machine(write: Write, maker: BatchMaker) -> None:
     assert expected.items() <= found.items()
 
 
+def test_what_the_user_was_told_is_in_the_trace(write: Write, maker: BatchMaker) -> None:
+    """A trace without requests of rings says why, in one line of the anchor file."""
+    meta = replace(SYSTEM, notices=("this kernel has no io_uring:*: recorded without", "two\nlines"))
+    found = write(maker.make(), meta=meta).properties()
+    assert found["LO2IO::NOTICES"] == r"this kernel has no io_uring:*: recorded without; two\nlines"
+
+
 def test_nothing_left_out_is_not_said(write: Write, maker: BatchMaker) -> None:
-    """No filter, no cgroup, no window: no properties of these names."""
+    """No filter, no cgroup, no window, no notice: no properties of these names."""
     text = write(maker.make(), meta=SYSTEM).printed("-I")
-    assert all(f"LO2IO::{name}" not in text for name in ("FILTER", "CGROUP", "CHOSEN_CPUS", "RECORDING_START"))
+    assert all(
+        f"LO2IO::{name}" not in text for name in ("FILTER", "CGROUP", "CHOSEN_CPUS", "RECORDING_START", "NOTICES")
+    )
