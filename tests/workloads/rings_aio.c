@@ -42,9 +42,14 @@ static int get_events(ring *r, aio_context_t context, int least, int most, bool 
 {
     struct io_event events[MOST];
     struct timespec time = {10, 0};
-    long result = p ? syscall(SYS_io_pgetevents, context, least, most, events, &time, NULL)
-                    : syscall(SYS_io_getevents, context, least, most, events, &time);
-    log_batch(p ? "io_pgetevents" : "io_getevents", r, most, least, 0, result < 0 ? -errno : result);
+    long result;
+    int error;
+    do { /* what rings of earlier scenarios still have to do in this thread interrupts it */
+        result = p ? syscall(SYS_io_pgetevents, context, least, most, events, &time, NULL)
+                   : syscall(SYS_io_getevents, context, least, most, events, &time);
+        error = result < 0 ? errno : 0;
+        log_batch(p ? "io_pgetevents" : "io_getevents", r, most, least, 0, error ? -error : result);
+    } while (error == EINTR);
     for (int i = 0; i < result; i++) {
         request *q = find_request(r, events[i].data);
         q->results[q->nr_results++] = events[i].res;
