@@ -21,6 +21,7 @@ COMPLETED, IN_FLIGHT, CANCELLED, REFUSED, TORN_DOWN, SILENT = range(6)
 UNKNOWN, INLINE, DEVICE, POLL, WORKER, REFUSED_PATH, CANCELLED_PATH = range(7)
 ASYNC = 16
 DRAINED, HASHED, CONTINUED = 2, 4, 64
+BOUNDED, UNBOUNDED = 256, 512
 INFERRED_PATH = 16
 THREADS = [
     {"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"db"},
@@ -65,8 +66,8 @@ def example(directory: Path, rate: int = 1) -> Trace:
         *({"opcode": READV, "path": DEVICE, "handle": 0, "bytes_result": 4096, "inferred": 16} for _ in range(60)),
         *(
             {
-                "opcode": WRITEV, "path": WORKER, "nr_punts": 1, "traits": HASHED, "handle": 1, "bytes_result": 65536,
-                "work_begin_time_ns": 10**6, "work_end_time_ns": 10**6 + 40_000,
+                "opcode": WRITEV, "path": WORKER, "nr_punts": 1, "traits": HASHED | BOUNDED, "handle": 1,
+                "bytes_result": 65536, "work_begin_time_ns": 10**6, "work_end_time_ns": 10**6 + 40_000,
             }
             for _ in range(140)
         ),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RingRow,
         RingsSummary,
         WorkerFileRow,
+        WorkersRow,
     )
 
 DETAILED: Final = 3
@@ -152,6 +153,8 @@ def _lines(ring: RingRow) -> Iterable[str]:
         yield f"why on workers: {_reasons(ring)}"
     if ring.workers.executions or ring.workers.born:
         yield _workers(ring)
+    if ring.punted:
+        yield f"kinds of workers: {_worker_kinds(ring.workers)}"
     if ring.worker_files:
         yield f"files that cause workers: {_named([_worker_file(row) for row in ring.worker_files])}"
     yield from _odd_ends(ring)
@@ -204,6 +207,13 @@ def _workers(ring: RingRow) -> str:
     executions = f", {known}, in {format_duration(workers.busy_ns)}{inferred}"
     born = f"workers: {workers.born:,} born, {workers.most:,} at a time at most"
     return born + (executions if workers.executions else "")
+
+
+def _worker_kinds(workers: WorkersRow) -> str:
+    """How many requests each kind of worker executed."""
+    hashed = f" ({workers.hashed:,} hashed)" if workers.hashed else ""
+    kinds = ((workers.bounded, f"bounded{hashed}"), (workers.unbounded, "unbounded"), (workers.untold, "not known"))
+    return ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
 
 
 def _worker_file(row: WorkerFileRow) -> str:

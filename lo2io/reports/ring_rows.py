@@ -135,6 +135,14 @@ class WorkersRow:
     """All executions that are known, added up."""
     inferred: int
     """Executions of which the begin, the end or the thread is inferred."""
+    bounded: int
+    """Requests executed by workers whose number the kernel bounds by CPUs …"""
+    unbounded: int
+    """… by others …"""
+    untold: int
+    """… and by workers of a kind that is not known; the three add up to all that workers executed."""
+    hashed: int
+    """Of the bounded, executed one after the other for each file."""
 
 
 @dataclass(frozen=True, slots=True)

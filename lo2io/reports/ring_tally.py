@@ -33,6 +33,7 @@ MAX_CULPRITS: Final = 1 << 16
 _ASYNC: Final = 1 << 4
 """IOSQE_ASYNC (include/uapi/linux/io_uring.h)."""
 _DRAINED, _HASHED, _CONTINUED = 2, 4, 64
+_BOUNDED, _UNBOUNDED = 256, 512
 """enum lo2_ring_trait."""
 _INFERRED_PATH, _INFERRED_WORK = 16, 2 | 4 | 8
 """enum lo2_ring_inferred: the worker, the begin and the end of its work."""
@@ -44,6 +45,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 _BATCH_COLUMNS: Final = ("ring", "asked", "submitted", "collected", "sleep_time_ns")
 PHASES: Final = ("queued", "executing", "waiting")
+WORKER_KINDS: Final = ("bounded", "unbounded", "untold", "hashed")
 
 
 class PuntReason(enum.IntEnum):
@@ -119,6 +121,7 @@ class RingTally:
         self.path_requests = sums(slots, NR_PATHS)
         self.reasons = sums(slots, len(PuntReason))
         self.executions, self.busy_ns, self.work_inferred = sums(slots), sums(slots), sums(slots)
+        self.worker_kinds = sums(slots, len(WORKER_KINDS))
         self.most_workers = sums(slots)
         self.calls, self.slept = sums(slots), sums(slots)
         self.submitting, self.submitted = sums(slots, NR_SIZES), sums(slots)
@@ -221,6 +224,10 @@ class RingTally:
             np.add.at(self.by_group[name], keys, amount)
         which = np.flatnonzero(on_worker)
         np.add.at(self.reasons, (slot[which], self._reason({name: rows[name][which] for name in rows})), 1)
+        traits = rows["traits"][which]
+        bounded, unbounded, hashed = ((traits & bit) != 0 for bit in (_BOUNDED, _UNBOUNDED, _HASHED))
+        for kind, holds in enumerate((bounded, unbounded, ~(bounded | unbounded), hashed)):
+            np.add.at(self.worker_kinds[:, kind], slot[which], holds)
         pairs, places = np.unique(slot[which] * self._owners.nr_groups + group[which], return_inverse=True)
         sums = np.zeros((len(pairs), 2), np.int64)
         np.add.at(sums, (places, 0), 1)

@@ -33,6 +33,7 @@ from lo2io.reports.ring_tally import (
     NR_OPCODES,
     NR_PATHS,
     PHASES,
+    WORKER_KINDS,
     PuntReason,
     RingSlots,
     RingTally,
@@ -249,6 +250,7 @@ class _Rows:
                 executions=int(tally.executions[slot]),
                 busy_ns=int(tally.busy_ns[slot]),
                 inferred=int(tally.work_inferred[slot]),
+                **{kind: int(number) for kind, number in zip(WORKER_KINDS, tally.worker_kinds[slot], strict=True)},
             ),
             worker_files=tuple(
                 WorkerFileRow(*self._names[group], *map(int, tally.worker_files[slot, group])) for group in by_workers

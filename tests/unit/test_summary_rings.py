@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ringtables import (
     ASYNC,
+    BOUNDED,
     CANCELLED,
     COMPLETED,
     CONTINUED,
@@ -26,6 +27,7 @@ from ringtables import (
     REFUSED,
     RINGS,
     THREADS,
+    UNBOUNDED,
     WORKER,
     ring_trace,
     text_of,
@@ -63,7 +65,7 @@ def request_rows() -> st.SearchStrategy[list[Row]]:
             "sqe_flags": st.sampled_from([0, ASYNC, 1]),
             "status": st.integers(0, 5),
             "path": st.integers(0, 6),
-            "traits": st.sampled_from([0, 0, DRAINED, HASHED, CONTINUED]),
+            "traits": st.sampled_from([0, DRAINED, HASHED | BOUNDED, BOUNDED, CONTINUED | UNBOUNDED]),
             "inferred": st.sampled_from([0, INFERRED_PATH, 1]),
             "handle": st.sampled_from([0, 1, 2, UNKNOWN_U32]),
             "submit_time_ns": times(),
@@ -146,6 +148,11 @@ def check_ring(ring: RingRow, rows: list[Row]) -> None:
         sizes[NAMES[row["opcode"]], PATHS[row["path"]]] += max(0, row["bytes_result"])
     assert {(row.opcode, row.path): row.bytes for row in ring.opcodes} == sizes
     assert sum(row.requests for row in ring.punted) == sum(is_on_worker(row) for row in rows)
+    bits = [row["traits"] for row in rows if is_on_worker(row)]
+    kinds_of = [sum(traits & kind != 0 for traits in bits) for kind in (BOUNDED, UNBOUNDED, HASHED)]
+    workers = ring.workers
+    assert [workers.bounded, workers.unbounded, workers.hashed] == kinds_of
+    assert workers.bounded + workers.unbounded + workers.untold == len(bits)
     ends = Counter(
         (STATUSES[row["status"]], NAMES[row["opcode"]], errno.errorcode.get(row["error"], f"errno {row['error']}"))
         for row in rows
