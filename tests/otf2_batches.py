@@ -123,6 +123,7 @@ _DEFAULTS: dict[str, dict[str, int]] = {
         "handle": UNKNOWN_U32,
         "bytes": UNKNOWN_I64,
         "worker_tid": UNKNOWN_U32,
+        "waker_tid": UNKNOWN_U32,
         "queued_ns": UNKNOWN_I64,
         "executing_ns": UNKNOWN_I64,
         "waiting_ns": UNKNOWN_I64,

@@ -99,7 +99,7 @@ _NO_REFERENCE = {
     "tasks": {"parent_process"},
     "requests": {"task"},
     "ring_requests": {"handle", "handle2", "worker", "waker", "waker_tid"},
-    "ring_events": {"handle", "worker_tid"},
+    "ring_events": {"handle", "worker_tid", "waker_tid"},
     "rings": {"task", "handle", "flags", "poller", "nr_files", "nr_buffers"},
 }
 _MINUS_ONE = {"fd", "submitted", "collected"}

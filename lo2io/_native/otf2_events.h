@@ -46,7 +46,8 @@ typedef struct {
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
-    uint32_t path, status, traits, inferred, worker, queued, executing, waiting, result, culprit, ring_handle;
+    uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
+    uint32_t result, culprit, ring_handle;
     uint32_t ring_request, queue_delay;
     uint32_t asked, wanted, submitted, completed;
 } lo2_otf2_attributes;

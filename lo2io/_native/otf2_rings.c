@@ -25,8 +25,8 @@ static ring_event load(const lo2_ring_event_columns *e, uint32_t row)
         .path = e->path[row], .status = e->status[row], .traits = e->traits[row], .inferred = e->inferred[row],
         .sqe_flags = e->sqe_flags[row], .handle = e->handle[row], .user_data = e->user_data[row],
         .bytes = e->bytes[row], .result = e->result[row], .error = e->error[row], .worker_tid = e->worker_tid[row],
-        .queued_ns = e->queued_ns[row], .executing_ns = e->executing_ns[row], .waiting_ns = e->waiting_ns[row],
-        .previous = e->previous[row], .culprit = e->culprit[row],
+        .waker_tid = e->waker_tid[row], .queued_ns = e->queued_ns[row], .executing_ns = e->executing_ns[row],
+        .waiting_ns = e->waiting_ns[row], .previous = e->previous[row], .culprit = e->culprit[row],
     };
 }
 
@@ -147,6 +147,8 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event)
         TRY(add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, event->inferred));
     if (event->worker_tid != NONE && event->worker_tid)
         OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
+    if (event->waker_tid != NONE) /* 0: an interrupt on a CPU that was idle */
+        OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
     TRY(add_phase(w, a->queued, event->queued_ns));
     TRY(add_phase(w, a->executing, event->executing_ns));
     TRY(add_phase(w, a->waiting, event->waiting_ns));

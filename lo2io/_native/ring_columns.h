@@ -102,6 +102,7 @@ typedef struct {
     int32_t *result;
     int16_t *error;
     uint32_t *worker_tid;
+    uint32_t *waker_tid;        /* UINT32_MAX: none, or neither 2 nor 3 */
     int64_t *queued_ns;
     int64_t *executing_ns;
     int64_t *waiting_ns;

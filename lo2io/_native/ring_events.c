@@ -18,8 +18,8 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
                           .culprit = r->culprit, .call = call, .time = time, .bytes = ends ? r->bytes : r->length,
                           .queued = UNKNOWN, .executing = UNKNOWN, .waiting = UNKNOWN, .ring = r->ring_number,
                           .task = r->task, .pid = r->pid, .tid = r->tid, .handle = r->handle,
-                          .worker_tid = r->worker_tid, .traits = r->traits, .inferred = r->inferred, .kind = kind,
-                          .opcode = r->opcode, .sqe_flags = r->sqe_flags};
+                          .worker_tid = r->worker_tid, .waker_tid = ends ? r->waker_tid : NONE, .traits = r->traits,
+                          .inferred = r->inferred, .kind = kind, .opcode = r->opcode, .sqe_flags = r->sqe_flags};
     if (ends) {
         row.queued = r->queued;
         row.executing = r->executing;

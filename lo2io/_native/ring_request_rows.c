@@ -26,6 +26,7 @@ static void write_event_row(lo2_batch *b, const ring_event_row *x)
     c->result[row] = x->result;
     c->error[row] = x->error;
     c->worker_tid[row] = x->worker_tid;
+    c->waker_tid[row] = x->waker_tid;
     c->queued_ns[row] = x->queued;
     c->executing_ns[row] = x->executing;
     c->waiting_ns[row] = x->waiting;

@@ -88,7 +88,7 @@ typedef struct {
 typedef struct {
     uint64_t id, before, user_data, previous, culprit;
     int64_t call, time, bytes, queued, executing, waiting;
-    uint32_t ring, task, pid, tid, handle, worker_tid;
+    uint32_t ring, task, pid, tid, handle, worker_tid, waker_tid;
     int32_t result;
     int16_t error;
     uint16_t traits, inferred;

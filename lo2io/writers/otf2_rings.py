@@ -34,6 +34,7 @@ RING_ATTRIBUTES: Final = {
     "traits": ("io_uring traits", "What else is known of the request's way", "STRING"),
     "inferred": ("io_uring inferred", "What was inferred here, for the kernel does not state it", "STRING"),
     "worker": ("io_uring worker", "Thread that executed the request last, a worker of the ring", "UINT64"),
+    "waker": ("io_uring waker", "Thread that woke the request last; 0: an interrupt on an idle CPU", "UINT64"),
     "queued": ("io_uring queued", "From submission to the first execution, in ns", "UINT64"),
     "executing": ("io_uring executing", "All executions that are known, in ns", "UINT64"),
     "waiting": ("io_uring waiting", "From submission to completion, neither queued nor executing, in ns", "UINT64"),

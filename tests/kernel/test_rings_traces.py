@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import otf2
 import pytest
-from otf2_written import assert_readers_agree, assert_rules, read_back
+from otf2_written import assert_readers_agree, assert_rules, attributes, read_back
 from workloads.record import verified
 from workloads.rings import GROUPS
 
@@ -98,6 +98,22 @@ def test_times_and_bytes_are_the_rows(
         if "IoOperationComplete" in events:
             bytes_ = UNDEFINED if row["bytes_result"] is None else row["bytes_result"]
             assert events["IoOperationComplete"].bytes_result == bytes_
+
+
+@pytest.mark.parametrize(("group", "column"), [("ends", "worker"), ("waits", "waker_tid")])
+def test_who_executed_and_who_woke_it(
+    group: str, column: str, rings: Callable[[str], Run], written: Callable[[str], Written]
+) -> None:
+    """The last record of each request names the threads of its row, and none where that has none."""
+    run, trace = rings(group), written(group)
+    rows = {row["id"]: row for rows in run.request_rows.values() for row in rows}
+    assert any(row[column] is not None for row in rows.values())
+    for number, records_ in records(trace, set(rows)).items():
+        row, event = rows[number], records_[-1][1]
+        if SHORT[type(event).__name__] in "EC":
+            said = attributes(event)
+            worker = None if row["worker"] is None else run.threads[row["worker"]]["tid"]
+            assert (said.get("io_uring worker"), said.get("io_uring waker")) == (worker, row["waker_tid"]), row
 
 
 @pytest.mark.parametrize("group", ["ends", "files"])

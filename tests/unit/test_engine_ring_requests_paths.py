@@ -110,6 +110,7 @@ def test_polls_and_wakes(rig: RequestRig) -> None:
     (task,) = [t["task"] for t in rig.rows["tasks"] if t["tid"] == PID]
     assert (row["poll_arm_time_ns"], row["wake_time_ns"], row["nr_polls"]) == (first, last, 2)
     assert (row["waker"], row["waker_tid"], row["path"]) == (task, PID, POLL)
+    assert rig.events("waker_tid") == [(None,), (None,), (PID,)]
 
 
 # -- inline or device
