@@ -36,7 +36,8 @@ FIONCLEX, FIOCLEX = 0x5450, 0x5451
 RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 UNSEEN_OPENED, ABSENT = (OPENED, DUPLICATED), -1
-NAMES_NO_HANDLE = (CallKind.OPEN, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
+OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
+NAMES_NO_HANDLE = (*OPENS, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
 
 
 def _signed(value: int, bits: int) -> int:
@@ -55,12 +56,14 @@ class Calls:
 
     def enter(self, task: Task, time: int, cpu: int, call: int, values: dict[str, Any]) -> None:
         """``sys_enter``."""
+        self.engine.rings.requests.thread(task, time, "call")
         if task.pending is not None:
             self.in_flight(task.pending)
-        spec = self.engine.specs.calls[call]
+        task.entered, spec = True, self.engine.specs.calls[call]
         op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
         op.fd = _signed(values["fd"], 32) if "fd" in values else -1
         op.fd2 = _signed(values["fd2"], 32) if "fd2" in values else -1
+        self.engine.rings.batches.by_number(op)
         if spec.kind is CallKind.CLOSE:
             op.taken = task.table.take(op.fd, time)
             if op.taken is not None:
@@ -71,6 +74,7 @@ class Calls:
                 op.handle2 = self._resolve(op, op.fd2)
         self._claim(op)
         self._begin_moving(op)
+        self.engine.rings.batches.entered(op)
 
     @staticmethod
     def _claim(op: Pending) -> None:
@@ -132,6 +136,7 @@ class Calls:
 
     def exit(self, task: Task, time: int, call: int, ret: int) -> None:
         """``sys_exit``."""
+        self.engine.rings.requests.thread(task, time, "call")
         op = task.pending
         spec = self.engine.specs.calls[call]
         if op is None or op.call != call:
@@ -144,6 +149,7 @@ class Calls:
         task.pending = None
         error = -ret if -4095 <= ret < 0 else 0
         self._see_unseen(op, error)
+        self.engine.rings.seen(op)
         offset = self._offset(op)
         self._end_moving(op, time, ret)
         row = self._row(op, offset) | {"end_time_ns": time, "status": 0, "result": ret, "error": error}
@@ -157,7 +163,7 @@ class Calls:
         row["handle"], row["handle2"] = op.handle, op.handle2
         if op.spec.kind is CallKind.CLOSE and error == EBADF:
             row["handle"] = None
-        self._emit(row)
+        self._emit(row, self.engine.rings.batches.row(op, ret, time))
         if op.new_flags is not None and task.recorded:
             self._tell(op.handle, task, time, kind=1, flags=op.new_flags)
         for handle in ended:
@@ -168,22 +174,22 @@ class Calls:
         if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
             return
         if op.handle is None and op.fd >= 0 and "fd" in op.values:
-            op.handle = self._unseen(op, op.fd)
+            op.handle = self.unseen(op.task, op.fd, op.time, closing=op.spec.kind is CallKind.CLOSE)
         if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0:
             same = op.fd2 == op.fd
-            op.handle2 = op.handle if same else self._unseen(op, op.fd2)
+            op.handle2 = op.handle if same else self.unseen(op.task, op.fd2, op.time)
         self._claim(op)
 
-    def _unseen(self, op: Pending, fd: int) -> Handle:
-        table = op.task.table
+    def unseen(self, task: Task, fd: int, since: int, *, closing: bool = False) -> Handle:
+        """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""
+        table = task.table
         slot = table.slots.get(fd)
-        closing = op.spec.kind is CallKind.CLOSE
-        if slot is not None and slot.since <= op.time:
+        if slot is not None and slot.since <= since:
             # A fact has filled the slot since the entry, with what has been there since before it.
             if closing:
                 table.take(fd, self.engine.now)
-            return self.tables.use(slot, op.task, fd)
-        handle = self.tables.make(op.task, fd, UNSEEN, Description(None), None)
+            return self.tables.use(slot, task, fd)
+        handle = self.tables.make(task, fd, UNSEEN, Description(None), None)
         if slot is None and not closing:
             table.find(fd, handle)
         elif not closing:
@@ -200,7 +206,8 @@ class Calls:
             op.handle.end(ended)
         self.engine.totals["nr_in_flight_calls"] += op.task.recorded
         nothing = {"end_time_ns": None, "status": 1, "result": None, "error": 0, "bytes_result": None}
-        self._emit(self._row(op, offset) | nothing | {"handle": op.handle, "handle2": op.handle2})
+        nothing |= {"handle": op.handle, "handle2": op.handle2}
+        self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
 
     def _offset(self, op: Pending) -> tuple[int | None, int]:
         if self._is_positioned(op):
@@ -227,20 +234,22 @@ class Calls:
             "offset_source": offset[1],
             "offset_bytes": offset[0],
             "cpu": op.cpu,
-            "fd": -1 if spec.kind is CallKind.OPEN else op.fd,
+            "fd": -1 if spec.kind in OPENS else op.fd,
             "flags": flags & MASK32,
             "bytes_request": values["count"] if counted else None,
             "closes": 0,
             "first_use": op.first_use,
         }
 
-    def _emit(self, row: dict[str, Any]) -> None:
+    def _emit(self, row: dict[str, Any], batch: dict[str, Any] | None) -> None:
         if not row["task"].recorded:
             self.engine.totals["nr_own_calls"] += self.engine.all_tasks
             return
         for handle in (row["handle"], row["handle2"]):
             if handle is not None:
                 handle.used = True
+        if batch is not None:
+            self.engine.batches.append(batch | {"operation": len(self.engine.operations)})
         self.engine.operations.append(row)
 
     def _destroy(self, handle: Handle, task: Task, time: int) -> None:
@@ -260,7 +269,7 @@ class Calls:
     ) -> list[Handle]:
         """What a call that succeeded did; returns the handles that ended by it."""
         kind, flags, table = op.spec.kind, row["flags"], op.task.table
-        if kind is CallKind.OPEN:
+        if kind in OPENS and not self.engine.rings.has_no_descriptor(op):
             known = row["flags"] if "flags" in op.values else op.spec.fixed_flags
             op.handle = self._install(op, ret, OPENED, new_description(known), time)
             row["fd"] = ret
@@ -269,6 +278,7 @@ class Calls:
                 op.handle.description.name = (0, 0, 0, MASK32, path)
                 op.handle.description.name_source = 2
             self._set_cloexec(table, ret, on=bool((known or 0) & O_CLOEXEC))
+            self.engine.rings.installed(op, op.handle)
         elif kind is CallKind.DUP or (kind is CallKind.FCNTL and flags in (F_DUPFD, F_DUPFD_CLOEXEC)):
             self._duplicate(op, ret, time, cloexec=kind is CallKind.FCNTL and flags == F_DUPFD_CLOEXEC)
         elif kind is CallKind.DUP_TO and op.fd != op.fd2:

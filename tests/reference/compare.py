@@ -13,6 +13,7 @@ from lo2io.pairing import Engine
 from lo2io.spool.reader import SpoolReader
 from reference.engine import TOTALS, Reference
 from reference.fds import NO_FILE, file_row
+from reference.ring_compare import RING_TABLES, canonical_tables, reference_tables
 from reference.specs import CALL_NAMES, SPECS
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ TABLES = (
     "switches",
     "off_cpu",
     "losses",
+    *RING_TABLES,
 )
 EXACT_U32 = ("flags", "fd", "tid", "prev_tid", "next_tid", "cpu", "device", "call")
 """Columns in which the value of UNKNOWN_U32 is no reference."""
@@ -65,6 +67,8 @@ def reference_rows(reference: Reference) -> Tables:
                 row[name] = None if row[name] is None else number[id(row[name])]
         if "request" in row:
             row["id"] = requests[id(row.pop("request"))]
+        if "ring_request" in row:
+            row["ring_request"] = 0 if row["ring_request"] is None else row["ring_request"].number + 1
         for name in _TASKS:
             if row.get(name) is not None:
                 row[name] = row[name].index
@@ -72,6 +76,7 @@ def reference_rows(reference: Reference) -> Tables:
 
     tables: Tables = {name: [plain(row) for row in getattr(reference, name)] for name in _SHARED}
     tables["operations"] = [row | {"id": 10**6 + 2 * i} for i, row in enumerate(tables["operations"])]
+    tables |= reference_tables(reference, number)
     tables["handles"] = [_handle_row(h, number, descriptions) for h in handles]
     tables["tasks"] = [
         {
@@ -79,7 +84,7 @@ def reference_rows(reference: Reference) -> Tables:
             "process": task.process.index,
             "pid": task.process.pid,
             "tid": task.tid,
-            "ppid": task.process.ppid,
+            "ppid": task.ppid if task.ended else task.process.ppid,
             "parent_process": _parent(task.process),
             "start_time_ns": task.start,
             "exit_time_ns": task.exit,
@@ -166,14 +171,14 @@ def _known(row: Row) -> Row:
 # ---- numbers out ----
 
 
-def canonical(tables: Tables) -> Tables:
+def canonical(tables: Tables) -> Tables:  # noqa: C901 - one entry a table
     """The tables in the shape both engines share; also checks what holds within one run."""
     operations = _settle(tables["operations"])
     _check_ids(operations, tables["requests"])
     _check_stretches(tables["off_cpu"], tables["operations"])
     tasks = _name_tasks(tables["tasks"])
     processes = _name_processes(tables["tasks"], tasks)
-    handles = _name_handles(operations, tables["handle_events"])
+    handles = _name_handles(operations, tables["handle_events"], tables["ring_requests"] + tables["rings"])
     ids = {row["id"]: index for index, row in enumerate(_by_time(tables["requests"]))}
     shared: dict[int, list[str]] = {}
     for row in tables["handles"]:
@@ -194,6 +199,9 @@ def canonical(tables: Tables) -> Tables:
         return row
 
     rows = [refer(row) | {"shares": sorted(shared.get(row["description"], []))} for row in tables["handles"]]
+    rings = {row["id"]: n for n, row in enumerate(sorted(tables["ring_requests"], key=lambda row: row["id"]))}
+    for row in (*tables["requests"], *tables["request_events"]):
+        row["ring_request"] = None if not row["ring_request"] else rings.get(row["ring_request"], "unwritten")
     requests = _by_time(tables["requests"])
     events = [refer(row) | {"request": ids.get(row["id"])} for row in tables["request_events"]]
     return {
@@ -208,6 +216,7 @@ def canonical(tables: Tables) -> Tables:
         "switches": [refer(row) for row in tables["switches"]],
         "off_cpu": _settle_stretches([refer(row) for row in tables["off_cpu"]], operations),
         "losses": sorted((dict(row) for row in tables["losses"]), key=lambda row: (row["cpu"], row["end_time_ns"])),
+        **canonical_tables(tables | {"operations": operations}, refer),
         "totals": tables["totals"],
         "seen": tables["seen"],
     }
@@ -267,7 +276,7 @@ def _name_processes(rows: list[Row], tasks: dict[int, str]) -> dict[int, str]:
     return {process: ", ".join(sorted(names)) for process, names in members.items()}
 
 
-def _name_handles(operations: list[Row], events: list[Row]) -> dict[int, str]:
+def _name_handles(operations: list[Row], events: list[Row], others: list[Row]) -> dict[int, str]:
     names: dict[int, str] = {}
     pending = sorted(events, key=lambda row: (row["before"], row["time_ns"], -row["kind"]))
     for ordinal in range(len(operations) + 1):
@@ -279,6 +288,10 @@ def _name_handles(operations: list[Row], events: list[Row]) -> dict[int, str]:
                 handle = operations[ordinal][key]
                 if handle is not None:
                     names.setdefault(handle, f"h{len(names)}")
+    for row in sorted(others, key=lambda row: (row.get("id", 0), row["ring"])):
+        for key in ("handle", "handle2"):
+            if row.get(key) is not None:
+                names.setdefault(row[key], f"h{len(names)}")
     return names
 
 

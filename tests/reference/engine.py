@@ -9,6 +9,7 @@ from lo2io.model import Role
 from reference.calls import Calls
 from reference.records import Decoder, Record
 from reference.requests import Requests
+from reference.rings import Rings
 from reference.sched import Sched
 from reference.specs import SPECS, Specs
 from reference.tasks import Tasks
@@ -59,11 +60,15 @@ class Reference:
         self.switches: list[dict[str, Any]] = []
         self.off_cpu: list[dict[str, Any]] = []
         self.losses: list[dict[str, Any]] = []
+        self.batches: list[dict[str, Any]] = []
         self.now = 0
+        self.over = False
+        """The last record was read."""
         self.tasks = Tasks(self)
         self.calls = Calls(self)
         self.block = Requests(self)
         self.sched = Sched(self)
+        self.rings = Rings(self)
         streams = self.decoder.streams()
         self.seen = [[0] * len(self.meta.events) for _ in streams[:-1]]
         for cpu, stream in enumerate(streams):
@@ -112,9 +117,14 @@ class Reference:
                 self.tasks.fact(record.values)
             elif record.kind == "fact_fd":
                 self.calls.fact(record.values)
+            elif record.kind == "fact_ring":
+                self.rings.fact(record.values)
+            self.rings.look_for_ends(record.time)
+        self.over = True
         for op in sorted((t.pending for t in self.tasks.all if t.pending), key=lambda op: (op.time, op.task.tid)):
             self.calls.in_flight(op)
         self.block.finish()
+        self.rings.finish()
 
     def _sample(self, record: Record) -> None:
         meaning, tid = record.values["meaning"], record.values.get("common_pid", 0)
@@ -136,5 +146,7 @@ class Reference:
             self.sched.switch(record.time, record.stream, values)
         elif meaning.role is Role.CGROUP_ATTACH:
             self.tasks.attached(record.time, values)
+        elif meaning.role >= Role.RING_CREATE:
+            self.rings.sample(meaning.role, record.time, tid, values)
         elif meaning.role is not Role.IGNORED:
             self.block.sample(meaning.role, record.time, tid, task, values, cpu=record.stream)

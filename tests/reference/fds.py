@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lo2io.model import UNKNOWN_U32
 
 if TYPE_CHECKING:
     from reference.pending import Pending
+    from reference.ring_objects import Ring
     from reference.tasks import Task
 
 LONG_AGO = -(10**30)
 O_APPEND = 0o2000
 O_CLOEXEC = 0o2000000
 S_IFMT, S_IFIFO, S_IFSOCK, S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
-OPENED, DUPLICATED, INHERITED, BEFORE, UNSEEN = range(5)
+OPENED, DUPLICATED, INHERITED, BEFORE, UNSEEN, BY_RING = range(6)
 
 File = tuple[int, int, int, int, bytes]
 """mode, device, inode, mount, path."""
@@ -35,6 +36,8 @@ class Description:
     name_source: int = 0
     moving: list[Pending] = field(default_factory=list)
     last_moved: int = LONG_AGO
+    ring: Ring | None = None
+    ring_facts: list[dict[str, Any]] = field(default_factory=list)
 
     def move_to(self, position: int | None) -> None:
         """Set the position, unless it can never be known."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lo2io.model import CallSpec
     from reference.fds import Description, Handle, Slot, Table
+    from reference.ring_objects import Ring
     from reference.tasks import Task
 
 
@@ -34,3 +35,14 @@ class Pending:
     new_flags: int | None = None
     off: tuple[int, int] | None = None
     """Without a CPU since then, and why."""
+    ring: Ring | None = None
+    named: Ring | None = None
+    """By an event of io_uring inside of it."""
+    order: int = 0
+    """Events of rings before it."""
+    nr_requests: int = 0
+    nr_completions: int = 0
+    sleep: int | None = None
+    child: Task | None = None
+    """Born inside of it."""
+    done: int = 0

@@ -9,6 +9,7 @@ from lo2io.model import RequestOp, Role
 
 if TYPE_CHECKING:
     from reference.engine import Reference
+    from reference.ring_objects import Request as RingRequest
     from reference.tasks import Task
 
 SECTOR = 512
@@ -72,6 +73,8 @@ class Request:
     completions: int = 0
     issued_sector: int | None = None
     succeeded: bool = False
+    ring_request: RingRequest | None = None
+    """That a thread executed when it began this one."""
 
     @property
     def moved(self) -> int | None:
@@ -168,8 +171,11 @@ class Requests:
         return next((r for r in order if r.size == size), order[0])
 
     def _begin(self, request: Request, time: int) -> None:
+        issuer = request.tid
         if request.operation is RequestOp.FLUSH:
             self._attribute(request)
+        if request.tid == issuer:
+            request.ring_request = self.engine.rings.requests.executing(request.task)
         self.open.append(request)
         self.engine.totals["nr_own_requests"] += self.engine.all_tasks and not request.written
         self._event(request, time, 0, request.bytes_request)
@@ -250,7 +256,7 @@ class Requests:
                     "cpu": self.cpu,
                     "insert_time_ns": request.insert,
                     "issue_time_ns": request.issue,
-                    "ring_request": 0,
+                    "ring_request": request.ring_request,
                 }
             )
 
@@ -279,7 +285,7 @@ class Requests:
                 "nr_requeues": request.requeues,
                 "nr_merges": request.merges,
                 "nr_completions": request.completions,
-                "ring_request": 0,
+                "ring_request": request.ring_request,
             }
         )
 

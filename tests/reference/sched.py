@@ -34,6 +34,9 @@ class Sched:
                 "state": state,
             }
         )
+        for task, kind in ((leaves, "out"), (comes, "in")):
+            if task is not None and task.kind == 1:
+                self.engine.rings.requests.thread(task, time, kind)
         if leaves is not None and leaves.pending is not None:
             self.back(leaves, None)
             leaves.pending.off = (time, state)

@@ -70,7 +70,7 @@ def _calls() -> tuple[CallSpec, ...]:
             "fd=fd count=to_submit wanted=min_complete flags=flags",
             vectored=True,
         ),
-        _call("io_uring_register", kind.META, returns.VALUE, "fd=fd"),
+        _call("io_uring_register", kind.RING_REGISTER, returns.VALUE, "fd=fd flags=opcode"),
         _call("io_setup", kind.AIO_SETUP, returns.ZERO, "count=nr_events", vectored=True),
         _call("io_submit", kind.AIO_SUBMIT, returns.COUNT, "context=ctx_id count=nr", vectored=True),
         _call("io_getevents", kind.AIO_COLLECT, returns.COUNT, "context=ctx_id wanted=min_nr count=nr", vectored=True),

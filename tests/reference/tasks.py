@@ -11,9 +11,11 @@ from reference.fds import LONG_AGO, Table
 if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.pending import Pending
+    from reference.ring_objects import Ring
 
 CLONE_FILES = 0x400
 SELECT, FROM_EXEC = 1, 2
+WORKER = 1
 KERNEL_NAMES = {1: b"iou-wrk-", 2: b"iou-sqp-"}
 LONGEST_CGROUP = 1023
 """The kernel's buffer for the path holds no more; what fills it may have been cut off."""
@@ -31,6 +33,13 @@ class Process:
     hierarchy: int = 0
     moved: int = LONG_AGO
     """When an event told of its cgroup."""
+    forks: int = 0
+    """Processes it has made."""
+    whole: bool = False
+    """It began, or did its exec, in the trace."""
+    setups: list[Pending] = field(default_factory=list)
+    """io_setup calls whose contexts have no name yet."""
+    several_setups: bool = False
     tasks: list[Task] = field(default_factory=list)
 
     @property
@@ -61,10 +70,24 @@ class Task:
     pending: Pending | None = None
     cgroup: bytes | None = None
     """Its process' at its end."""
+    ppid: int | None = None
+    """As that was known at its end."""
+    entered: bool = False
+    """Has made a call."""
+    kernels: bool = False
+    """Born by the kernel's own doing: it never runs in user mode."""
+    owner: Task | None = None
+    """Of a worker: whose."""
+    serves: list[Ring] = field(default_factory=list)
+    """Of a worker: the rings among whose workers it counts."""
+    uses: list[Ring] = field(default_factory=list)
+    """Rings it has submitted to."""
 
     @property
     def kind(self) -> int:
         """What the kernel's name says: a worker of an io_uring, the thread that polls one, or any other."""
+        if self.entered:
+            return 0
         return next((kind for kind, name in KERNEL_NAMES.items() if self.comm.startswith(name)), 0)
 
 
@@ -150,15 +173,28 @@ class Tasks:
             process, table = parent.process, parent.table
         else:
             known = parent is not None and parent.recorded
+            if parent is not None:
+                parent.process.forks += 1
             process = self._new_process(pid, values["ppid"], parent.process if known else None)
             table = self._table_of_child(parent, time)
             if parent is not None:
                 came_from = parent.process
                 process.cgroup, process.hierarchy = came_from.cgroup, came_from.hierarchy
                 process.moved = came_from.moved
+        process.whole = process.whole or not process.tasks
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
             task.comm, task.from_exec = parent.comm, waiting
+            self._born(task, parent, time)
+
+    def _born(self, task: Task, parent: Task, time: int) -> None:
+        """A thread that the kernel makes while a thread is in a call, or for another of its own."""
+        inside = parent.pending is not None and parent.pending.spec.kind is not CallKind.CLONE
+        task.kernels = task.process is parent.process and (inside or parent.kernels or parent.kind > 0)
+        if parent.pending is not None and task.kernels and parent.pending.child is None:
+            parent.pending.child = task
+        if task.kind == WORKER:
+            self.engine.rings.worker_born(task, time)
 
     @staticmethod
     def _table_of_child(parent: Task | None, time: int) -> Table:
@@ -177,8 +213,13 @@ class Tasks:
             task = self._take_over(process, task, time)
         if task is None:
             return
+        was = task.kind
         task.comm = values["comm"]
+        if task.kind == WORKER and was != WORKER:
+            self.engine.rings.worker_born(task, time)
         if values["exec"]:
+            task.process.whole = True
+            self.engine.rings.batches.process_execs(task.process, time)
             if task.from_exec:
                 task.start = time
                 for each in task.process.alive:  # the others have exited, or their EXIT was lost
@@ -209,11 +250,19 @@ class Tasks:
 
     def end(self, task: Task, known: int | None) -> None:
         """A thread's end; ``known`` is None if only its successor shows that it ended."""
+        self.engine.rings.requests.thread(task, self.engine.now if known is None else known, "exit")
         if task.pending is not None:
             self.engine.calls.in_flight(task.pending, known)
         task.ended, task.exit, task.cgroup = True, known, task.process.cgroup
+        task.ppid = task.process.ppid
         del self.alive[task.tid]
+        if task.kind == WORKER:
+            self.engine.rings.worker_gone(task, self.engine.now)
+        self.engine.rings.owner_gone(task, self.engine.now)
         self._leave(task, known)
+        if not task.process.alive:
+            self.engine.rings.batches.process_execs(task.process, known)
+            self.engine.rings.process_ended(task.process, known)
 
     def _leave(self, task: Task, time: int | None) -> None:
         task.table.users -= 1

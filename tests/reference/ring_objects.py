@@ -1,0 +1,242 @@
+"""What the slow engine keeps of rings: everything seen, in order, so that conclusions can be drawn at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reference.fds import Description, Handle
+    from reference.tasks import Process, Task
+
+FIXED_FILE, DRAIN, LINK, HARDLINK, ASYNC, CQE_SKIP = 1, 2, 4, 8, 16, 64
+CHAINS, SQE_FLAGS = LINK | HARDLINK, 0x7F
+MORE, NOTIF = 2, 8
+CANCELED, EBADF = -125, -9
+IOPOLL = 1
+NO_OPCODE = 255
+LINK_TIMEOUT = 15
+
+PASSED_OVER = ("in", "out", "freed", "wake", "short")
+"""They end nothing that a thread executes."""
+
+Row = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Ring:
+    """A ring, of io_uring (kind 0) or libaio (1)."""
+
+    number: int
+    kind: int
+    context: int
+    process: Process | None = None
+    pid: int | None = None
+    task: Task | None = None
+    flags: int | None = None
+    fd: int = -1
+    handle: Handle | None = None
+    descriptions: list[Description] = field(default_factory=list)
+    sq_entries: int = 0
+    cq_entries: int = 0
+    created: int | None = None
+    end_time: int | None = None
+    ended: bool = False
+    gone: bool = False
+    """Its process has ended."""
+    left: bool = False
+    """Its address is another's."""
+    held: bool = False
+    """Used after its descriptors were closed: something else keeps it."""
+    poller: Task | None = None
+    nr_files: int | None = None
+    nr_buffers: int | None = None
+    files: int | None = None
+    """Registered at the moment."""
+    forks: int = 0
+    room: int | None = None
+    cq_most: int | None = None
+    unread: int = 0
+    nr_requests: int = 0
+    nr_completions: int = 0
+    nr_overflows: int = 0
+    nr_messages: int = 0
+    nr_orphans: int = 0
+    nr_batches: int = 0
+    nr_punts: int = 0
+    most_in_flight: int = 0
+    nr_workers: int = 0
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def recorded(self) -> bool:
+        """Its process is."""
+        return self.process is not None and self.process.recorded
+
+
+@dataclass(eq=False)
+class Lane:
+    """A thread, as far as rings are concerned; of one nobody knows the number alone."""
+
+    task: Task | None
+    tid: int
+    log: list[Event] = field(default_factory=list)
+
+    @property
+    def worker(self) -> bool:
+        """By its name."""
+        return self.task is not None and self.task.kind == 1
+
+    @property
+    def recorded(self) -> bool:
+        """Its thread is."""
+        return self.task is not None and self.task.recorded
+
+
+@dataclass(eq=False)
+class Event:
+    """Something a thread did, or that was done to it."""
+
+    order: int
+    time: int
+    lane: Lane
+    kind: str
+    """A role, or ``call`` (entry or exit), ``in``, ``out`` (of a CPU), ``exit``, ``freed`` (a worker's CQE for it)."""
+    request: Request | None = None
+    count: int = 0
+    by_address: bool = False
+    result: int = 0
+    worker: bool = False
+    """The lane was a worker's when it happened."""
+    opcode: int = NO_OPCODE
+    """Of the request, as it was known then."""
+
+
+@dataclass(eq=False)
+class Execution:
+    """One stretch during which a thread executed a request."""
+
+    request: Request
+    lane: Lane
+    begin: int
+    end: int | None = None
+    begin_inferred: bool = False
+    end_inferred: bool = False
+    worker: bool = False
+    seen: bool = True
+    queue: int | None = None
+    first: Event | None = None
+    last: Event | None = None
+
+
+@dataclass(eq=False)
+class Request:
+    """A request, one use of its address."""
+
+    number: int
+    ring: Ring
+    address: int | None
+    user_data: int
+    opcode: int
+    flags: int
+    lane: Lane | None
+    """The submitter."""
+    submit: int | None
+    refused: bool = False
+    older: bool = False
+    alive: bool = True
+    waits_for_notification: bool = False
+    end: str = ""
+    """Why it lives no more: cqe, replaced, gone, trace, given up."""
+    ended_at: int = 0
+    """How many events there were by then."""
+    events: list[Event] = field(default_factory=list)
+    previous: Request | None = None
+    chain: list[Request] = field(default_factory=list)
+    behind: Request | None = None
+    """Submitted right behind that one, which is linked to its successor."""
+    closed: Event | None = None
+    """Of a chain's head: what closed the chain."""
+    culprit: Request | None = None
+    traits: int = 0
+    inferred: int = 0
+    result: int = 0
+    cqe_flags: int = 0
+    refusal: tuple[int, int, int] | None = None
+    complete: int | None = None
+    notify: int | None = None
+    nr_completions: int = 0
+    bytes: int | None = None
+    moved: int | None = None
+    offset: int | None = None
+    size: int | None = None
+    fd: int = -1
+    fds: list[tuple[int, int, Handle | None]] = field(default_factory=list)
+    """What was looked up: number, when, and what stood there."""
+    splices: bool = False
+    """Known to look up two."""
+    last_cqe: Event | None = None
+    begin_row: Row = field(default_factory=dict)
+    executions: list[Execution] = field(default_factory=list)
+
+    def was_given_up(self, event: Event) -> bool:
+        """By then its address was another's, or its ring was gone."""
+        return self.end in ("replaced", "gone") and self.ended_at <= event.order
+
+    @property
+    def zero_copy(self) -> bool:
+        """Its buffer is free only when a notification says so."""
+        return self.opcode in (47, 48)
+
+    @property
+    def repeats(self) -> bool:
+        """It may have more than one CQE."""
+        return (self.opcode in REPEATING or self.opcode >= 59) and not self.flags & CQE_SKIP
+
+    @property
+    def head(self) -> bool:
+        """The first of a chain."""
+        return bool(self.flags & CHAINS) and self.previous is None
+
+    def times(self, kind: str) -> list[int]:
+        """When something happened to it."""
+        return [event.time for event in self.events if event.kind == kind]
+
+
+REPEATING = (6, 10, 11, 13, 26, 9, 27, 46, 47, 48, 49, 58)
+"""POLL_ADD, RECVMSG, TIMEOUT, ACCEPT, SEND, SENDMSG, RECV, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC."""
+QUEUED = (1, 2, 4, 5, 6, 11, 15, 22, 23, 40, 46, 49, 50, 51, 53)
+"""READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, TIMEOUT, LINK_TIMEOUT, READ, WRITE, MSG_RING, URING_CMD,
+READ_MULTISHOT, WAITID, FUTEX_WAIT, FUTEX_WAITV."""
+WITH_FILE = (1, 2, 3, 4, 5, 6, 8, 9, 10, 13, 16, 17, 22, 23, 24, 26, 27, 30, 33, 47, 48, 49, 58, 60, 61)
+"""READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, POLL_ADD, SYNC_FILE_RANGE, SENDMSG, RECVMSG, ACCEPT, CONNECT,
+FALLOCATE, READ, WRITE, FADVISE, SEND, RECV, SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED,
+WRITEV_FIXED."""
+UNBOUND = (1, 2, 4, 5, 6, 9, 10, 13, 16, 22, 23, 26, 27, 29, 30, 33, 47, 48, 49, 58, 60, 61)
+"""READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CONNECT, READ, WRITE, SEND, RECV,
+EPOLL_CTL, SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED."""
+
+
+def queues(opcode: int) -> bool:
+    """It can wait for a device without a thread."""
+    return opcode in QUEUED or opcode >= 60
+
+
+def start_of(request: Request) -> Event | None:
+    """The event at which it is executed at once, if that happens."""
+    if request.refused or request.older or request.submit is None or request.opcode == LINK_TIMEOUT:
+        return None
+    if request.flags & (DRAIN | ASYNC):
+        return None
+    if request.flags & CHAINS:
+        if request.previous is not None:
+            return None
+        shows = [e for e in request.events if e.kind in ("file_get", "poll_arm", "cqe", "punt")]
+        began = any(request.closed is not None and e.order < request.closed.order for e in shows)
+        closed = request.closed
+        refused = [each for each in request.chain if each.refused and closed and each.events[0].order <= closed.order]
+        return None if began or refused else closed
+    event = request.events[0]
+    behind = next((e for e in event.lane.log if e.order > event.order and e.kind not in PASSED_OVER), None)
+    taken_back = behind is not None and behind.request is request and behind.kind in ("link", "defer")
+    return None if request.behind is not None or taken_back else event
