@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shlex
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +37,8 @@ VARIANTS = {
     "sqthread_poll": ("--ioengine=io_uring", "--sqthread_poll=1"),
     "fixedbufs": ("--ioengine=io_uring", "--fixedbufs=1", "--direct=1"),
     "registerfiles": ("--ioengine=io_uring", "--registerfiles=1"),
-    "hipri": ("--ioengine=io_uring", "--hipri=1", "--direct=1"),
 }
+HIPRI = ("--ioengine=io_uring", "--hipri=1", "--direct=1")
 READS, WRITES = ("READ", "READV", "READ_FIXED"), ("WRITE", "WRITEV", "WRITE_FIXED")
 
 
@@ -59,20 +61,20 @@ def rows_by_direction(recorded: Recorded) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def assert_said(rows: list[dict[str, Any]], said: tuple[int, int]) -> None:
+    """As many, with as many bytes, as fio says; each completed once."""
+    assert (len(rows), sum(row["bytes_result"] for row in rows)) == said
+    assert {(row["status"], row["result"], row["nr_completions"]) for row in rows} == {("completed", 4096, 1)}
+
+
 @pytest.mark.requires("fio", "losetup")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
     """Every read and write of fio's is one request, with all its bytes; on the disk it was told."""
-    options = VARIANTS[variant]
-    if variant == "hipri":
-        tried = subprocess.run([*FIO, f"--filename={loop}", *options], capture_output=True, check=False, cwd=tmp_path)
-        if tried.returncode:
-            pytest.skip("loop devices of this kernel cannot be polled")
-    recorded, said = fio(tmp_path, loop, *options)
+    recorded, said = fio(tmp_path, loop, *VARIANTS[variant])
     found = rows_by_direction(recorded)
     for name, rows in found.items():
-        assert (len(rows), sum(row["bytes_result"] for row in rows)) == said[name]
-        assert {(row["status"], row["result"], row["nr_completions"]) for row in rows} == {("completed", 4096, 1)}
+        assert_said(rows, said[name])
         assert all(bool(row["traits"] & SQPOLL) == (variant == "sqthread_poll") for row in rows)
         assert all(row["opcode"].endswith("FIXED") == (variant == "fixedbufs") for row in rows)
     files = {row["file"]: row["path"] for row in recorded.trace.files.to_pylist()}
@@ -86,6 +88,27 @@ def test_fio(variant: str, loop: Path, tmp_path: Path) -> None:
         assert sum(number or 0 for number in submitted) == 1009
         assert max(number or 0 for number in submitted) == 8
     assert {row["nr_requests"] for row in recorded.trace.rings.to_pylist() if row["nr_requests"]} == {1009}
+    verified(tmp_path / "T")
+
+
+@pytest.mark.requires("fio", "losetup")
+def test_fio_polls(loop: Path, tmp_path: Path) -> None:
+    """With hipri as fio says; where loop devices cannot be polled, each request is refused, and fio ends as alone."""
+    command = [*FIO, f"--filename={loop}", *HIPRI, "--output=fio.json"]
+    alone = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path).returncode
+    script = f"{shlex.join(command)} 2>fio.err; echo $? >code"
+    recorded = record(tmp_path / "T", ["/bin/sh", "-c", script], "-e", EVENTS, attempts=5, cwd=tmp_path)
+    assert int((tmp_path / "code").read_text()) == alone
+    found = rows_by_direction(recorded)
+    if alone == 0:
+        (job,) = json.loads((tmp_path / "fio.json").read_text())["jobs"]
+        for name, rows in found.items():
+            assert_said(rows, (job[name]["total_ios"], job[name]["io_bytes"]))
+    else:
+        told = [(row["error"], row["bytes_result"], row["status"]) for rows in found.values() for row in rows]
+        assert told == [(errno.EOPNOTSUPP, None, "completed")] * len(told)
+        assert len(told) == sum(row["nr_requests"] for row in recorded.trace.rings.to_pylist())
+        assert told
     verified(tmp_path / "T")
 
 
