@@ -116,9 +116,11 @@ def fio(folder: Path, *options: str) -> tuple[list[str | Path], Path]:
 
 
 def read_iolog(log: Path) -> list[tuple[str, int, int]]:
-    """Fio's own log (versions 2 and 3): action, offset, length of each read and write, in order."""
-    rows = []
+    """Fio's own log (versions 2 and 3): action, offset, length of each read and write of the last run, in order."""
+    rows: list[tuple[str, int, int]] = []
     for line in log.read_text().splitlines():
+        if line.startswith("fio version"):  # fio appends: an earlier attempt's log stands before
+            rows.clear()
         fields = line.split()
         if len(fields) >= 4 and fields[-3] in {"read", "write"}:
             rows.append((fields[-3], int(fields[-2]), int(fields[-1])))
