@@ -9,5 +9,6 @@
 #include "lo2io.h"
 #include "capture.h"
 #include "facts.h"
+#include "kernel_records.h"
 #include "otf2_events.h"
 #endif

@@ -8,7 +8,16 @@ from pathlib import Path
 import cffi
 
 HERE = Path("lo2io/_native")
-HEADERS = ("tracepoints.h", "columns.h", "ring_columns.h", "lo2io.h", "capture.h", "facts.h", "otf2_events.h")
+HEADERS = (
+    "tracepoints.h",
+    "columns.h",
+    "ring_columns.h",
+    "lo2io.h",
+    "capture.h",
+    "facts.h",
+    "kernel_records.h",
+    "otf2_events.h",
+)
 """In the order of their needs, as in all.h."""
 SOURCES = sorted(str(path) for path in HERE.glob("*.c"))
 
