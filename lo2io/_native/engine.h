@@ -127,6 +127,12 @@ typedef struct {
     uint32_t poller;              /* io_uring_setup: number of the thread born in it */
 } ring_call;
 
+/*
+ * The call that a thread has left last: that of the facts which follow it, if they are not of a later time than `end`.
+ * `completed`: its exit was seen; else `end` is when it was given up. begin UNKNOWN: its entry was not seen.
+ */
+typedef struct { int64_t begin, end, result; uint16_t call; bool completed; } left_call;
+
 typedef struct {
     uint32_t number, process, tid, table;
     uint32_t older, newer;        /* the process' living tasks in the order they became known */
@@ -142,6 +148,8 @@ typedef struct {
     uint32_t nr_workers;          /* alive that execute for this thread */
     uint32_t ring_uses;           /* rings it submits to: index + 1 */
     pending_call pending;
+    left_call left;
+    uint32_t held;                /* facts about the pending call, which wait for its end: index + 1 of the first */
     ring_call ring_call;          /* while a call of a ring is pending */
 } task;
 
@@ -326,6 +334,21 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
               uint16_t cpu, int64_t time);
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time);
 void call_abandon(engine *e, task *t, int64_t end_time);
+
+/* kernel_calls.c: records of the kernel's own programs, see kernel_records.h */
+void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
+void kernel_facts_due(engine *e, task *t); /* its call is over: hands on what was held; t may move */
+void kernel_facts_free(engine *e);
+
+/*
+ * Facts. `record` is whole (size bytes, the names and paths that it announces included) but may lie unaligned. They come
+ * after the exit of the call that they are about, t->left, in both back ends; those about a close, and about requests of
+ * rings, come at their time, whatever t is doing.
+ */
+void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_files.c */
+void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_paths.c */
+void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* ring_sqes.c */
+void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* iocbs.c */
 
 /* effects.c */
 void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
