@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SCHEMA = 1
-CALL_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
+SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
+"""Roles of a call's arguments that its samples are read by …"""
+KERNEL_ROLES = ("path2", "dirfd", "dirfd2", "vector", "how", "iocbs")
+"""… and those that only lo2io's programs in the kernel read, which see the memory that arguments point to."""
+CALL_ROLES = (*SAMPLE_ROLES, *KERNEL_ROLES)
 EXIT_FIELD = "ret"
 """The one field of every call's exit, in every kernel: what the call returned."""
 REQUEST_ROLES = ("dev", "sector", "nr_sector", "bytes", "rwbs", "error")
@@ -93,8 +97,12 @@ _ONLY_KINDS = {
     "wanted": (CallKind.RING_ENTER, CallKind.AIO_COLLECT),
     "context": (CallKind.AIO_SUBMIT, CallKind.AIO_COLLECT, CallKind.AIO_DESTROY),
     "fd2": _FD2_KINDS,
+    "how": (CallKind.OPEN,),
+    "iocbs": (CallKind.AIO_SUBMIT,),
 }
 """Roles that mean something to a few kinds alone."""
+_LEAN_ON = {"path2": "path", "dirfd": "path", "dirfd2": "path2", "vector": "count", "iocbs": "count"}
+"""Role → the one that it says more of."""
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
 _EVENT = re.compile(r"[a-z_][a-z0-9_]*:[a-z_][a-z0-9_]*")
 
@@ -209,6 +217,11 @@ def _check_kind(table: Table, call: CallSpec) -> None:
     for role, kinds in _ONLY_KINDS.items():
         if role in call.fields and call.kind not in kinds:
             table.fail(role, f"means nothing to kind {kind}")
+    for role, other in _LEAN_ON.items():
+        if role in call.fields and other not in call.fields:
+            table.fail(role, f"says more of {other}, and there is no {other}")
+    if "vector" in call.fields and not call.vectored:
+        table.fail("vector", "is an array of what count counts: the call is vectored")
     if call.kind in _OPENING_KINDS and "fd" in call.fields:
         table.fail("fd", f"means nothing to kind {kind}: the fd is what it returns")
     if call.kind in _FD_KINDS and call.returns is not Returns.FD:

@@ -177,7 +177,7 @@ def _readable(event_format: EventFormat, layout: FieldLayout | None) -> FieldLay
 
 def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
     """The arguments; of a path the string, which kernels from 6.19 on add as ``__filename_val`` to ``filename``."""
-    numbers = {role: name for role, name in call.fields.items() if role != "path"}
+    numbers = {role: name for role, name in call.fields.items() if role in CALL_FIELDS and role != "path"}
     fields = list(_fields(event_format, numbers, CALL_FIELDS, tuple(numbers)))
     text = event_format.field(f"__{call.fields['path']}_val") if "path" in call.fields else None
     if text is not None and text.is_data_loc:

@@ -289,7 +289,7 @@ def test_listing_as_json() -> None:
         "fixed_flags": None,
         "group": "write",
         "default": True,
-        "fields": {"fd": "fd", "count": "vlen", "offset": "pos_l", "flags": "flags"},
+        "fields": {"fd": "fd", "count": "vlen", "offset": "pos_l", "flags": "flags", "vector": "vec"},
         "summary": "pwritev with RWF_* flags; offset -1 means at the file position, moving it.",
     }
     assert len(json.loads(render_list(load_catalog(), json=True))) == len({*load_catalog().by_event}) - 204
