@@ -152,3 +152,17 @@ class SpoolMeta:
     """Further processes that were lo2io's own, beside the recorder: they wrote traces meanwhile."""
     sample_rate: int = 1
     """Of so many requests of rings one is written, chosen by its number; 1: all."""
+    backend: str = "perf"
+    """What recorded system calls: ``perf``, samples in the rings, or ``bpf``, lo2io's programs in the kernel."""
+    kernel_facts: bool = False
+    """Those programs told which files and paths the calls were about."""
+    nr_left_out: int = 0
+    """Calls that the programs left out, by the filter: their entries and exits are in no count."""
+    missed_runs: int = 0
+    """So often the kernel did not run a program of lo2io's because one was running on that CPU: what it would have told
+    is lost."""
+
+    @property
+    def has_kernel_records(self) -> bool:
+        """Each CPU has a file of what lo2io's programs in the kernel wrote, besides its ring's."""
+        return self.backend == "bpf" or self.kernel_facts

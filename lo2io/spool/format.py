@@ -12,15 +12,19 @@ import re
 import types
 import typing
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import SpoolError
 from lo2io.model import ClockSync, SpoolMeta
 from lo2io.units import MAX_RATE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MAGIC = "lo2io-spool"
-VERSION = 1
-"""Grows when an older reader would misread the spool; further keys alone do not need it."""
+VERSION = 2
+"""Grows when an older reader would misread the spool; further keys alone do not need it. 2: calls may lie in files of
+their own, which a reader of 1 would not miss."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
 SEGMENT_NAME = "segment.json"
@@ -28,6 +32,7 @@ DUMPS_NAME = "dumps.jsonl"
 """What became of each request to write the window of a flight recorder, one object a line."""
 LOCK_NAME = ".recorder"
 """Locked (flock(2)) by the flight recorder that writes the spool."""
+BACKENDS = ("perf", "bpf")
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
 MAX_META_BYTES = 256 << 20
 """No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""
@@ -36,6 +41,11 @@ MAX_META_BYTES = 256 << 20
 def ring_name(cpu: int) -> str:
     """The file of one CPU's ring: ``cpu-0003.ring``."""
     return f"cpu-{cpu:04}.ring"
+
+
+def kernel_name(cpu: int) -> str:
+    """The file of what lo2io's programs in the kernel wrote on one CPU: ``cpu-0003.calls``."""
+    return f"cpu-{cpu:04}.calls"
 
 
 def segment_name(number: int) -> str:
@@ -72,7 +82,8 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
 
 def dump_meta(meta: SpoolMeta) -> bytes:
     """The content of ``spool.json``."""
-    document = {"magic": MAGIC, "version": VERSION, **dataclasses.asdict(meta)}
+    version = VERSION if meta.has_kernel_records else 1
+    document = {"magic": MAGIC, "version": version, **dataclasses.asdict(meta)}
     return (json.dumps(document, indent=1) + "\n").encode("ascii")
 
 
@@ -108,25 +119,33 @@ def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
 
 
 def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
-    """Lengths that must agree do."""
-    problem = ""
-    if len(meta.formats) != len(meta.events):
-        problem = f"{len(meta.events)} events and {len(meta.formats)} formats"
-    elif len({cpu.cpu for cpu in meta.cpus}) != len(meta.cpus) or any(cpu.cpu < 0 for cpu in meta.cpus):
-        problem = "a CPU stands twice or is negative"
-    elif any(len(row) != len(meta.cpus) for c in meta.counts for row in (c.counts, c.lost) if row is not None):
-        problem = "counts for other than the spool's CPUs"
-    elif any(len(row) != len(meta.cpus) for row in (c.slack for c in meta.counts) if row is not None):
-        problem = "slack for other than the spool's CPUs"
-    elif not 1 <= meta.sample_rate <= MAX_RATE:
-        problem = f"one in {meta.sample_rate} is no share"
-    elif any(not 0 <= pid < 1 << 32 for pid in meta.own_pids):
-        problem = "a process id is none"
-    elif any(name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments):
-        problem = "a segment is no folder of the spool"
+    """Lengths that must agree do, and values are in their range."""
+    problem = next((text for wrong, text in (*_wrong_lengths(meta), *_wrong_values(meta)) if wrong), "")
     if problem:
         raise SpoolError(tried, problem, "record again; this spool cannot be read")
     return meta
+
+
+def _wrong_lengths(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
+    nr_cpus = len(meta.cpus)
+    yield len(meta.formats) != len(meta.events), f"{len(meta.events)} events and {len(meta.formats)} formats"
+    alone = len({cpu.cpu for cpu in meta.cpus}) == nr_cpus
+    yield not alone or any(cpu.cpu < 0 for cpu in meta.cpus), "a CPU stands twice or is negative"
+    rows = [row for c in meta.counts for row in (c.counts, c.lost) if row is not None]
+    yield any(len(row) != nr_cpus for row in rows), "counts for other than the spool's CPUs"
+    slack = [c.slack for c in meta.counts if c.slack is not None]
+    yield any(len(row) != nr_cpus for row in slack), "slack for other than the spool's CPUs"
+
+
+def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
+    yield not 1 <= meta.sample_rate <= MAX_RATE, f"one in {meta.sample_rate} is no share"
+    yield any(not 0 <= pid < 1 << 32 for pid in meta.own_pids), "a process id is none"
+    names = [name in {"", ".", ".."} or "/" in name or "\0" in name for name in meta.segments]
+    yield any(names), "a segment is no folder of the spool"
+    yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"
+    other_clock = meta.has_kernel_records and meta.clock != "monotonic"
+    yield other_clock, f"the kernel's own programs tell CLOCK_MONOTONIC, and samples the clock {meta.clock!r}"
+    yield meta.nr_left_out < 0 or meta.missed_runs < 0, "a number of calls is negative"
 
 
 @cache

@@ -12,6 +12,7 @@ from lo2io.spool.format import (
     META_NAME,
     SEGMENT_NAME,
     SEGMENT_PATTERN,
+    kernel_name,
     parse_meta,
     parse_segment_start,
     ring_name,
@@ -48,13 +49,19 @@ class SpoolReader:
                 "name a spool: T/spool, if --keep-spool or --no-convert left it",
             ) from error
         self.meta = _recover(path, parse_meta(content, str(name)))
-        for file in (*(file for files, _ in self.streams() for file in files), *self.facts):
+        files = (file for files, _ in (*self.streams(), *self.kernel_streams()) for file in files)
+        for file in (*files, *self.facts):
             if not file.is_file():
                 raise SpoolError(f"read {file}", "no such file", "copy the spool whole: every file of the directory")
 
     def streams(self) -> list[tuple[tuple[Path, ...], int]]:
         """Each CPU's ring files, in the order they were written, and its number; in the order of ``meta.cpus``."""
         return [(self._files(ring_name(cpu.cpu)), cpu.cpu) for cpu in self.meta.cpus]
+
+    def kernel_streams(self) -> list[tuple[tuple[Path, ...], int]]:
+        """Likewise the files of what lo2io's programs in the kernel wrote; none if there were no such programs."""
+        cpus = self.meta.cpus if self.meta.has_kernel_records else ()
+        return [(self._files(kernel_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
 
     @property
     def facts(self) -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Protocol, Self
 
 from lo2io.errors import CaptureError, UsageError
-from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
+from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, kernel_name, ring_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,14 +96,22 @@ def _rest(views: Iterable[memoryview | bytes], skip: int) -> list[memoryview]:
 class SpoolWriter:
     """Creates the directory and its files; ``rings[i]`` takes the bytes of ``cpus[i]``.
 
+    Args:
+        path: Directory to create.
+        cpus: Whose rings it takes.
+        kernel_records: Whether ``calls[i]`` takes what lo2io's programs in the kernel write on ``cpus[i]``; else there
+            is no ``calls[i]``.
+
     Raises:
         UsageError: ``path`` exists and is not an empty directory.
         CaptureError: It cannot be created.
     """
 
-    def __init__(self, path: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, path: Path, cpus: Sequence[int], *, kernel_records: bool = False) -> None:
         self.path = path
         self.cpus = tuple(cpus)
+        self.calls: tuple[Sink, ...] = ()
+        self._kernel_records = kernel_records
         self._files: list[AppendFile] = []
         tried = f"create the spool {path}"
         try:
@@ -111,6 +119,8 @@ class SpoolWriter:
             if any(path.iterdir()):
                 raise UsageError(tried, "the directory is not empty", "name another, or remove it")
             self.rings, self.facts = self._create()
+            if kernel_records:
+                self.calls = tuple(self._file(kernel_name(cpu)) for cpu in cpus)
         except FileExistsError as error:
             raise UsageError(tried, "it exists and is no directory", "name another") from error
         except OSError as error:
@@ -131,16 +141,24 @@ class SpoolWriter:
     def add_ring(self, cpu: int) -> None:
         """One more ring: ``rings`` grows by what takes its bytes, which go behind those of a former ring of the CPU.
 
+        So does ``calls``, where there are any.
+
         Raises:
             OSError: A new file cannot be created.
         """
-        name = ring_name(cpu)
+        self.rings = (*self.rings, self._file(ring_name(cpu)))
+        if self._kernel_records:
+            self.calls = (*self.calls, self._file(kernel_name(cpu)))
+        if cpu not in self.cpus:
+            self.cpus = (*self.cpus, cpu)
+
+    def _file(self, name: str) -> AppendFile:
+        """The spool's file of this name, created if it is not there yet."""
         file = next((file for file in self._files if file.path.name == name), None)
         if file is None:
             file = AppendFile(self.path / name)
             self._files.append(file)
-            self.cpus = (*self.cpus, cpu)
-        self.rings = (*self.rings, file)
+        return file
 
     def write_meta(self, meta: SpoolMeta) -> None:
         """Replace ``spool.json`` atomically; the first time also put space aside for the last.

@@ -95,6 +95,11 @@ def altered(**changes: Any) -> bytes:
         (altered(counts=[{"name": "a:b", "counts": [1, 2], "lost": [0]}]), "other than the spool's CPUs"),
         (altered(sample_rate=0), "one in 0 is no share"),
         (altered(sample_rate=2**32), "one in 4294967296 is no share"),
+        (altered(backend="ebpf"), "recorded by 'ebpf'"),
+        (altered(backend="bpf"), "the clock 'perf'"),
+        (altered(kernel_facts=True), "the clock 'perf'"),
+        (altered(nr_left_out=-1), "negative"),
+        (altered(missed_runs=-1), "negative"),
     ],
 )
 def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
@@ -102,6 +107,14 @@ def test_what_is_no_description_is_refused(content: bytes, answer: str) -> None:
     with pytest.raises(SpoolError, match=answer) as caught:
         parse_meta(content)
     assert caught.value.remedy
+
+
+def test_only_what_an_older_reader_would_misread_has_a_newer_version() -> None:
+    """It does not look for files of calls; what has none it reads as ever."""
+    kernel = dataclasses.replace(FINAL, backend="bpf", clock="monotonic", kernel_facts=True, nr_left_out=3)
+    for meta, version in ((FINAL, 1), (kernel, 2)):
+        assert json.loads(dump_meta(meta))["version"] == version
+        assert parse_meta(dump_meta(meta)) == meta
 
 
 def test_later_additions_are_passed_over() -> None:
@@ -141,11 +154,37 @@ def test_a_spool_is_written_and_read(tmp_path: Path) -> None:
     assert {entry.name for entry in path.iterdir()} == {META_NAME, "facts.ring", ring_name(0), ring_name(5)}
 
 
+def test_what_the_kernels_programs_wrote_lies_beside_the_rings(tmp_path: Path) -> None:
+    """A file for each CPU, also for one that came later; whoever reads the spool misses the one that is gone."""
+    path = tmp_path / "spool"
+    meta = dataclasses.replace(META, backend="bpf", clock="monotonic", cpus=(Cpu(0, 0, 0), Cpu(5, 5, 0)), counts=())
+    with SpoolWriter(path, [0], kernel_records=True) as writer:
+        writer.add_ring(5)
+        writer.add_ring(0)
+        for index, sink in enumerate(writer.calls):
+            sink.append([b"%d" % index])
+        writer.write_meta(meta)
+    spool = SpoolReader(path)
+    assert spool.kernel_streams() == [((path / "cpu-0000.calls",), 0), ((path / "cpu-0005.calls",), 5)]
+    assert [file.read_bytes() for files, _ in spool.kernel_streams() for file in files] == [b"02", b"1"]
+    (path / "cpu-0005.calls").unlink()
+    with pytest.raises(SpoolError, match=r"cpu-0005\.calls"):
+        SpoolReader(path)
+
+
+def test_a_spool_without_such_programs_has_no_such_files(tmp_path: Path) -> None:
+    """Nor does it miss them."""
+    with SpoolWriter(tmp_path / "spool", [0, 5]) as writer:
+        writer.write_meta(META)
+    assert not writer.calls
+    assert not SpoolReader(tmp_path / "spool").kernel_streams()
+
+
 def test_discarding_removes_what_was_written_and_nothing_else(tmp_path: Path) -> None:
     """A directory somebody put a file into stays."""
     for foreign in (False, True):
         path = tmp_path / f"spool{foreign}"
-        writer = SpoolWriter(path, [0])
+        writer = SpoolWriter(path, [0], kernel_records=True)
         writer.write_meta(META)
         if foreign:
             (path / "note").touch()
