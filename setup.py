@@ -1,5 +1,89 @@
-"""What pyproject.toml cannot say: the native part is built by cffi."""
+"""What pyproject.toml cannot say: the native part is built by cffi, the kernel programs by clang."""
 
-from setuptools import setup
+from __future__ import annotations
 
-setup(cffi_modules=["lo2io/_native/build.py:ffibuilder"])
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Command, setup
+from setuptools.command.build import build
+
+PROGRAMS = Path("lo2io/_bpf")
+OBJECT = PROGRAMS / "lo2io.bpf.o"
+ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
+"""Where the programs know how to find a call's arguments: machine → libbpf's name."""
+FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
+"""-g: the types that libbpf needs to put in the running kernel's offsets; v3: atomics and 32 bit jumps, Linux 5.12."""
+HEADERS = "#if !__has_include(<bpf/bpf_core_read.h>)\n#error libbpf-dev\n#endif\n"
+
+
+class BuildPrograms(Command):
+    """Compile lo2io/_bpf; without clang or libbpf's headers the package is built without: it works, on a lower rung."""
+
+    description = "compile the kernel programs with clang"
+    user_options = []  # noqa: RUF012 # setuptools asks for it as a plain class attribute
+    editable_mode = False
+    build_lib: str | None = None
+
+    def initialize_options(self) -> None:
+        """Nothing but what other commands say."""
+
+    def finalize_options(self) -> None:
+        """Where the package is put together."""
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
+
+    def run(self) -> None:
+        """Compile beside the source or into the package, or say why not."""
+        target = Path(self.get_outputs()[0])
+        target.unlink(missing_ok=True)  # never one of an older source
+        clang, reason = find_clang()
+        if clang is None:
+            print(f"lo2io: built without kernel programs: {reason}", file=sys.stderr)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = target.with_suffix(f".{os.getpid()}.o")
+        define = f"-D__TARGET_ARCH_{ARCHITECTURES[platform.machine()]}"
+        subprocess.run([clang, *FLAGS, define, "-c", str(PROGRAMS / "lo2io.bpf.c"), "-o", str(made)], check=True)
+        strip = shutil.which("llvm-strip")
+        if strip:  # of debugging information, which is most of it; not of the types
+            subprocess.run([strip, "-g", str(made)], check=True)
+        made.replace(target)
+
+    def get_source_files(self) -> list[str]:
+        """What a source distribution must hold."""
+        return sorted(str(path) for path in PROGRAMS.glob("*.[ch]"))
+
+    def get_outputs(self) -> list[str]:
+        """The object, in an editable installation beside its source."""
+        return [str(OBJECT if self.editable_mode or self.build_lib is None else Path(self.build_lib) / OBJECT)]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Nothing is copied."""
+        return {}
+
+
+def find_clang() -> tuple[str | None, str]:
+    """A clang that makes BPF and finds libbpf's headers, or why there is none."""
+    if platform.machine() not in ARCHITECTURES:
+        return None, f"they do not know {platform.machine()}"
+    clang = shutil.which("clang")
+    if clang is None:
+        return None, "clang is not installed"
+    tried = subprocess.run(
+        [clang, "-target", "bpf", "-fsyntax-only", "-x", "c", "-"],
+        input=HEADERS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        return None, "clang makes no BPF, or libbpf-dev is not installed"
+    return clang, ""
+
+
+build.sub_commands = [*build.sub_commands, ("build_bpf", None)]
+setup(cffi_modules=["lo2io/_native/build.py:ffibuilder"], cmdclass={"build_bpf": BuildPrograms})

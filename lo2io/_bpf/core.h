@@ -1,0 +1,134 @@
+/*
+ * What every program does: find its CPU's part, see whom it looks at, write records, pair entry and exit.
+ */
+#ifndef LO2IO_BPF_CORE_H
+#define LO2IO_BPF_CORE_H
+
+#include "maps.h"
+
+#define INLINE static __always_inline
+
+/* One entry or exit of a call, as the hooks of files.h, paths.h, values.h and iocbs.h see it. */
+struct lo2_moment {
+    struct lo2_bpf_cpu *cpu;
+    void *ring;                    /* NULL: this CPU has none */
+    struct task_struct *task;      /* who calls; may be read directly */
+    const volatile struct lo2_bpf_call *call;
+    __u64 time_ns;                 /* of this entry or exit */
+    __s64 result;                  /* at the exit */
+    __s64 position, value;         /* for the hooks to set before CALL or EXIT is written */
+};
+
+/* Argument `number`, counted from 1. */
+INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
+{
+    return moment->cpu->slot.record.args[(number - 1) & 7];
+}
+
+INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
+{
+    *number = bpf_get_smp_processor_id();
+    return bpf_map_lookup_elem(&lo2_cpus, number);
+}
+
+INLINE void *lo2_ring(const __u32 *number)
+{
+    return bpf_map_lookup_elem(&lo2_rings, number);
+}
+
+INLINE __u8 *lo2_selection(__u32 process)
+{
+    __u32 key = process >> LO2_SELECTED_SHIFT;
+    struct lo2_bpf_selected *part = bpf_map_lookup_elem(&lo2_selected, &key);
+    return part ? &part->process[process & ((1 << LO2_SELECTED_SHIFT) - 1)] : NULL;
+}
+
+/* Whether what the current task does is recorded. */
+INLINE bool lo2_is_recorded(struct task_struct *task)
+{
+    if (lo2.config.all_tasks) {
+        if (task->tgid == (int)lo2.config.recorder)
+            return false;
+    } else {
+        __u8 *selected = lo2_selection(task->tgid);
+        if (!selected || !*selected)
+            return false;
+    }
+    return !lo2.config.one_cgroup || bpf_current_task_under_cgroup(&lo2_cgroup, 0) == 1;
+}
+
+/* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then. */
+#define LO2_LOOK_EVERY 64
+
+/* Writes a record of `size` bytes; false: there was no room. */
+INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+{
+    __u64 flags = BPF_RB_NO_WAKEUP;
+
+    if (!ring)
+        return false;
+    if (!(++cpu->written % LO2_LOOK_EVERY) &&
+        bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
+        flags = BPF_RB_FORCE_WAKEUP;
+    return !bpf_ringbuf_output(ring, record, size, flags);
+}
+
+/* As lo2_write, for facts: one that finds no room is counted. */
+INLINE bool lo2_write_fact(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+{
+    bool written = lo2_write(cpu, ring, record, size);
+    if (!written)
+        cpu->misses.facts_lost++;
+    return written;
+}
+
+INLINE void lo2_fill_head(lo2_kernel_head *head, const struct lo2_moment *moment, __u16 type, __u16 event)
+{
+    head->time_ns = moment->time_ns;
+    head->tid = moment->task->pid;
+    head->type = type;
+    head->event = event;
+}
+
+/*
+ * Writes the call in the slot as ENTER and empties the slot: its thread leaves the CPU, or something with a later time
+ * is about to be written while it runs.
+ */
+INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
+{
+    const lo2_kernel_call *call = &cpu->slot.record;
+    __u32 nr_args = call->nr_args & 7;
+    lo2_kernel_enter enter = { .head = call->head, .nr_args = call->nr_args };
+    __u32 index = lo2.calls[cpu->slot.call % LO2_MAX_CALLS].enter_index % LO2_MAX_EVENTS;
+
+    cpu->slot.occupied = 0;
+    enter.head.type = LO2_KERNEL_ENTER;
+    __builtin_memcpy(enter.args, call->args, sizeof enter.args);
+    if (nr_args > 6)
+        nr_args = 6;
+    if (!lo2_write(cpu, ring, &enter, __builtin_offsetof(lo2_kernel_enter, args) + nr_args * sizeof(__u64)))
+        cpu->counts[index].lost++;
+}
+
+/* The arguments of the call that `task`, the current one, is in. */
+INLINE void lo2_read_arguments(struct task_struct *task, __u64 *args)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+    args[0] = regs->di;
+    args[1] = regs->si;
+    args[2] = regs->dx;
+    args[3] = regs->r10;
+    args[4] = regs->r8;
+    args[5] = regs->r9;
+#else
+    args[0] = regs->orig_x0;
+    args[1] = regs->user_regs.regs[1];
+    args[2] = regs->user_regs.regs[2];
+    args[3] = regs->user_regs.regs[3];
+    args[4] = regs->user_regs.regs[4];
+    args[5] = regs->user_regs.regs[5];
+#endif
+}
+
+#endif

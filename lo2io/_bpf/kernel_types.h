@@ -1,0 +1,82 @@
+/*
+ * Types and constants of the kernel that the programs use, declared by hand: only the members that are read. libbpf puts
+ * in their offsets when the programs are loaded, from the running kernel's BTF (preserve_access_index), so order and
+ * size mean nothing here, and no header of the kernel is needed to compile.
+ */
+#ifndef LO2IO_BPF_KERNEL_TYPES_H
+#define LO2IO_BPF_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 uint8_t;
+typedef __u16 uint16_t;
+typedef __u32 uint32_t;
+typedef __u64 uint64_t;
+typedef __s32 int32_t;
+typedef __s64 int64_t;
+typedef _Bool bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+#define INT64_MIN (-0x7fffffffffffffffll - 1)
+
+/* include/uapi/linux/bpf.h */
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_CGROUP_ARRAY = 8,
+    BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+    BPF_MAP_TYPE_RINGBUF = 27
+};
+enum { BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
+
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+
+typedef struct {
+    int counter;
+} KERNEL_TYPE atomic_t;
+
+struct signal_struct {
+    atomic_t live;
+} KERNEL_TYPE;
+
+struct task_struct {
+    int pid;                       /* the thread */
+    int tgid;                      /* the process */
+    struct signal_struct *signal;
+    struct files_struct *files;
+    struct nsproxy *nsproxy;
+    struct fs_struct *fs;
+} KERNEL_TYPE;
+
+/* Where a system call finds its arguments: still there at its exit, but for execve and rt_sigreturn. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+    unsigned long di, si, dx, r10, r8, r9;
+} KERNEL_TYPE;
+#define LO2_REGS_TYPE struct pt_regs
+#define LO2_ARGUMENTS di, si, dx, r10, r8, r9
+#elif defined(__TARGET_ARCH_arm64)
+struct user_pt_regs {
+    __u64 regs[31];
+} KERNEL_TYPE;
+struct pt_regs {
+    struct user_pt_regs user_regs;
+    __u64 orig_x0;                 /* regs[0] is the result at the exit */
+} KERNEL_TYPE;
+#else
+#error "which registers hold the arguments of a system call is not known for this architecture"
+#endif
+
+#endif

@@ -1,0 +1,254 @@
+/*
+ * The programs that run in the kernel. Each is loaded once, however many events it is attached to.
+ *
+ * A call that keeps its CPU from entry to exit is paired here: the slot of a CPU holds the call that runs on it. Whatever
+ * takes the CPU from its thread passes through sched_switch, which writes the entry and empties the slot. So no table of
+ * threads is needed, and the records of a CPU are in the order of their times.
+ *
+ * All programs of a CPU exclude each other: the kernel runs them with preemption disabled (kernel/trace/trace_syscalls.c,
+ * include/linux/tracepoint.h), and none is attached to what interrupts do.
+ */
+#include "core.h"
+
+#include "files.h"
+#include "iocbs.h"
+#include "paths.h"
+#include "sqes.h"
+#include "values.h"
+
+/* perf_call_bpf_enter and perf_call_bpf_exit in kernel/trace/trace_syscalls.c. The arguments that follow the number at an
+ * entry are not read here: the kernel refuses to attach a program that reads more of them than the call has. */
+struct lo2_enter_context {
+    __u64 entry;
+    __s32 number;
+};
+struct lo2_exit_context {
+    __u64 entry;
+    __s32 number;
+    __s64 result;
+};
+struct lo2_raw_context {
+    __u64 args[2];
+};
+
+/* Perf events of the same tracepoint live on what a program returns. */
+#define LO2_GO_ON 1
+
+INLINE void enter(struct lo2_moment *moment, __u32 index, __u32 number)
+{
+    struct lo2_bpf_cpu *cpu = moment->cpu;
+    struct lo2_bpf_slot *slot = &cpu->slot;
+    const volatile struct lo2_bpf_call *call = moment->call;
+
+    if (slot->occupied) { /* a call that never returns, such as rt_sigreturn, or a switch that was missed */
+        if (slot->record.head.tid != (__u32)moment->task->pid)
+            cpu->misses.unpaired++;
+        lo2_flush_slot(cpu, moment->ring);
+    }
+    moment->time_ns = bpf_ktime_get_ns();
+    lo2_read_arguments(moment->task, slot->record.args);
+    if (lo2.config.calls) {
+        lo2_fill_head(&slot->record.head, moment, LO2_KERNEL_CALL, call->enter_event);
+        slot->record.exit_event = call->exit_event;
+        slot->record.nr_args = call->nr_args;
+        slot->number = number;
+        slot->call = index;
+        slot->occupied = 1;
+        cpu->counts[call->enter_index % LO2_MAX_EVENTS].count++;
+    }
+    if (lo2.config.facts && call->flags & LO2_CALL_CLOSES)
+        lo2_files_at_entry(moment);
+}
+
+SEC("tracepoint")
+int lo2_enter(struct lo2_enter_context *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct lo2_moment moment = { .task = task };
+    __u32 cpu_number, index;
+
+    if (!lo2_switch.on || !lo2_is_recorded(task))
+        return LO2_GO_ON;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return LO2_GO_ON;
+    moment.ring = lo2_ring(&cpu_number);
+    index = bpf_get_attach_cookie(context) % LO2_MAX_CALLS;
+    moment.call = &lo2.calls[index];
+    enter(&moment, index, context->number);
+    return LO2_GO_ON;
+}
+
+/* Whether the filters leave out a call that nothing but its own row depends on. */
+INLINE bool is_left_out(struct lo2_moment *moment, __u64 duration_ns)
+{
+    if (!(moment->call->flags & LO2_CALL_DROPPABLE))
+        return false;
+    if (duration_ns < lo2.config.min_latency_ns)
+        return true;
+    if (lo2.config.min_bytes && moment->call->flags & LO2_CALL_BYTES && moment->result < lo2.config.min_bytes)
+        return true;
+    return lo2_files_left_out(moment);
+}
+
+INLINE bool write_call(struct lo2_moment *moment)
+{
+    struct lo2_bpf_cpu *cpu = moment->cpu;
+    lo2_kernel_call *record = &cpu->slot.record;
+    const volatile struct lo2_bpf_call *call = moment->call;
+    __u64 duration_ns = moment->time_ns - record->head.time_ns;
+    __u32 nr_args = record->nr_args & 7;
+    struct lo2_bpf_counts *enters = &cpu->counts[call->enter_index % LO2_MAX_EVENTS];
+    struct lo2_bpf_counts *exits = &cpu->counts[call->exit_index % LO2_MAX_EVENTS];
+
+    cpu->slot.occupied = 0;
+    exits->count++;
+    if (is_left_out(moment, duration_ns)) {
+        enters->left_out++;
+        exits->left_out++;
+        return false;
+    }
+    record->duration_ns = duration_ns;
+    record->result = moment->result;
+    record->position = moment->position;
+    record->value = moment->value;
+    if (!lo2_write(cpu, moment->ring, record, __builtin_offsetof(lo2_kernel_call, args) + nr_args * sizeof(__u64))) {
+        enters->lost++;
+        exits->lost++;
+    }
+    return true;
+}
+
+INLINE void write_exit(struct lo2_moment *moment)
+{
+    struct lo2_bpf_counts *exits = &moment->cpu->counts[moment->call->exit_index % LO2_MAX_EVENTS];
+    lo2_kernel_exit record = {
+        .result = moment->result, .position = moment->position, .value = moment->value,
+    };
+
+    exits->count++;
+    lo2_fill_head(&record.head, moment, LO2_KERNEL_EXIT, moment->call->exit_event);
+    if (!lo2_write(moment->cpu, moment->ring, &record, sizeof record))
+        exits->lost++;
+}
+
+INLINE void write_value(struct lo2_moment *moment)
+{
+    lo2_kernel_value record = { .position = moment->position, .value = moment->value };
+
+    if (moment->position == INT64_MIN && moment->value == INT64_MIN)
+        return;
+    lo2_fill_head(&record.head, moment, LO2_KERNEL_VALUE, 0);
+    lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
+}
+
+SEC("tracepoint")
+int lo2_exit(struct lo2_exit_context *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct lo2_moment moment = { .task = task, .position = INT64_MIN, .value = INT64_MIN };
+    struct lo2_bpf_slot *slot;
+    __u32 cpu_number, index;
+    bool paired;
+
+    if (!lo2_switch.on)
+        return LO2_GO_ON;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return LO2_GO_ON;
+    slot = &moment.cpu->slot;
+    paired = slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == (__u32)context->number;
+    if (!paired && !lo2_is_recorded(task))
+        return LO2_GO_ON;
+    moment.ring = lo2_ring(&cpu_number);
+    moment.result = context->result;
+    index = paired ? slot->call : bpf_get_attach_cookie(context);
+    moment.call = &lo2.calls[index % LO2_MAX_CALLS];
+    if (!paired) {
+        if (slot->occupied) { /* of a thread that took another's number in exec, or of a switch that was missed */
+            moment.cpu->misses.unpaired++;
+            lo2_flush_slot(moment.cpu, moment.ring);
+        }
+        if (lo2.config.facts)
+            lo2_read_arguments(task, slot->record.args);
+    }
+    moment.time_ns = bpf_ktime_get_ns();
+    if (lo2.config.facts) {
+        lo2_look_at_files(&moment);
+        lo2_look_at_values(&moment);
+    }
+    if (!lo2.config.calls)
+        write_value(&moment);
+    else if (!paired)
+        write_exit(&moment);
+    else if (!write_call(&moment))
+        return LO2_GO_ON;
+    if (lo2.config.facts) {
+        lo2_write_files(&moment);
+        lo2_write_paths(&moment);
+        lo2_write_iocbs(&moment);
+    }
+    return LO2_GO_ON;
+}
+
+/* The current task is the one that leaves (kernel/sched/core.c: the tracepoint precedes context_switch). */
+SEC("raw_tp/sched_switch")
+int lo2_switch_task(void *context)
+{
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
+
+    if (cpu && cpu->slot.occupied && lo2_switch.on)
+        lo2_flush_slot(cpu, lo2_ring(&cpu_number));
+    return 0;
+}
+
+/* Children are recorded from their first call on: the kernel starts them after this (kernel/fork.c, kernel_clone). */
+SEC("raw_tp/sched_process_fork")
+int lo2_fork(struct lo2_raw_context *context)
+{
+    struct task_struct *parent = (struct task_struct *)context->args[0];
+    struct task_struct *child = (struct task_struct *)context->args[1];
+    __u8 *selected = lo2_selection(BPF_CORE_READ(parent, tgid));
+    __u8 *other;
+
+    if (!selected || !*selected)
+        return 0;
+    other = lo2_selection(BPF_CORE_READ(child, tgid));
+    if (other)
+        *other = 1;
+    return 0;
+}
+
+/* The number of a process may be given again once its last thread is gone. */
+SEC("raw_tp/sched_process_exit")
+int lo2_exit_task(struct lo2_raw_context *context)
+{
+    struct task_struct *task = (struct task_struct *)context->args[0];
+    __u8 *selected;
+
+    if (BPF_CORE_READ(task, signal, live.counter))
+        return 0;
+    selected = lo2_selection(BPF_CORE_READ(task, tgid));
+    if (selected)
+        *selected = 0;
+    return 0;
+}
+
+/* io_uring:io_uring_submit_req(struct io_kiocb *) */
+SEC("raw_tp/io_uring_submit_req")
+int lo2_submit(struct lo2_raw_context *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu;
+
+    if (!lo2_switch.on || !lo2_is_recorded(task))
+        return 0;
+    cpu = lo2_this_cpu(&cpu_number);
+    if (cpu)
+        lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, (const void *)context->args[0]);
+    return 0;
+}
+
+char lo2_licence[] SEC("license") = "Dual BSD/GPL";

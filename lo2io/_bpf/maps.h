@@ -1,0 +1,85 @@
+/*
+ * What the programs share with user space and with each other.
+ */
+#ifndef LO2IO_BPF_MAPS_H
+#define LO2IO_BPF_MAPS_H
+
+#include "kernel_types.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../_native/kernel_records.h"
+#include "config.h"
+
+/* In a section of their own each, so that the layout of its map is that of the struct. */
+const volatile struct {
+    struct lo2_bpf_config config;
+    struct lo2_bpf_call calls[LO2_MAX_CALLS];
+} lo2 SEC(".rodata.lo2io") = {};
+
+volatile struct {
+    __u32 on;                      /* written by user space through its mapping */
+    __u32 reserved;
+} lo2_switch SEC(".data.lo2io") = {};
+
+/* The call that is running on a CPU. */
+struct lo2_bpf_slot {
+    __u32 occupied;
+    __u32 number;                  /* of the system call */
+    __u32 call;                    /* index into lo2.calls */
+    __u32 reserved;
+    lo2_kernel_call record;        /* head, exit_event, nr_args, args: from the entry on */
+    __u64 spare[2];                /* so that args may be indexed by (n & 7) */
+};
+
+/* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf.py up to `slot`. */
+struct lo2_bpf_cpu {
+    struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
+    struct lo2_bpf_misses misses;
+    struct lo2_bpf_slot slot;
+    __u64 written;                 /* records, lost ones among them */
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* as many as there may be CPUs: set before loading */
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_cpu);
+} lo2_cpus SEC(".maps");
+
+struct lo2_bpf_ring {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);     /* what each CPU gets is user space's to decide */
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, 1);        /* as lo2_cpus */
+    __type(key, __u32);
+    __array(values, struct lo2_bpf_ring);
+} lo2_rings SEC(".maps");
+
+/* Which processes are recorded: a byte for each number that one can have (PID_MAX_LIMIT is 1 << 22). A look-up is a
+ * load, and user space sets a byte through its mapping without a call that would keep programs from running. */
+#define LO2_SELECTED_SHIFT 12
+struct lo2_bpf_selected {
+    __u8 process[1 << LO2_SELECTED_SHIFT];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);        /* 1 << 10 where processes are selected */
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct lo2_bpf_selected);
+} lo2_selected SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+    __uint(max_entries, 1);
+    __uint(key_size, sizeof(__u32));
+    __uint(value_size, sizeof(__u32));
+} lo2_cgroup SEC(".maps");
+
+#endif
