@@ -217,11 +217,6 @@ def _check_kind(table: Table, call: CallSpec) -> None:
     for role, kinds in _ONLY_KINDS.items():
         if role in call.fields and call.kind not in kinds:
             table.fail(role, f"means nothing to kind {kind}")
-    for role, other in _LEAN_ON.items():
-        if role in call.fields and other not in call.fields:
-            table.fail(role, f"says more of {other}, and there is no {other}")
-    if "vector" in call.fields and not call.vectored:
-        table.fail("vector", "is an array of what count counts: the call is vectored")
     if call.kind in _OPENING_KINDS and "fd" in call.fields:
         table.fail("fd", f"means nothing to kind {kind}: the fd is what it returns")
     if call.kind in _FD_KINDS and call.returns is not Returns.FD:
@@ -232,6 +227,16 @@ def _check_kind(table: Table, call: CallSpec) -> None:
         table.fail("fixed_flags", "is for calls of kind open without flags")
     if call.vectored and "count" not in call.fields:
         table.fail("vectored", "says what count counts, and there is no count")
+    _check_leaning(table, call)
+
+
+def _check_leaning(table: Table, call: CallSpec) -> None:
+    """Roles that say more of another one are there with it only."""
+    for role, other in _LEAN_ON.items():
+        if role in call.fields and other not in call.fields:
+            table.fail(role, f"says more of {other}, and there is no {other}")
+    if "vector" in call.fields and not call.vectored:
+        table.fail("vector", "is an array of what count counts: the call is vectored")
 
 
 def _operation(table: Table) -> OperationSpec:
