@@ -108,6 +108,12 @@ def keep_busy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def awake() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """``keep_busy``, for fixtures of other modules that outlive a test."""
+    return keep_busy
+
+
+@pytest.fixture(scope="session")
 def rings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """A group of scenarios of the workload ``rings``, recorded once for all tests; disk: a loop device."""
     runs: dict[str, Run | None] = {}

@@ -1,0 +1,175 @@
+"""Whether two traces of one run say the same of it: row by row, thread by thread.
+
+Pids, tids, CPUs and descriptors are the run's own and must be equal. Times are not compared, for each recorder reads
+the clock at its own place in the kernel; but the order of each thread's calls is. Numbers that a trace gives away
+(ids, handles, tasks, files, descriptions) must stand for each other one to one.
+
+Where ``more`` is said, the right trace may know what the left one does not: an offset, a name, flags, and that a slot
+had changed its meaning unseen (the left one's handle is two of the right one's, of which the later *appeared
+unseen*). It may never know less, and what both know must be equal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from workloads.record import Recorded
+
+Row = dict[str, Any]
+
+EXACT = frozenset({
+    "pid", "tid", "call", "status", "closes", "cpu", "fd", "flags", "bytes_request", "bytes_result", "result", "error",
+})  # fmt: skip
+"""Columns of operations that are equal."""
+KNOWN = frozenset({"offset_bytes"})
+"""Equal, or with ``more`` unknown to the left."""
+FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
+"""Numbers of the trace, times, and how something is known."""
+HANDLES = frozenset({"handle", "handle2"})
+
+
+class Comparison:
+    """Two traces, and what was found to differ; texts name the row."""
+
+    def __init__(self, left: Recorded, right: Recorded, *, more: bool) -> None:
+        self.more = more
+        self.rows = [left.trace.operations.to_pylist(), right.trace.operations.to_pylist()]
+        self.handles = [{row["handle"]: row for row in side.trace.handles.to_pylist()} for side in (left, right)]
+        self.files = [{row["file"]: row for row in side.trace.files.to_pylist()} for side in (left, right)]
+        self.found: list[str] = []
+        self.pairs: dict[int, set[int]] = defaultdict(set)
+        """Handles of the left trace, and what stands for them on the right."""
+
+    def run(self) -> list[str]:
+        """Everything that differs, in the order of the calls."""
+        for tid, left, right in self._threads():
+            names = [[row["call"] for row in rows] for rows in (left, right)]
+            if names[0] != names[1]:
+                self.found.append(f"thread {tid}: calls differ: {first_difference(*names)}")
+                continue
+            for index, (a, b) in enumerate(zip(left, right, strict=True)):
+                self._compare(f"thread {tid}, call {index} {a['call']}({a['fd']})", a, b)
+        self._compare_handles()
+        return self.found
+
+    def _threads(self) -> Iterator[tuple[int, list[Row], list[Row]]]:
+        sides: list[dict[int, list[Row]]] = []
+        for rows in self.rows:
+            threads: dict[int, list[Row]] = defaultdict(list)
+            for row in sorted(rows, key=lambda row: (row["begin_time_ns"], row["id"])):
+                threads[row["tid"]].append(row)
+            sides.append(threads)
+        for tid in sorted(set(sides[0]) | set(sides[1])):
+            yield tid, sides[0].get(tid, []), sides[1].get(tid, [])
+
+    def _compare(self, where: str, a: Row, b: Row) -> None:
+        for column in sorted(EXACT):
+            if a[column] != b[column]:
+                self.found.append(f"{where}: {column}: {a[column]} and {b[column]}")
+        for column in sorted(KNOWN):
+            self._known(where, column, a[column], b[column])
+        for column in sorted(HANDLES):
+            self._pair(where, column, a[column], b[column])
+
+    def _known(self, where: str, what: str, a: object, b: object) -> None:
+        if a != b and not (self.more and a is None):
+            self.found.append(f"{where}: {what}: {a} and {b}")
+
+    def _pair(self, where: str, column: str, a: int | None, b: int | None) -> None:
+        if a is None or b is None:
+            self._known(where, column, a, b)
+            return
+        self.pairs[a].add(b)
+
+    def _path(self, side: int, handle: int) -> str | None:
+        row = self.files[side].get(self.handles[side][handle]["file"])
+        return None if row is None else row["path"]
+
+    def _compare_handles(self) -> None:
+        descriptions: dict[int, set[int]] = defaultdict(set)
+        back: dict[int, set[int]] = defaultdict(set)
+        for left, rights in self.pairs.items():
+            a = self.handles[0][left]
+            for right in rights:
+                back[right].add(left)
+                b = self.handles[1][right]
+                if a["description"] is not None and b["description"] is not None:
+                    descriptions[b["description"]].add(a["description"])
+                where = f"handle {left} of fd {a['fd']} ({a['origin']}) and {right}"
+                self._known(where, "path", self._path(0, left), self._path(1, right))
+                if len(rights) == 1:
+                    for column in ("fd", "origin", "close_on_exec"):
+                        if a[column] != b[column]:
+                            self.found.append(f"{where}: {column}: {a[column]} and {b[column]}")
+                    self._known(where, "open_flags", a["open_flags"], b["open_flags"])
+            unseen = [self.handles[1][each]["origin"] == "appeared unseen" for each in rights]
+            if len(rights) > 1 and not (self.more and sum(unseen) >= len(rights) - 1):
+                self.found.append(f"handle {left} of fd {a['fd']} ({a['origin']}) is {sorted(rights)} on the right")
+        self.found += [f"handles {sorted(a)} are {b} on the right" for b, a in back.items() if len(a) > 1]
+        self.found += [f"descriptions {sorted(a)} are {b} on the right" for b, a in descriptions.items() if len(a) > 1]
+
+
+def first_difference(left: Sequence[object], right: Sequence[object]) -> str:
+    """Where two sequences part."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return f"{index}: {a} and {b}, of {len(left)} and {len(right)}"
+    return f"{len(left)} and {len(right)} of them, equal as far as the shorter goes"
+
+
+def differences(left: Recorded, right: Recorded, *, more: bool) -> list[str]:
+    """What the operations of two traces of one run, and the handles they name, say differently; one text each."""
+    return Comparison(left, right, more=more).run()
+
+
+def names_known(recorded: Recorded) -> tuple[int, int]:
+    """Handles that operations name: those with a path, and all."""
+    used = [row for row in recorded.trace.handles.to_pylist() if row["used"]]
+    return sum(row["file"] is not None for row in used), len(used)
+
+
+REQUEST_TIMES = frozenset({
+    "submit_time_ns", "issue_time_ns", "punt_time_ns", "poll_arm_time_ns", "wake_time_ns", "work_begin_time_ns",
+    "work_end_time_ns", "complete_time_ns", "notify_time_ns", "queued_ns", "executing_ns", "waiting_ns",
+})  # fmt: skip
+"""Of requests of rings: known to both or to neither."""
+REQUEST_NUMBERS = frozenset({"id", "ring", "task", "worker", "waker", "previous", "culprit", "handle", "handle2"})
+"""Likewise: numbers that each trace gives away itself."""
+REQUEST_KNOWN = frozenset({"offset_bytes", "bytes_request", "fd", "inferred", "handle", "handle2"})
+"""What is read from the request itself, where that is allowed."""
+
+
+def request_differences(left: Recorded, right: Recorded, *, more: bool) -> list[str]:
+    """What the requests of rings of two traces of one run say differently; thread by thread in their order."""
+    found = []
+    sides: list[dict[object, list[Row]]] = []
+    for side in (left, right):
+        threads: dict[object, list[Row]] = defaultdict(list)
+        rows = side.trace.ring_requests.to_pylist()
+        for row in sorted(rows, key=lambda row: (row["submit_time_ns"] or 0, row["id"])):
+            threads[row["tid"]].append(row)
+        sides.append(threads)
+    for tid in set(sides[0]) | set(sides[1]):
+        a, b = (side.get(tid, []) for side in sides)
+        if [row["user_data"] for row in a] != [row["user_data"] for row in b]:
+            texts = [[row["user_data"] for row in rows] for rows in (a, b)]
+            found.append(f"thread {tid}: requests differ: {first_difference(*texts)}")
+            continue
+        for index, (one, other) in enumerate(zip(a, b, strict=True)):
+            where = f"thread {tid}, request {index} {one['opcode']} {one['user_data']}"
+            found += [f"{where}: {text}" for text in _request(one, other, more=more)]
+    return found
+
+
+def _request(a: Row, b: Row, *, more: bool) -> Iterator[str]:
+    for column in sorted(set(a) | set(b)):
+        one, other = a.get(column), b.get(column)
+        if column in REQUEST_TIMES | REQUEST_NUMBERS:
+            one, other = (value is not None for value in (one, other))
+        if one == other or (more and column in REQUEST_KNOWN and (a.get(column) is None or column == "inferred")):
+            continue
+        yield f"{column}: {a.get(column)} and {b.get(column)}"

@@ -1,0 +1,111 @@
+"""One run of a program, recorded by several recorders at once.
+
+Two runs of a program differ in a hundred ways that nobody cares about; one run that two recorders have watched does
+not. So recordings can be compared row by row, with pids, tids and CPUs as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.tables import open_trace
+from workloads.record import LO2IO, Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+WAIT_S = 60
+_GATE = 'kill -STOP $$; exec "$@"'
+
+
+@contextlib.contextmanager
+def gate(command: Sequence[str | Path], *, stdin: Path | None = None, cwd: Path | None = None) -> Iterator[int]:
+    """A process that stands still before it becomes the command; yields its pid, and ends it on leaving."""
+    words = ["sh", "-c", _GATE, "gate", *map(str, command)]
+    with (
+        open(stdin or "/dev/null", "rb") as source,  # noqa: PTH123
+        subprocess.Popen(words, stdin=source, stdout=subprocess.DEVNULL, cwd=cwd) as process,
+    ):
+        try:
+            _wait(lambda: state_of(process.pid) == "T", "the program never came to the gate")
+            yield process.pid
+            process.wait(timeout=WAIT_S)
+            assert process.returncode == 0, f"the program ended with {process.returncode}"
+        finally:
+            process.kill()
+
+
+def state_of(pid: int) -> str:
+    """The letter of /proc/PID/stat (proc(5))."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+
+
+def _wait(condition: object, otherwise: str) -> None:
+    end = time.monotonic() + WAIT_S
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def recorders(
+    folder: Path, sides: Mapping[str, Sequence[str]], *common: str
+) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """``lo2io`` once for each side, sampling when this is entered; traces are ``folder/SIDE``. Not ended here."""
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for side, options in sides.items():
+            words = [str(LO2IO), *common, "--force", "-o", str(folder / side), *options]
+            running[side] = stack.enter_context(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
+            stack.callback(running[side].kill)
+        for side, process in running.items():
+            begun = folder / side / "spool/spool.json"
+            _wait(
+                lambda process=process, begun=begun: begun.exists() or process.poll() is not None, f"{side}: no start"
+            )
+        yield running
+
+
+def read_all(folder: Path, running: Mapping[str, subprocess.Popen[str]]) -> dict[str, Recorded]:
+    """Their traces, when they have ended, which they must do well."""
+    found = {}
+    for side, process in running.items():
+        _, stderr = process.communicate(timeout=2 * WAIT_S)
+        assert process.returncode == 0, f"{side}: {stderr}"
+        found[side] = Recorded(open_trace(folder / side), process.returncode, "", stderr)
+    return found
+
+
+def record_sides(
+    folder: Path,
+    command: Sequence[str | Path],
+    sides: Mapping[str, Sequence[str]],
+    events: str,
+    *,
+    stdin: Path | None = None,
+    cwd: Path | None = None,
+    attempts: int = 4,
+) -> dict[str, Recorded]:
+    """The command in process mode, by all sides at once; each must be proven complete.
+
+    Samples of perf events may vanish on some virtual machines (see ``workloads.record``): for that reason alone the
+    command is run and recorded again.
+    """
+    with (
+        gate(command, stdin=stdin, cwd=cwd) as pid,
+        recorders(folder, sides, "record", "-p", str(pid), "-e", events) as running,
+    ):
+        subprocess.run(["kill", "-CONT", str(pid)], check=True)
+        found = read_all(folder, running)
+    if attempts > 1 and any(each.trace.completeness.vanished for each in found.values()):
+        return record_sides(folder, command, sides, events, stdin=stdin, cwd=cwd, attempts=attempts - 1)
+    for side, each in found.items():
+        proof = each.trace.completeness
+        assert proof.proven, f"{side}: {each.stderr}"
+        assert (proof.lost, proof.late, proof.in_flight) == (0, 0, 0), f"{side}: {each.stderr}"
+    return found
