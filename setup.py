@@ -39,9 +39,9 @@ class BuildPrograms(Command):
     def run(self) -> None:
         """Compile beside the source or into the package, or say why not."""
         target = Path(self.get_outputs()[0])
-        target.unlink(missing_ok=True)  # never one of an older source
         clang, reason = find_clang()
         if clang is None:
+            target.unlink(missing_ok=True)  # of an older source
             print(f"lo2io: built without kernel programs: {reason}", file=sys.stderr)
             return
         target.parent.mkdir(parents=True, exist_ok=True)

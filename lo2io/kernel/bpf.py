@@ -1,0 +1,348 @@
+"""The kernel programs of ``lo2io/_bpf``: told what to do, loaded, attached, counted.
+
+What comes in: what to record, as numbers. What goes out: rings that the programs write (one per CPU, read by whoever
+records), counts, and calls that are still running when the programs stop. What a record means is not known here.
+
+Counts, the switch and the selected processes are the programs' own memory, mapped: looking at it takes no bpf(2), which
+would keep programs from running on its CPU meanwhile (bpf_disable_instrumentation in include/linux/bpf.h).
+
+Facts: ``lo2io/_bpf/config.h`` and ``maps.h``, mirrored in ``bpf_layout.py``; bpf(2) and include/uapi/linux/bpf.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from lo2io.errors import AccessError, CaptureError
+from lo2io.kernel import libbpf
+from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Cpu, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OBJECT = Path(__file__).parent.parent / "_bpf" / "lo2io.bpf.o"
+ROOT = Path("/")
+RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES = (1 << bit for bit in range(6))
+"""``flags`` of a call: ``LO2_CALL_...`` in config.h."""
+
+_ENTER, _EXIT = "lo2_enter", "lo2_exit"
+_SWITCH = {"sched_switch": "lo2_switch_task"}
+_FOLLOW = {"sched_process_fork": "lo2_fork", "sched_process_exit": "lo2_exit_task"}
+_SUBMIT = {"io_uring_submit_req": "lo2_submit"}
+_SELECTED_SHIFT = 12
+_PID_BITS = 22
+"""``PID_MAX_LIMIT`` of include/linux/threads.h."""
+_MEMBARRIER = {"x86_64": 324}
+_MEMBARRIER_GENERIC = 283
+_ENTER_HEAD = struct.Struct("<QIHHH6x")
+"""``lo2_kernel_enter`` without its arguments."""
+_ENTER_TYPE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BpfCall:
+    """A system call, and what of it is worth reading. Arguments are numbered from 1; 0: it has none such."""
+
+    enter_event: int
+    """``common_type`` of its sys_enter."""
+    exit_event: int
+    enter_index: int
+    """Of the counters."""
+    exit_index: int
+    flags: int
+    """:data:`RECORDED` and so on."""
+    nr_args: int
+    fd: int = 0
+    fd2: int = 0
+    path: int = 0
+    path2: int = 0
+    dirfd: int = 0
+    dirfd2: int = 0
+    vector: int = 0
+    """Pointer to iovecs."""
+    vector_count: int = 0
+    how: int = 0
+    """Pointer to ``struct open_how``."""
+    how_size: int = 0
+    iocbs: int = 0
+    """Pointer to pointers to iocbs."""
+    iocbs_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BpfConfig:
+    """What is recorded; constant while the programs are loaded."""
+
+    recorder: int
+    """The recorder's process: never recorded."""
+    calls: bool = True
+    """Calls are written; else only facts, for calls that are perf samples."""
+    all_tasks: bool = True
+    """Else the processes that :meth:`Programs.select` names, and their children."""
+    cgroup: Path | None = None
+    """The folder of a cgroup v2: only tasks in it and below."""
+    facts: bool = True
+    """What descriptors, paths and requests stand for is written."""
+    min_latency_ns: int = 0
+    min_bytes: int = 0
+    devices: tuple[int, ...] = ()
+    """Kernel numbers, ``major << 20 | minor``."""
+    prefix: bytes = b""
+
+
+class Programs:
+    """Programs in the kernel, from loading to closing; what they are attached to ends with :meth:`close`."""
+
+    def __init__(self, config: BpfConfig, cpus: Sequence[int], ring_bytes: int) -> None:
+        self._config = config
+        self._cpus = tuple(cpus)
+        self._ring_bytes = ring_bytes
+        self._object: libbpf.BpfObject | None = None
+        self._fds = contextlib.ExitStack()
+        self._rings: dict[int, int] = {}
+        self._nr_events = 0
+
+    def load(self, content: bytes, calls: Sequence[BpfCall], possible: int) -> None:
+        """Make maps and rings, verify the programs; used by :func:`load_programs`.
+
+        Raises:
+            OSError: The kernel, or libbpf, refuses.
+        """
+        config = self._config
+        self._object = made = libbpf.BpfObject(content)
+        self._fds.callback(made.close)
+        made.set_value(".rodata.lo2io", _told(config, calls))
+        made.set_entries("lo2_cpus", possible)
+        made.set_entries("lo2_rings", possible)
+        if not config.all_tasks:
+            made.set_entries("lo2_selected", 1 << (_PID_BITS - _SELECTED_SHIFT))
+        for program in self._unused():
+            made.leave_out(program)
+        made.load()
+        for cpu in self._cpus:
+            self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
+            self._fds.callback(os.close, self._rings[cpu])
+            libbpf.put_fd(made.map_fd("lo2_rings"), cpu, self._rings[cpu])
+        if config.cgroup is not None:
+            folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                libbpf.put_fd(made.map_fd("lo2_cgroup"), 0, folder)
+            finally:
+                os.close(folder)
+        self._stride = made.value_bytes("lo2_cpus") + 7 & ~7
+        self._memory = self._map("lo2_cpus", self._stride * possible)
+        self._switch = self._map(".data.lo2io", 8)
+        self._selected = None if config.all_tasks else self._map("lo2_selected", 1 << _PID_BITS)
+        self._nr_events = 1 + max((max(call.enter_index, call.exit_index) for call in calls), default=-1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def attach(self, event_fd: int, call: int, *, entry: bool) -> None:
+        """Run a program whenever a call begins, or ends, on whatever CPU.
+
+        Args:
+            event_fd: A perf event of the call's sys_enter or sys_exit; disabled will do.
+            call: Its place in ``calls``.
+            entry: The event is the call's entry.
+
+        Raises:
+            AccessError: The kernel refuses.
+        """
+        assert self._object is not None  # noqa: S101 # load_programs returns loaded ones only
+        try:
+            link = libbpf.link_event(self._object.program_fd(_ENTER if entry else _EXIT), event_fd, call)
+        except OSError as error:
+            raise _refused("attach a kernel program to a perf event", error) from error
+        self._fds.callback(os.close, link)
+
+    def attach_raw(self) -> None:
+        """Run the programs that watch switches, children and submissions, as far as the kernel has these.
+
+        Raises:
+            AccessError: The kernel refuses.
+        """
+        assert self._object is not None  # noqa: S101 # as in attach
+        unused = self._unused()
+        for name, program in {**_SWITCH, **_FOLLOW, **_SUBMIT}.items():
+            if program in unused:
+                continue
+            try:
+                link = libbpf.open_raw_tracepoint(name, self._object.program_fd(program))
+            except OSError as error:
+                if error.errno == errno.ENOENT and name in _SUBMIT:
+                    continue
+                raise _refused(f"attach a kernel program to {name}", error) from error
+            self._fds.callback(os.close, link)
+
+    def select(self, pid: int) -> None:
+        """Record this process; its children from now on are recorded anyhow."""
+        assert self._selected is not None  # noqa: S101 # asked for without all_tasks only
+        self._selected[pid] = 1
+
+    def switch(self, *, on: bool) -> None:
+        """Begin, or end, to count and to write; begins off. Once it is off, no program is still about to write."""
+        self._switch[:4] = int(on).to_bytes(4, "little")
+        if not on:
+            _wait_for_programs()
+
+    def ring_fd(self, cpu: int) -> int:
+        """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
+        return self._rings[cpu]
+
+    @property
+    def ring_bytes(self) -> int:
+        """Size of each ring's data."""
+        return self._ring_bytes
+
+    def read_counts(self) -> list[list[tuple[int, int, int]]]:
+        """Per index of the counters, per CPU of ``cpus``: how often it happened, was lost, was left out."""
+        counts = [self._cpu(cpu).counts for cpu in self._cpus]
+        return [[tuple(of_cpu[index]) for of_cpu in counts] for index in range(self._nr_events)]
+
+    def read_misses(self) -> list[tuple[int, int, int]]:
+        """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
+        return [tuple(self._cpu(cpu).misses) for cpu in self._cpus]
+
+    def missed_runs(self) -> int:
+        """How often a program was not run because another one ran on that CPU."""
+        return sum(misses for misses, _ in self._read_programs())
+
+    def verified_instructions(self) -> int:
+        """How many instructions the verifier looked at (0 before Linux 5.16): what loading takes its time for."""
+        return sum(instructions for _, instructions in self._read_programs())
+
+    def pending(self) -> dict[int, bytes]:
+        """The calls that still run, each alone on its CPU: CPU → record ENTER behind the ring's header.
+
+        Valid once :meth:`switch` has switched off.
+        """
+        found = {}
+        for cpu in self._cpus:
+            slot = self._cpu(cpu).slot
+            if slot.occupied:
+                head = _ENTER_HEAD.pack(slot.time_ns, slot.tid, _ENTER_TYPE, slot.event, slot.nr_args)
+                record = head + bytes(slot.args)[: 8 * slot.nr_args]
+                found[cpu] = struct.pack("<II", len(record), 0) + record
+        return found
+
+    def close(self) -> None:
+        """Detach and unload all; nothing may be read afterwards."""
+        self._fds.close()
+
+    def _unused(self) -> set[str]:
+        config = self._config
+        unused = set[str]()
+        if not config.calls:
+            unused |= set(_SWITCH.values())
+        if config.all_tasks:
+            unused |= set(_FOLLOW.values())
+        if not config.facts:
+            unused |= set(_SUBMIT.values())
+        return unused
+
+    def _read_programs(self) -> list[tuple[int, int]]:
+        assert self._object is not None  # noqa: S101 # as in attach
+        names = {_ENTER, _EXIT, *_SWITCH.values(), *_FOLLOW.values(), *_SUBMIT.values()} - self._unused()
+        return [libbpf.read_program(self._object.program_fd(name)) for name in sorted(names)]
+
+    def _map(self, name: str, size: int) -> mmap.mmap:
+        assert self._object is not None  # noqa: S101 # as in attach
+        memory = mmap.mmap(self._object.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self._fds.callback(memory.close)
+        return memory
+
+    def _cpu(self, cpu: int) -> Cpu:
+        return Cpu.from_buffer_copy(self._memory, self._stride * cpu)
+
+
+def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[int], ring_bytes: int) -> Programs:
+    """Load the programs; nothing is attached, and they are switched off.
+
+    Args:
+        config: What is recorded.
+        calls: At most :data:`MAX_CALLS`; :meth:`Programs.attach` names them by their place.
+        cpus: Those that get a ring.
+        ring_bytes: Of each: a power of two of whole pages.
+
+    Raises:
+        AccessError: No object was built, no libbpf is installed, or the kernel refuses: another rung will do.
+    """
+    try:
+        content = OBJECT.read_bytes()
+    except OSError as error:
+        raise AccessError(
+            "load the kernel programs",
+            "lo2io was built without them",
+            "install clang and libbpf-dev, then lo2io again",
+        ) from error
+    if not (ROOT / "sys/kernel/btf/vmlinux").exists():
+        raise AccessError(
+            "load the kernel programs",
+            "this kernel does not describe its types (/sys/kernel/btf/vmlinux)",
+            "boot one with CONFIG_DEBUG_INFO_BTF=y",
+        )
+    programs = Programs(config, cpus, ring_bytes)
+    try:
+        programs.load(content, calls, _read_possible())
+    except OSError as error:
+        programs.close()
+        raise _refused("load the kernel programs", error) from error
+    except BaseException:
+        programs.close()
+        raise
+    return programs
+
+
+def _told(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
+    if len(calls) > MAX_CALLS or len(config.devices) > MAX_DEVICES or len(config.prefix) > MAX_PREFIX:
+        raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
+    told = Told()
+    for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes", "prefix"):
+        setattr(told.config, name, getattr(config, name))
+    told.config.one_cgroup = config.cgroup is not None
+    told.config.nr_devices = len(config.devices)
+    told.config.devices[: len(config.devices)] = config.devices
+    told.config.prefix_length = len(config.prefix)
+    for place, call in enumerate(calls):
+        for name in BpfCall.__slots__:
+            setattr(told.calls[place], name, getattr(call, name))
+    return bytes(told)
+
+
+def _refused(tried: str, error: OSError) -> AccessError:
+    answer = os.strerror(error.errno or 0)
+    if error.errno in {errno.EPERM, errno.EACCES} and not (said := libbpf.last_words()):
+        return AccessError(tried, answer, "run as root, or with CAP_BPF and CAP_PERFMON")
+    said = libbpf.last_words()
+    return AccessError(tried, f"{answer} ({said})" if said else answer, "run as root, or with CAP_BPF and CAP_PERFMON")
+
+
+def _read_possible() -> int:
+    """One more than the highest number that a CPU can have here."""
+    text = (ROOT / "sys/devices/system/cpu/possible").read_text(encoding="ascii")
+    return 1 + int(text.strip().replace(",", "-").split("-")[-1])
+
+
+def _wait_for_programs() -> None:
+    """Until every program that runs now has ended.
+
+    They run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
+    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). Where it is refused, some time will do as well.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _MEMBARRIER.get(os.uname().machine, _MEMBARRIER_GENERIC)
+    if libc.syscall(ctypes.c_long(number), 1, 0, 0):
+        time.sleep(0.02)

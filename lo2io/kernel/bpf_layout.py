@@ -1,0 +1,76 @@
+"""The structures that lo2io and the kernel programs share, as ``lo2io/_bpf/config.h`` and ``maps.h`` have them.
+
+Native alignment is clang's for BPF on every 64 bit architecture. ``tests/unit/test_bpf_loader.py`` compares them with
+the types of the built object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+MAX_CALLS = 1024
+MAX_EVENTS = 1024
+MAX_DEVICES = 16
+MAX_PREFIX = 256
+
+
+class Call(ctypes.Structure):
+    """``struct lo2_bpf_call``."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint16) for name in ("enter_event", "exit_event", "enter_index", "exit_index")),
+        *((name, ctypes.c_uint8) for name in ("flags", "nr_args", "fd", "fd2", "path", "path2", "dirfd", "dirfd2")),
+        *((name, ctypes.c_uint8) for name in ("vector", "vector_count", "how", "how_size", "iocbs", "iocbs_count")),
+        ("reserved", ctypes.c_uint16),
+    )
+
+
+class Config(ctypes.Structure):
+    """``struct lo2_bpf_config``."""
+
+    _fields_ = (
+        ("recorder", ctypes.c_uint32),
+        *((name, ctypes.c_uint8) for name in ("calls", "all_tasks", "one_cgroup", "facts")),
+        ("min_latency_ns", ctypes.c_uint64),
+        ("min_bytes", ctypes.c_int64),
+        ("nr_devices", ctypes.c_uint32),
+        ("devices", ctypes.c_uint32 * MAX_DEVICES),
+        ("prefix_length", ctypes.c_uint32),
+        ("prefix", ctypes.c_char * MAX_PREFIX),
+    )
+
+
+class Told(ctypes.Structure):
+    """The section ``.rodata.lo2io``."""
+
+    _fields_ = (("config", Config), ("calls", Call * MAX_CALLS))
+
+
+class Slot(ctypes.Structure):
+    """``struct lo2_bpf_slot``; the record is a ``lo2_kernel_call``."""
+
+    _fields_ = (
+        ("occupied", ctypes.c_uint32),
+        ("number", ctypes.c_uint32),
+        ("call", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("time_ns", ctypes.c_uint64),
+        ("tid", ctypes.c_uint32),
+        ("type", ctypes.c_uint16),
+        ("event", ctypes.c_uint16),
+        ("exit_event", ctypes.c_uint16),
+        ("nr_args", ctypes.c_uint16),
+        ("ignored", ctypes.c_uint32),
+        ("exit", ctypes.c_int64 * 4),
+        ("args", ctypes.c_uint64 * 6),
+    )
+
+
+class Cpu(ctypes.Structure):
+    """``struct lo2_bpf_cpu`` as far as user space looks."""
+
+    _fields_ = (
+        ("counts", ctypes.c_uint64 * 3 * MAX_EVENTS),
+        ("misses", ctypes.c_uint64 * 3),
+        ("slot", Slot),
+    )

@@ -1,0 +1,228 @@
+"""libbpf through ctypes: those of its functions that loading and attaching programs takes.
+
+libbpf puts the running kernel's offsets into the programs (CO-RE), makes their maps and hands both to the kernel. Its
+interface is stable within ``libbpf.so.1``. What it and the verifier say is kept for errors, and printed nowhere.
+
+Facts: bpf/libbpf.h and bpf/bpf.h of libbpf 1.1, include/uapi/linux/bpf.h of Linux 6.18.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import errno
+import os
+from functools import cache
+from typing import Any
+
+from lo2io.errors import AccessError
+
+LIBRARY = "libbpf.so.1"
+MAP_TYPE_RINGBUF = 27
+_PERF_EVENT = 41
+"""``BPF_PERF_EVENT`` of ``enum bpf_attach_type``."""
+
+_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_said: collections.deque[str] = collections.deque(maxlen=64)
+_libc = ctypes.CDLL(None, use_errno=True)
+_INFORMATION = 1
+"""Level of libbpf's messages from which they help nobody but its developers, and above."""
+
+
+class _LinkOptions(ctypes.Structure):
+    """``struct bpf_link_create_opts``, as far as ``perf_event``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("flags", ctypes.c_uint32),
+        ("iterator", ctypes.c_void_p),
+        ("iterator_length", ctypes.c_uint32),
+        ("target_btf_id", ctypes.c_uint32),
+        ("cookie", ctypes.c_uint64),
+    )
+
+
+class _ProgramInfo(ctypes.Structure):
+    """``struct bpf_prog_info``: only its size, ``verified_insns`` and ``recursion_misses`` matter here."""
+
+    _fields_ = (
+        ("before", ctypes.c_uint8 * 208),
+        ("recursion_misses", ctypes.c_uint64),
+        ("verified_insns", ctypes.c_uint32),
+        ("attach_btf_obj_id", ctypes.c_uint32),
+        ("attach_btf_id", ctypes.c_uint32),
+    )
+
+
+def _keep(level: int, form: bytes, arguments: int) -> int:
+    """Format what libbpf says; the list of arguments goes to the C library as it came."""
+    if level < _INFORMATION:
+        text = ctypes.create_string_buffer(4096)
+        _libc.vsnprintf(text, ctypes.c_size_t(len(text)), form, ctypes.c_void_p(arguments))
+        _said.extend(text.value.decode(errors="replace").splitlines())
+    return 0
+
+
+_KEEP = _PRINT(_keep)
+
+
+@cache
+def library() -> Any:
+    """The library, loaded once.
+
+    Raises:
+        AccessError: It is not installed, or too old.
+    """
+    try:
+        loaded = ctypes.CDLL(LIBRARY, use_errno=True)
+    except OSError as error:
+        raise AccessError("load libbpf", str(error), "install libbpf 1.0 or newer (Debian: libbpf1)") from error
+    pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    signatures = {
+        "libbpf_set_print": (pointer, [_PRINT]),
+        "bpf_object__open_mem": (pointer, [text, ctypes.c_size_t, pointer]),
+        "bpf_object__load": (integer, [pointer]),
+        "bpf_object__close": (None, [pointer]),
+        "bpf_object__find_map_by_name": (pointer, [pointer, text]),
+        "bpf_object__find_program_by_name": (pointer, [pointer, text]),
+        "bpf_program__set_autoload": (integer, [pointer, ctypes.c_bool]),
+        "bpf_program__fd": (integer, [pointer]),
+        "bpf_map__fd": (integer, [pointer]),
+        "bpf_map__set_max_entries": (integer, [pointer, ctypes.c_uint32]),
+        "bpf_map__set_initial_value": (integer, [pointer, text, ctypes.c_size_t]),
+        "bpf_map__value_size": (ctypes.c_uint32, [pointer]),
+        "bpf_map_create": (integer, [integer, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, pointer]),
+        "bpf_map_update_elem": (integer, [integer, pointer, pointer, ctypes.c_uint64]),
+        "bpf_link_create": (integer, [integer, integer, integer, pointer]),
+        "bpf_raw_tracepoint_open": (integer, [text, integer]),
+        "bpf_obj_get_info_by_fd": (integer, [integer, pointer, ctypes.POINTER(ctypes.c_uint32)]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(loaded, name)
+        function.restype = result
+        function.argtypes = arguments
+    loaded.libbpf_set_print(_KEEP)
+    return loaded
+
+
+def last_words() -> str:
+    """What libbpf said last that tells most: the verifier's complaint where there is one, else its last line."""
+    lines = [line.removeprefix("libbpf: ").strip() for line in _said]
+    lines = [line for line in lines if line and not line.startswith(("processed ", "-- ", "failed to load object"))]
+    return lines[-1] if lines else ""
+
+
+def check(result: int) -> int:
+    """A function's result; raises OSError where it is an error."""
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+class BpfObject:
+    """An object file in libbpf's hands, from opening to closing.
+
+    Raises:
+        OSError: libbpf cannot read it.
+        AccessError: There is no libbpf.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        _said.clear()
+        self._library = library()
+        self._handle = self._library.bpf_object__open_mem(content, len(content), None)
+        if not self._handle:
+            number = ctypes.get_errno() or errno.EINVAL
+            raise OSError(number, os.strerror(number))
+
+    def leave_out(self, program: str) -> None:
+        """Do not load this program."""
+        check(self._library.bpf_program__set_autoload(self._program(program), False))
+
+    def set_entries(self, name: str, entries: int) -> None:
+        """How many entries a map gets; before loading."""
+        check(self._library.bpf_map__set_max_entries(self._map(name), entries))
+
+    def set_value(self, name: str, value: bytes) -> None:
+        """What a section of data begins with; before loading.
+
+        Raises:
+            OSError: EINVAL: it has another size.
+        """
+        check(self._library.bpf_map__set_initial_value(self._map(name), value, len(value)))
+
+    def load(self) -> None:
+        """Have the kernel make the maps and verify the programs.
+
+        Raises:
+            OSError: It refuses; :func:`last_words` may tell more.
+        """
+        check(self._library.bpf_object__load(self._handle))
+
+    def map_fd(self, name: str) -> int:
+        """The file descriptor of a map, closed by :meth:`close`."""
+        return check(self._library.bpf_map__fd(self._map(name)))
+
+    def value_bytes(self, name: str) -> int:
+        """Size of a map's values."""
+        return int(self._library.bpf_map__value_size(self._map(name)))
+
+    def program_fd(self, name: str) -> int:
+        """The file descriptor of a loaded program, closed by :meth:`close`."""
+        return check(self._library.bpf_program__fd(self._program(name)))
+
+    def close(self) -> None:
+        """Close all descriptors of its maps and programs; what is attached lives on."""
+        if self._handle:
+            self._library.bpf_object__close(self._handle)
+            self._handle = None
+
+    def _map(self, name: str) -> int:
+        return self._found(self._library.bpf_object__find_map_by_name(self._handle, name.encode()))
+
+    def _program(self, name: str) -> int:
+        return self._found(self._library.bpf_object__find_program_by_name(self._handle, name.encode()))
+
+    @staticmethod
+    def _found(pointer: int | None) -> int:
+        if not pointer:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return pointer
+
+
+def create_ring(size: int) -> int:
+    """A ring buffer that programs write; its file descriptor.
+
+    Args:
+        size: Bytes: a power of two of whole pages.
+    """
+    return check(library().bpf_map_create(MAP_TYPE_RINGBUF, b"lo2_ring", 0, 0, size, None))
+
+
+def put_fd(map_fd: int, key: int, fd: int) -> None:
+    """Put a map, or a cgroup's folder, into a map of such."""
+    place, value = ctypes.c_uint32(key), ctypes.c_uint32(fd)
+    check(library().bpf_map_update_elem(map_fd, ctypes.byref(place), ctypes.byref(value), 0))
+
+
+def link_event(program_fd: int, event_fd: int, cookie: int) -> int:
+    """Attach a program to a perf event; the link's file descriptor: closing it detaches (Linux 5.15)."""
+    options = _LinkOptions(size=ctypes.sizeof(_LinkOptions), cookie=cookie)
+    return check(library().bpf_link_create(program_fd, event_fd, _PERF_EVENT, ctypes.byref(options)))
+
+
+def open_raw_tracepoint(name: str, program_fd: int) -> int:
+    """Attach a program to a tracepoint as the kernel calls it; closing the descriptor detaches.
+
+    Raises:
+        OSError: ENOENT: this kernel has no such tracepoint.
+    """
+    return check(library().bpf_raw_tracepoint_open(name.encode(), program_fd))
+
+
+def read_program(program_fd: int) -> tuple[int, int]:
+    """How often a program was not run because one ran already, and how many instructions the verifier looked at."""
+    info = _ProgramInfo()
+    size = ctypes.c_uint32(ctypes.sizeof(info))
+    check(library().bpf_obj_get_info_by_fd(program_fd, ctypes.byref(info), ctypes.byref(size)))
+    return info.recursion_misses, info.verified_insns
