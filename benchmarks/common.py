@@ -106,7 +106,7 @@ def run(command: Sequence[object], output: Path) -> Usage:
     if child.returncode != 0:
         last = output.read_text(encoding="utf-8", errors="replace")[-2000:]
         raise BenchError(f"`{' '.join(words)[:500]}` ended with {child.returncode}:\n{last}")
-    background_cpu_s = _wait_for_orphans(words[0])
+    background_cpu_s = wait_for_orphans(words[0])
     return Usage(
         begin_ns,
         end_ns,
@@ -117,7 +117,7 @@ def run(command: Sequence[object], output: Path) -> Usage:
     )
 
 
-def _wait_for_orphans(name: str) -> float:
+def wait_for_orphans(name: str) -> float:
     """Wait for all children; their CPU time in seconds. lo2io closes its events in such a process."""
     deadline = time.monotonic() + BACKGROUND_LIMIT_S
     cpu_s = 0.0

@@ -41,10 +41,10 @@ def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     reads = settings.scaled(READS)
     data = settings.directory / "data"
     make_cached(data)
-    workload = _write_workload(settings, data, reads)
+    workload = write_workload(settings, data, reads)
     rows = in_turns(
         NAME,
-        {name: one_run(settings.directory, tracer, workload, _figures) for name, tracer in variants().items()},
+        {name: one_run(settings.directory, tracer, workload, figures_of) for name, tracer in variants().items()},
         settings.runs,
         SLOW,
     )
@@ -70,7 +70,7 @@ def fio_command(data: Path, reads: int, result: Path) -> list[str]:
     ]
 
 
-def _write_workload(settings: Settings, data: Path, reads: int) -> Path:
+def write_workload(settings: Settings, data: Path, reads: int) -> Path:
     """A script, because every recorder can start one, while bpftrace takes no arguments that have spaces in them."""
     timed, calls = build("timed.c", settings.bin), build("calls.c", settings.bin)
     folder = settings.directory
@@ -111,7 +111,8 @@ def one_run(
     return measure_one
 
 
-def _figures(directory: Path, whole: Usage, times: Row, _: Row) -> Row:
+def figures_of(directory: Path, whole: Usage, times: Row, _: Row) -> Row:
+    """Wall clock and CPU time of fio's, getppid's price, and what the recorder took for its start and end."""
     return {
         "wall_s": (times["end_ns"] - times["begin_ns"]) / 1e9,
         "system_s": times["system_s"],

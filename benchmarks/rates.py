@@ -10,11 +10,11 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from common import LO2IO, BenchError, Settings, build, column, in_turns, require, run, spread, table, verdict
+from common import LO2IO, Settings, build, column, in_turns, require, run, spread, table, verdict
+from gated import cpu_s
 from overhead import make_cached
 from perf_data import count
 from tracers import default_events, seen_and_lost
@@ -23,6 +23,7 @@ from lo2io.kernel.tracefs import find_tracefs, load_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 NAME = "rates"
 LETTER = "g"
@@ -66,24 +67,14 @@ def _idle(directory: Path, name: str) -> Callable[[], dict[str, Any]]:
         with (directory / "output.txt").open("wb") as output:
             process = subprocess.Popen(_command(name, folder), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             time.sleep(SETTLE_S)
-            before = _cpu_s(process.pid)
+            before = cpu_s(process.pid)
             time.sleep(IDLE_S)
-            share = (_cpu_s(process.pid) - before) / IDLE_S
+            share = (cpu_s(process.pid) - before) / IDLE_S
             process.send_signal(signal.SIGINT)
             process.wait()
         return {"share": share}
 
     return measure_one
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system time of a process with all its threads (proc(5), /proc/PID/stat fields 14 and 15)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise BenchError(f"the recorder has ended: {error}") from error
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _workload(directory: Path, events: Path, data: Path, processes: int, rounds: int) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aftermath
+import backends
 import components
 import convert
 import machine
@@ -40,7 +41,7 @@ from common import (
     workspace,
 )
 
-BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings)
+BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends)
 DOCUMENTS = (HERE / "README.md", HERE.parent / "docs/explanation/performance.md")
 QUIET_LOAD = 0.5
 

@@ -80,9 +80,13 @@ class Untraced:
 class Lo2io:
     """`lo2io record`, without converting: that is measured elsewhere, and happens after the command's end."""
 
+    def __init__(self, *options: str) -> None:
+        self.options = options
+
     def command(self, folder: Path, workload: Path) -> list[str]:
-        """Every default."""
-        return [str(LO2IO), "record", "-q", "--no-convert", "-o", str(folder / "recorded"), "--", str(workload)]
+        """Defaults, but for the options of a variant."""
+        words = [str(LO2IO), "record", "-q", "--no-convert", *self.options, "-o", str(folder / "recorded")]
+        return [*words, "--", str(workload)]
 
     def outcome(self, folder: Path, _: str) -> dict[str, Any]:
         """From the report of the trace, which is made now; `lost` includes what vanished without the kernel's word."""
