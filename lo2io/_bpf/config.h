@@ -16,7 +16,8 @@ enum {
     LO2_CALL_MOVES = 4,      /* the file's position, which is read at the exit */
     LO2_CALL_CLOSES = 8,     /* its descriptor is looked at before the call */
     LO2_CALL_DROPPABLE = 16, /* nothing but its own row depends on it: the filters below apply */
-    LO2_CALL_BYTES = 32      /* its result counts bytes */
+    LO2_CALL_BYTES = 32,     /* its result counts bytes */
+    LO2_CALL_FIRST = 64      /* its paths are read before the call */
 };
 
 struct lo2_bpf_call {
@@ -28,7 +29,8 @@ struct lo2_bpf_call {
     __u8 vector, vector_count;       /* iovecs */
     __u8 how, how_size;              /* struct open_how */
     __u8 iocbs, iocbs_count;
-    __u16 reserved;
+    __u8 count;                      /* bytes asked for */
+    __u8 reserved;
 };
 
 struct lo2_bpf_config {              /* constant while the programs are loaded */
@@ -38,7 +40,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     __u8 one_cgroup;                 /* only the cgroup in the map `cgroup` and those below it */
     __u8 facts;                      /* FILE, PATH, SQE, IOCB are written */
     __u64 min_latency_ns;            /* shorter calls are left out, if droppable; 0: none */
-    __s64 min_bytes;                 /* likewise, if its result counts bytes; 0: none */
+    __s64 min_bytes;                 /* likewise, calls that ask for fewer; 0: none */
     __u32 nr_devices;                /* likewise, of files on other devices (s_dev); 0: all */
     __u32 devices[16];
     __u32 prefix_length;             /* likewise, of files whose path does not begin so; 0: all */

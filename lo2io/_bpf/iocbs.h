@@ -6,8 +6,8 @@
 
 #include "core.h"
 
-/* At the exit, after CALL or EXIT. */
-INLINE void lo2_write_iocbs(struct lo2_moment *moment)
+/* At the entry: at the exit they may be others already. */
+INLINE void lo2_iocbs_at_entry(struct lo2_moment *moment)
 {
 }
 

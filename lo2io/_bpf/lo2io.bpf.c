@@ -56,8 +56,14 @@ INLINE void enter(struct lo2_moment *moment, __u32 index, __u32 number)
         slot->occupied = 1;
         cpu->counts[call->enter_index % LO2_MAX_EVENTS].count++;
     }
-    if (lo2.config.facts && call->flags & LO2_CALL_CLOSES)
-        lo2_files_at_entry(moment);
+    if (lo2.config.facts) {
+        if (call->flags & LO2_CALL_CLOSES)
+            lo2_files_at_entry(moment);
+        if (call->flags & LO2_CALL_FIRST)
+            lo2_paths_at_entry(moment);
+        if (call->iocbs)
+            lo2_iocbs_at_entry(moment);
+    }
 }
 
 SEC("tracepoint")
@@ -86,7 +92,8 @@ INLINE bool is_left_out(struct lo2_moment *moment, __u64 duration_ns)
         return false;
     if (duration_ns < lo2.config.min_latency_ns)
         return true;
-    if (lo2.config.min_bytes && moment->call->flags & LO2_CALL_BYTES && moment->result < lo2.config.min_bytes)
+    if (lo2.config.min_bytes && moment->call->count &&
+        lo2_argument(moment, moment->call->count) < (__u64)lo2.config.min_bytes)
         return true;
     return lo2_files_left_out(moment);
 }
@@ -186,7 +193,6 @@ int lo2_exit(struct lo2_exit_context *context)
     if (lo2.config.facts) {
         lo2_write_files(&moment);
         lo2_write_paths(&moment);
-        lo2_write_iocbs(&moment);
     }
     return LO2_GO_ON;
 }

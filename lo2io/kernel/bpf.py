@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OBJECT = Path(__file__).parent.parent / "_bpf" / "lo2io.bpf.o"
 ROOT = Path("/")
-RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES = (1 << bit for bit in range(6))
+RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST = (1 << bit for bit in range(7))
 """``flags`` of a call: ``LO2_CALL_...`` in config.h."""
 
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"
@@ -76,6 +76,8 @@ class BpfCall:
     iocbs: int = 0
     """Pointer to pointers to iocbs."""
     iocbs_count: int = 0
+    count: int = 0
+    """Bytes asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ class BpfConfig:
     facts: bool = True
     """What descriptors, paths and requests stand for is written."""
     min_latency_ns: int = 0
+    """Shorter calls are left out, if droppable."""
     min_bytes: int = 0
+    """Likewise those that ask for fewer."""
     devices: tuple[int, ...] = ()
     """Kernel numbers, ``major << 20 | minor``."""
     prefix: bytes = b""
@@ -129,9 +133,7 @@ class Programs:
             made.leave_out(program)
         made.load()
         for cpu in self._cpus:
-            self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
-            self._fds.callback(os.close, self._rings[cpu])
-            libbpf.put_fd(made.map_fd("lo2_rings"), cpu, self._rings[cpu])
+            self._give_ring(cpu)
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -198,6 +200,19 @@ class Programs:
         if not on:
             _wait_for_programs()
 
+    def add_cpu(self, cpu: int) -> None:
+        """Give a CPU that came later a ring: from now on all that is read per CPU has one column more.
+
+        Raises:
+            CaptureError: The kernel has no room for one. What happens there is counted as lost.
+        """
+        self._cpus = (*self._cpus, cpu)
+        try:
+            self._give_ring(cpu)
+        except OSError as error:
+            answer = os.strerror(error.errno or 0)
+            raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
+
     def ring_fd(self, cpu: int) -> int:
         """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
         return self._rings[cpu]
@@ -257,6 +272,12 @@ class Programs:
         assert self._object is not None  # noqa: S101 # as in attach
         names = {_ENTER, _EXIT, *_SWITCH.values(), *_FOLLOW.values(), *_SUBMIT.values()} - self._unused()
         return [libbpf.read_program(self._object.program_fd(name)) for name in sorted(names)]
+
+    def _give_ring(self, cpu: int) -> None:
+        assert self._object is not None  # noqa: S101 # as in attach
+        self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
+        self._fds.callback(os.close, self._rings[cpu])
+        libbpf.put_fd(self._object.map_fd("lo2_rings"), cpu, self._rings[cpu])
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         assert self._object is not None  # noqa: S101 # as in attach
