@@ -48,6 +48,9 @@ MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
 SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
 """Bits of ``prev_state`` in Linux 4.14 to 6.18, where a format does not name them: all it may wait with, and ``D``."""
 _STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")
+ARGUMENTS_AT, ARGUMENT_BYTES, MAX_ARGUMENTS = 16, 8, 6
+"""Where a sample of an entry has its arguments, and one of an exit its result, on 64 bit (``struct
+syscall_trace_enter``, kernel/trace/trace.h). So records of calls are read by the same layouts as samples."""
 REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
 
 
@@ -80,16 +83,21 @@ class Layout:
     """Of them, those of an uninterruptible wait."""
 
 
-def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catalog) -> Layout:
+def compile_layout(
+    events: Sequence[str], formats: Sequence[str], catalog: Catalog, *, kernel_records: bool = False
+) -> Layout:
     """Combine where fields lie (the kernel's formats) with what they mean (the catalog).
 
     Args:
         events: Full names (``subsystem:event``), in the spool's order.
         formats: The ``format`` file of each, as the recording kernel gave it.
         catalog: Meanings; an event it does not know is counted, and means nothing.
+        kernel_records: Calls may be records of lo2io's programs in the kernel, which have their arguments where samples
+            of 64 bit kernels do.
 
     Raises:
-        SpoolError: A format cannot be parsed, or lacks a field without which its samples cannot be read.
+        SpoolError: A format cannot be parsed, or lacks a field without which its samples cannot be read; or with
+            ``kernel_records`` has an argument elsewhere.
     """
     enters = {call.enter_event: index for index, call in enumerate(catalog.calls)}
     exits = {call.exit_event: index for index, call in enumerate(catalog.calls)}
@@ -110,6 +118,8 @@ def compile_layout(events: Sequence[str], formats: Sequence[str], catalog: Catal
         elif name in tracepoints:
             role, fields = _tracepoint_fields(event_format, tracepoints[name])
             states = _states(text) if role is Role.SCHED_SWITCH else states
+        if kernel_records and role in {Role.ENTER, Role.EXIT}:
+            _check_arguments(event_format, fields, 1 if role is Role.EXIT else MAX_ARGUMENTS)
         layouts.append(EventLayout(index, event_format.id, role, call, fields))
     return Layout(tuple(layouts), type_offset, pid_offset, *states)
 
@@ -183,6 +193,20 @@ def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayou
     if text is not None and text.is_data_loc:
         fields[CALL_FIELDS["path"]] = _readable(event_format, text)
     return tuple(fields)
+
+
+def _check_arguments(event_format: EventFormat, fields: Sequence[FieldLayout | None], most: int) -> None:
+    """Argument i lies at 16 + 8 * i; the string of a path is none, and no record has it."""
+    for place, field in enumerate(fields):
+        if field is None or place == CALL_FIELDS["path"]:
+            continue
+        index, beside = divmod(field.offset - ARGUMENTS_AT, ARGUMENT_BYTES)
+        if not 0 <= index < most or beside or field.size > ARGUMENT_BYTES:
+            raise SpoolError(
+                f"read the records of {event_format.name}",
+                f"its format has {field.name} at {field.offset}, which is no argument's place",
+                "record again with --backend perf",
+            )
 
 
 def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:

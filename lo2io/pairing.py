@@ -60,7 +60,8 @@ class Engine:
         self.spool = spool
         self.catalog = catalog
         self.batch_rows = batch_rows
-        self.layout = compile_layout(spool.meta.events, spool.meta.formats, catalog)
+        meta = spool.meta
+        self.layout = compile_layout(meta.events, meta.formats, catalog, kernel_records=meta.has_kernel_records)
         self._alive: list[Any] = []  # C memory the engine points to
         config = self._config()
         error = ffi.new("char[]", 256)
@@ -107,11 +108,17 @@ class Engine:
         native = lib.lo2_engine_totals(self._engine)
         return Totals(**{name: getattr(native, name) for name, _ in ffi.typeof("lo2_totals").fields})
 
-    def seen(self, stream: int) -> NDArray[np.uint64]:
-        """Samples seen of each of the spool's events on one ring (index into ``spool.streams()``), shape (events,)."""
+    def seen(self, cpu: int) -> NDArray[np.uint64]:
+        """What was seen of each of the spool's events on one CPU (index into ``meta.cpus``), shape (events,).
+
+        Samples of the CPU's ring, and entries and exits that lo2io's programs told of there.
+        """
         nr_events = len(self.spool.meta.events)
-        view = ffi.buffer(lib.lo2_engine_seen(self._engine, stream), 8 * nr_events)
-        return np.frombuffer(view, np.uint64, nr_events).copy()
+        total = np.zeros(nr_events, np.uint64)
+        for stream in range(cpu, self._nr_streams, len(self.spool.meta.cpus)):
+            view = ffi.buffer(lib.lo2_engine_seen(self._engine, stream), 8 * nr_events)
+            total += np.frombuffer(view, np.uint64, nr_events)
+        return total
 
     @property
     def bytes_read(self) -> int:
@@ -123,11 +130,14 @@ class Engine:
     def _config(self) -> Any:
         meta = self.spool.meta
         config = ffi.new("lo2_config *")
-        streams = [*self.spool.streams(), (self.spool.facts, UNKNOWN_U32)]
+        streams = [(paths, cpu, lib.LO2_STREAM_KERNEL) for paths, cpu in self.spool.kernel_streams()]
+        streams += [(paths, cpu, lib.LO2_STREAM_SAMPLES) for paths, cpu in self.spool.streams()]
+        self._nr_streams = len(streams)
+        streams.append((self.spool.facts, UNKNOWN_U32, lib.LO2_STREAM_FACTS))
         config.streams = self._keep(ffi.new("lo2_stream[]", len(streams)))
         config.nr_streams = len(streams)
-        for index, (paths, cpu) in enumerate(streams):
-            self._set_stream(config.streams[index], paths, cpu)
+        for index, stream in enumerate(streams):
+            self._set_stream(config.streams[index], *stream)
         self._set_events(config)
         self._set_calls(config)
         self._set_opcodes(config)
@@ -147,10 +157,10 @@ class Engine:
         self._set_clock(config)
         return config
 
-    def _set_stream(self, stream: Any, paths: Sequence[Path], cpu: int) -> None:
+    def _set_stream(self, stream: Any, paths: Sequence[Path], cpu: int, kind: int) -> None:
         names = [self._keep(ffi.new("char[]", bytes(path))) for path in paths]
         stream.paths = self._keep(ffi.new("char *[]", names))
-        stream.nr_paths, stream.cpu = len(names), cpu
+        stream.nr_paths, stream.cpu, stream.kind = len(names), cpu, kind
 
     def _keep(self, memory: Any) -> Any:
         self._alive.append(memory)
@@ -221,7 +231,7 @@ class Engine:
         counts = np.zeros(max(completions.values()) + 1, np.uint64)
         for paths, cpu in self.spool.streams():
             stream = ffi.new("lo2_stream *")
-            self._set_stream(stream, paths, cpu)
+            self._set_stream(stream, paths, cpu, lib.LO2_STREAM_SAMPLES)
             pointer = ffi.cast("uint64_t *", counts.ctypes.data)
             if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(counts)):
                 raise self._unreadable(paths, os.strerror(ffi.errno))

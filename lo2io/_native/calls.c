@@ -2,87 +2,11 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "rings.h"
+#include "calls.h"
 
-enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
+enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
 enum { ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
 enum { ENTER_REGISTERED_RING = 1u << 4, USE_REGISTERED_RING = 1u << 31 }; /* include/uapi/linux/io_uring.h */
-
-/* ---- positions ---- */
-
-static bool moves_position(const lo2_call *call, const pending_call *p)
-{
-    switch (call->kind) {
-    case LO2_CALL_READ:
-    case LO2_CALL_WRITE: return !p->positioned;
-    case LO2_CALL_SEEK:
-    case LO2_CALL_COPY: return true;
-    default: return false;
-    }
-}
-
-/* Both sides of a copy may move: the pointers that decide lie in user memory. */
-static bool second_moves(engine *e, const pending_call *p)
-{
-    return p->handle2 != NONE &&
-           (p->handle == NONE || e->handles.at[p->handle].description != e->handles.at[p->handle2].description);
-}
-
-static void start_moving(description *d, pending_call *p)
-{
-    p->position = d->position;
-    if (d->moving++)
-        d->overlapped = 1;
-}
-
-static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
-
-/* `known` is false when nobody saw what the call did. */
-static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t result, bool known, int64_t time)
-{
-    description *d = description_of(e, index);
-    if (!known)
-        move_to(d, UNKNOWN);
-    else if (result >= 0 && call->kind == LO2_CALL_SEEK)
-        move_to(d, d->overlapped ? UNKNOWN : result);
-    else if (result > 0 && (call->kind == LO2_CALL_COPY || (call->kind == LO2_CALL_WRITE && d->append)))
-        move_to(d, UNKNOWN);
-    else if (result > 0 && d->position != UNKNOWN)
-        move_to(d, d->position > INT64_MAX - result ? UNKNOWN : d->position + result);
-    if (--d->moving == 0)
-        d->overlapped = 0;
-    d->last_moved = time;
-}
-
-static void finish_moving(engine *e, const pending_call *p, int64_t result, bool known, int64_t time)
-{
-    const lo2_call *call = &e->calls[p->call];
-    if (p->moves & 1)
-        stop_moving(e, p->handle, call, result, known, time);
-    if (p->moves & 2)
-        stop_moving(e, p->handle2, call, result, known, time);
-}
-
-static int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
-{
-    const lo2_call *call = &e->calls[p->call];
-    const description *d = p->handle == NONE ? NULL : description_of(e, p->handle);
-    bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
-    *source = OFFSET_UNKNOWN;
-    if (p->positioned) {
-        /* Linux appends whatever the offset says (BUGS of pwrite(2)). */
-        bool appends = call->kind == LO2_CALL_WRITE && d && d->append == APPENDS;
-        if (appends || (p->offset < 0 && data))
-            return UNKNOWN;
-        *source = OFFSET_EXPLICIT;
-        return p->offset;
-    }
-    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN ||
-        (call->kind == LO2_CALL_WRITE && d->append))
-        return UNKNOWN;
-    *source = OFFSET_FOLLOWED;
-    return p->position;
-}
 
 /* ---- entry ---- */
 
@@ -107,7 +31,7 @@ static uint32_t resolve(engine *e, task *t, int32_t fd)
 static void keep_path(task *t, const lo2_field *field, const uint8_t *raw, uint32_t raw_size)
 {
     t->path_length = 0;
-    if (field->size != 4)
+    if (field->size != 4 || field->offset + 4u > raw_size) /* the kernel's own programs hand on no strings here */
         return;
     uint32_t where = (uint32_t)load_unsigned(raw, *field), offset = where & 0xffff, size = where >> 16;
     if (offset + size > raw_size || size == 0)
@@ -154,7 +78,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     if (p->active)
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
     *p = (pending_call){.active = true, .call = event->call, .cpu = cpu, .begin = time, .offset = UNKNOWN,
-                        .position = UNKNOWN, .off_begin = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
+                        .position = UNKNOWN, .off_begin = UNKNOWN,
+                        .told_position = UNKNOWN, .told_value = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
@@ -169,13 +94,7 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
         p->first_use |= claim(e, t, &e->handles.at[p->handle]);
     if (p->handle2 != NONE)
         p->first_use |= (uint8_t)(claim(e, t, &e->handles.at[p->handle2]) << 1);
-    if (moves_position(call, p)) {
-        p->moves = (uint8_t)((p->handle != NONE) | (second_moves(e, p) << 1));
-        if (p->moves & 1)
-            start_moving(description_of(e, p->handle), p);
-        if (p->moves & 2)
-            start_moving(description_of(e, p->handle2), p);
-    }
+    position_entered(e, p);
     if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot before anything else */
         slot *s = slot_at(e, t->table, p->fd, false);
         p->flags = s->cloexec;
@@ -243,10 +162,13 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     }
     if (e->calls[p->call].kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, NULL, e->totals.last_time_ns, row);
-    finish_moving(e, p, 0, false, e->totals.last_time_ns);
+    position_left(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
     let_go(e, t);
+    t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false};
+    if (t->held)
+        kernel_facts_due(e, t);
 }
 
 /* A fact has filled the slot since the entry, with what has been there since before it. */
@@ -297,6 +219,18 @@ static void discover_all(engine *e, task *t, const lo2_call *call, int64_t time)
     p->first_use |= (uint8_t)(first | (second << 1));
 }
 
+/* What the call's arguments point to, as the kernel's own programs have read it. */
+static void use_value(engine *e, pending_call *p, const lo2_call *call, uint32_t row)
+{
+    lo2_operation_columns *o = &e->batch->operations;
+    if (call->vectored && p->told_value >= 0) {
+        o->bytes_request[row] = p->told_value;
+    } else if (call->kind == LO2_CALL_OPEN && !call->has_flags && call->fixed_flags < 0) {
+        o->flags[row] = p->flags = (uint32_t)p->told_value;
+        p->flags_told = true;
+    }
+}
+
 void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time)
 {
     pending_call *p = &t->pending;
@@ -307,6 +241,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (!p->active || p->call != event->call) {
         e->totals.nr_orphan_exits += is_recorded(e, t);
         call_abandon(e, t, UNKNOWN);
+        t->left = (left_call){UNKNOWN, time, result, event->call, true};
         return;
     }
     bool failed = result < 0 && result >= -4095;
@@ -328,9 +263,18 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     o->error[row] = failed ? (int16_t)-result : 0;
     if (call->returns == LO2_RETURNS_BYTES && !failed)
         o->bytes_result[row] = result;
-    finish_moving(e, p, result, true, time);
+    int64_t position;
+    bool told = p->told_position != UNKNOWN && position_told(e, p, result, row, &position);
+    position_left(e, p, result, true, time);
+    if (told)
+        position_set(e, p, position);
+    if (p->told_value != UNKNOWN)
+        use_value(e, p, call, row);
     if (call->kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, &result, time, is_recorded(e, t) ? row : NONE);
     call_effects(e, t, call, result, time, row);
     let_go(e, t);
+    t->left = (left_call){p->begin, time, result, p->call, true};
+    if (t->held)
+        kernel_facts_due(e, t);
 }

@@ -16,7 +16,7 @@ enum {
 
 static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t time, uint32_t row)
 {
-    uint32_t flags = call->has_flags ? t->pending.flags : call->fixed_flags >= 0 ? (uint32_t)call->fixed_flags : NONE;
+    uint32_t flags = call->has_flags || t->pending.flags_told ? t->pending.flags : call->fixed_flags >= 0 ? (uint32_t)call->fixed_flags : NONE;
     uint32_t d = description_new(e);
     uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_OPENED);
     if (index == NONE)

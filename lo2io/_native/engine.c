@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "rings.h"
+#include "calls.h"
 
 enum { /* include/uapi/linux/perf_event.h */
     RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7, RECORD_SAMPLE = 9,
@@ -72,7 +72,7 @@ static int note_pids(engine *e, const lo2_stream *config)
 static int start_streams(engine *e)
 {
     for (uint32_t i = 0; e->config.all_tasks && i < e->config.nr_streams; i++)
-        if (e->streams[i].is_facts && note_pids(e, &e->config.streams[i]))
+        if (e->streams[i].kind == LO2_STREAM_FACTS && note_pids(e, &e->config.streams[i]))
             return -1;
     for (uint32_t i = 0; i < e->config.nr_streams; i++) {
         int have = stream_fill(&e->streams[i], &e->clock, &e->totals);
@@ -125,17 +125,9 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
     }
     e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
     if (event->role == LO2_ROLE_ENTER || event->role == LO2_ROLE_EXIT) {
-        task *t = task_for_sample(e, (uint32_t)tid);
+        task *t = caller_of(e, (uint32_t)tid, event->role == LO2_ROLE_ENTER, time);
         if (!t)
             return;
-        const process *p = &e->processes.at[t->process];
-        e->totals.nr_selected += p->recorded;
-        if (!p->recorded && !p->from_exec) {
-            e->totals.nr_own_calls += e->config.all_tasks && event->role == LO2_ROLE_ENTER;
-            return;
-        }
-        if (e->rings)
-            ring_thread_moved_on(e, t, time);
         if (event->role == LO2_ROLE_ENTER)
             on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
         else
@@ -196,20 +188,14 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
     }
 }
 
-static void dispatch(engine *e, stream *s)
+static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
-    const struct lo2_entry *entry = &s->entries[s->next];
-    const uint8_t *record = s->buffer + entry->offset;
-    int64_t time = entry->time;
     uint32_t type, ids[4];
     uint16_t misc, size;
     memcpy(&type, record, 4);
     memcpy(&misc, record + 4, 2);
     memcpy(&size, record + 6, 2);
-    if (e->totals.first_time_ns == UNKNOWN)
-        e->totals.first_time_ns = time;
-    e->totals.last_time_ns = time;
-    if (s->is_facts) {
+    if (s->kind == LO2_STREAM_FACTS) {
         on_fact(e, record, type, size);
     } else if (type == RECORD_SAMPLE) {
         on_sample(e, s, record, size, time);
@@ -229,7 +215,19 @@ static void dispatch(engine *e, stream *s)
     } else if (type == RECORD_THROTTLE) {
         e->totals.nr_throttled++;
     }
-    s->last_time = time;
+}
+
+static void dispatch(engine *e, stream *s)
+{
+    const struct lo2_entry *entry = &s->entries[s->next];
+    if (e->totals.first_time_ns == UNKNOWN)
+        e->totals.first_time_ns = entry->time;
+    e->totals.last_time_ns = entry->time;
+    if (s->kind == LO2_STREAM_KERNEL)
+        on_kernel_record(e, s, entry->offset, entry->time);
+    else
+        on_record(e, s, s->buffer + entry->offset, entry->time);
+    s->last_time = entry->time;
 }
 
 /* Everything that is still alive at the end; false when the batch is full. */
@@ -301,6 +299,8 @@ static bool copy_config(engine *e, const lo2_config *config)
         uint32_t need = e->common_bytes;
         for (int f = 0; f < LO2_NR_FIELDS; f++) {
             const lo2_field *field = &e->events[type].fields[f];
+            if (e->events[type].role == LO2_ROLE_ENTER && f == LO2_FIELD_PATH)
+                continue; /* who reads it looks whether it is there: records of the kernel's own programs have none */
             if (field->size && (uint32_t)field->offset + field->size > need)
                 need = (uint32_t)field->offset + field->size;
         }
@@ -330,31 +330,6 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
         }
     }
     return e;
-}
-
-int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
-{
-    const facts_clock clock = {0};
-    lo2_totals totals = {0};
-    stream s = {.fd = -1};
-    int have = stream_open(&s, config, 0, 1 << 20);
-    while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
-        for (; s.next < s.nr_entries; s.next++) {
-            const uint8_t *record = s.buffer + s.entries[s.next].offset;
-            uint32_t kind;
-            uint16_t size, type;
-            memcpy(&kind, record, 4);
-            memcpy(&size, record + 6, 2);
-            if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
-                continue;
-            memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
-            if (type < nr_types)
-                counts[type]++;
-        }
-        have = 0;
-    }
-    stream_close(&s);
-    return have;
 }
 
 void lo2_engine_set_newest_first(lo2_engine *e) { e->newest_first = true; }
@@ -388,6 +363,7 @@ void lo2_engine_free(lo2_engine *e)
     rings_free(e);
     ring_requests_free(e);
     cgroups_free(e);
+    kernel_facts_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
                      e->processes.at, e->free_processes.at,

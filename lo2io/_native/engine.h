@@ -42,17 +42,26 @@ typedef struct {
     const char *const *paths;
     uint32_t nr_paths, opened;    /* of them, opened so far */
     int fd;
-    bool is_facts, at_end;
+    uint8_t kind;                 /* enum lo2_stream_kind */
+    bool at_end;
     uint32_t index, cpu;
     uint8_t *buffer;
     uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */
     uint32_t block_end;           /* bytes of the buffer that this block's records cover */
-    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries;
+    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries; /* of a whole call two: STREAM_EXIT is added */
     uint32_t nr_entries, next, entries_room;
     int64_t last_time;            /* delivered last: nothing earlier may follow */
     int64_t highest;              /* of all records read */
     uint64_t bytes_read;
 } stream;
+
+/* Records of the kernel's own programs: bits of the length before each (kernel/bpf/ringbuf.c, Linux 5.8 to 6.18). */
+#define KERNEL_UNFINISHED (1u << 31)
+#define KERNEL_DISCARDED (1u << 30)
+enum { STREAM_EXIT = 1 }; /* in the offset of such a record, which is a multiple of 8: the exit of a whole call */
+
+static inline uint32_t kernel_record_length(uint32_t length) { return length & ~(KERNEL_UNFINISHED | KERNEL_DISCARDED); }
+static inline uint64_t kernel_record_step(uint32_t length) { return (kernel_record_length(length) + 15ull) & ~7ull; }
 
 /* clock.c */
 typedef struct { const lo2_sync *syncs; uint32_t nr_syncs; int64_t margin; } facts_clock;
@@ -104,6 +113,8 @@ typedef struct {
     uint16_t call, cpu;
     int64_t begin, offset;
     int64_t position;             /* the description's at entry */
+    int64_t told_position, told_value; /* by the kernel's own programs, of lo2_kernel_call */
+    bool flags_told;              /* `flags` are those of open(2), though no argument has them */
     uint64_t count;
     uint32_t flags;
     int32_t fd, fd2;
@@ -149,8 +160,9 @@ typedef struct {
     uint32_t ring_uses;           /* rings it submits to: index + 1 */
     pending_call pending;
     left_call left;
-    uint32_t held;                /* facts about the pending call, which wait for its end: index + 1 of the first */
+    uint32_t held, held_last;     /* facts about the pending call, which wait for its end: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
+    uint32_t iocbs, last_iocb;    /* what its io_submit is about to submit: index + 1 */
 } task;
 
 /* Contexts of libaio that were made and not used yet: which is which cannot be told. */
@@ -218,6 +230,9 @@ typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  uint32_t cgroup; /* with a reference */ uint8_t kind; } task_row;
 
+/* A copy of a record that waits for the end of its thread's call. */
+typedef struct { uint8_t *record; uint32_t size, next; } held_fact;
+
 struct lo2_engine {
     lo2_config config;
     lo2_event *events;            /* by common_type */
@@ -261,6 +276,9 @@ struct lo2_engine {
     uint64_t file_key[2];
     uint32_t *file_buckets;       /* open addressing: index + 1 */
     uint32_t nr_file_buckets;
+
+    VEC(held_fact) held_facts;
+    VEC(uint32_t) free_held_facts;
 
     request_set requests;
     struct ring_set *rings;       /* NULL: none is known */
@@ -337,13 +355,13 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 
 /* kernel_calls.c: records of the kernel's own programs, see kernel_records.h */
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
-void kernel_facts_due(engine *e, task *t); /* its call is over: hands on what was held; t may move */
+void kernel_facts_due(engine *e, task *t); /* its call is over: hands on what was held */
 void kernel_facts_free(engine *e);
 
 /*
  * Facts. `record` is whole (size bytes, the names and paths that it announces included) but may lie unaligned. They come
  * after the exit of the call that they are about, t->left, in both back ends; those about a close, and about requests of
- * rings, come at their time, whatever t is doing.
+ * rings, come at their time, whatever t is doing. None of these functions makes a task: t stays where it is.
  */
 void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_files.c */
 void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_paths.c */

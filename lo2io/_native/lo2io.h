@@ -5,10 +5,17 @@
  * cffi reads these files (see build.py), so they hold plain declarations only.
  */
 
+enum lo2_stream_kind {
+    LO2_STREAM_SAMPLES = 0,   /* a CPU's perf ring */
+    LO2_STREAM_FACTS = 1,     /* what /proc said: facts.h */
+    LO2_STREAM_KERNEL = 2     /* what the kernel's own programs wrote on a CPU: kernel_records.h */
+};
+
 typedef struct {
-    const char *const *paths; /* files of perf records, in time order but for rare inversions; each goes on where the one before ends */
+    const char *const *paths; /* files of records, in time order but for rare inversions; each goes on where the one before ends */
     uint32_t nr_paths;
-    uint32_t cpu;             /* UINT32_MAX: the facts stream */
+    uint32_t cpu;             /* UINT32_MAX: of none */
+    uint8_t kind;             /* enum lo2_stream_kind */
 } lo2_stream;
 
 typedef struct {
@@ -80,7 +87,7 @@ typedef struct {
 
 /* Totals, valid at any time; final when lo2_engine_run returned 0. */
 typedef struct {
-    uint64_t nr_samples;        /* tracepoint samples read, recorded or not */
+    uint64_t nr_samples;        /* tracepoint samples, and entries and exits told by the kernel's own programs: recorded or not */
     uint64_t nr_selected;       /* of them, entries and exits of calls of recorded tasks */
     uint64_t nr_late;           /* out of order beyond repair: moved to the time of their predecessor */
     uint64_t nr_reordered;      /* out of order in their ring, put right */
@@ -88,7 +95,7 @@ typedef struct {
     uint64_t nr_in_flight_calls, nr_in_flight_requests;
     uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: how many, and their sum */
     uint64_t nr_throttled;
-    uint64_t nr_undecoded;      /* samples of a type no event of the spool has */
+    uint64_t nr_undecoded;      /* samples of a type no event of the spool has, and records of the kernel's own programs likewise */
     uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
     uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
     uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of every table (all_tasks mode) */

@@ -11,7 +11,7 @@
 
 #include "engine.h"
 
-enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9 };
+enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
 
 bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
 {
@@ -46,7 +46,7 @@ int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t bu
     s->nr_paths = config->nr_paths;
     s->index = index;
     s->cpu = config->cpu;
-    s->is_facts = config->cpu == NONE;
+    s->kind = config->kind;
     s->size = buffer_bytes;
     s->last_time = s->highest = UNKNOWN;
     if (open_next(s))
@@ -67,12 +67,13 @@ void stream_close(stream *s)
 
 static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size, const facts_clock *clock)
 {
+    bool is_fact = s->kind == LO2_STREAM_FACTS;
     uint32_t type;
     int64_t time;
     memcpy(&type, record, 4);
-    if (s->is_facts || type == RECORD_SAMPLE) {
+    if (is_fact || type == RECORD_SAMPLE) {
         memcpy(&time, record + HEADER_BYTES, 8);
-        if (s->is_facts) { /* descriptors must be what they were until no doubt is left; of threads it does no harm */
+        if (is_fact) { /* descriptors must be what they were until no doubt is left; of threads it does no harm */
             fact_moment end = fact_when(clock, (uint64_t)time);
             time = plus(end.time, plus(end.margin, type == LO2_FACT_FD && end.doubt < JUMPED ? end.doubt : 0));
         }
@@ -132,6 +133,49 @@ static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
     return count;
 }
 
+static bool list_entry(stream *s, uint32_t place, int64_t time, uint32_t offset)
+{
+    if (place == s->entries_room && !lo2_grow((void **)&s->entries, &s->entries_room, place + 1, sizeof *s->entries))
+        return false;
+    s->entries[place] = (struct lo2_entry){time, offset, place};
+    return true;
+}
+
+/* The same for what the kernel's own programs wrote. A call from entry to exit takes two places in the order. */
+static uint32_t list_kernel_records(stream *s, uint32_t *end)
+{
+    uint32_t count = 0, at = 0;
+    while (at + HEADER_BYTES <= s->filled) {
+        const uint8_t *record = s->buffer + at + HEADER_BYTES;
+        uint32_t length;
+        memcpy(&length, s->buffer + at, 4);
+        uint64_t step = kernel_record_step(length);
+        if ((length & KERNEL_UNFINISHED) || step > s->filled - at)
+            break;
+        if (!(length & KERNEL_DISCARDED)) {
+            lo2_kernel_head head;
+            if (length < sizeof head) /* no record: the end of a file that was cut off may be all zeroes */
+                break;
+            memcpy(&head, record, sizeof head);
+            if (!list_entry(s, count, (int64_t)head.time_ns, at + HEADER_BYTES))
+                break;
+            count++;
+            if (head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args)) {
+                int64_t duration;
+                memcpy(&duration, record + offsetof(lo2_kernel_call, duration_ns), 8);
+                if (!list_entry(s, count, plus((int64_t)head.time_ns, duration), (at + HEADER_BYTES) | STREAM_EXIT)) {
+                    count--;
+                    break;
+                }
+                count++;
+            }
+        }
+        at += (uint32_t)step;
+    }
+    *end = at;
+    return count;
+}
+
 static int by_time(const void *a, const void *b)
 {
     const struct lo2_entry *x = a, *y = b;
@@ -146,9 +190,9 @@ static void put_in_order(stream *s, lo2_totals *totals)
     for (uint32_t i = 0; i < s->nr_entries; i++) {
         if (s->entries[i].time < s->last_time) {
             s->entries[i].time = s->last_time; /* its place in the order has passed */
-            totals->nr_late += !s->is_facts;
+            totals->nr_late += s->kind != LO2_STREAM_FACTS;
         } else if (s->entries[i].time < s->highest) {
-            totals->nr_reordered += !s->is_facts; /* facts' doubts differ */
+            totals->nr_reordered += s->kind != LO2_STREAM_FACTS; /* facts' doubts differ */
             inverted = true;
         }
         if (s->entries[i].time > s->highest)
@@ -158,15 +202,40 @@ static void put_in_order(stream *s, lo2_totals *totals)
         qsort(s->entries, s->nr_entries, sizeof *s->entries, by_time);
 }
 
+/* Lists what the buffer holds; 0: there is no further record. */
+static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
+{
+    return s->kind == LO2_STREAM_KERNEL ? list_kernel_records(s, end) : list_records(s, clock, end);
+}
+
+/* Holds the last ones back for the next block; returns how many are left, sets where the block ends. */
+static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
+{
+    if ((s->at_end && *end == s->filled) || count <= 2 * HELD_BACK)
+        return count;
+    count -= HELD_BACK;
+    bool is_kernel = s->kind == LO2_STREAM_KERNEL;
+    if (is_kernel && (s->entries[count].offset & STREAM_EXIT))
+        count--; /* both halves of a call */
+    *end = s->entries[count].offset - (is_kernel ? HEADER_BYTES : 0);
+    return count;
+}
+
 int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
 {
     if (s->next < s->nr_entries)
         return 1;
-    if (s->at_end && s->block_end == s->filled)
-        return 0;
-    if (read_more(s))
-        return -1;
-    uint32_t end, count = list_records(s, clock, &end);
+    uint32_t end = 0, count = 0;
+    while (count == 0) { /* a block of what was discarded holds no record */
+        if (s->at_end && s->block_end == s->filled)
+            return 0;
+        if (read_more(s))
+            return -1;
+        count = list_block(s, clock, &end);
+        if (count == 0 && end == 0)
+            break;
+        s->block_end = end;
+    }
     if (count == 0) {
         totals->truncated_bytes += s->filled;
         /* A record that is no record ends the stream: what follows cannot be framed. */
@@ -179,13 +248,35 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
         s->block_end = s->filled;
         return 0;
     }
-    if (!(s->at_end && end == s->filled) && count > 2 * HELD_BACK) {
-        count -= HELD_BACK;
-        end = s->entries[count].offset;
-    }
+    count = hold_back(s, count, &end);
     s->block_end = end;
     s->nr_entries = count;
     s->next = 0;
     put_in_order(s, totals);
     return 1;
+}
+
+int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
+{
+    const facts_clock clock = {0};
+    lo2_totals totals = {0};
+    stream s = {.fd = -1};
+    int have = stream_open(&s, config, 0, 1 << 20);
+    while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
+        for (; s.next < s.nr_entries; s.next++) {
+            const uint8_t *record = s.buffer + s.entries[s.next].offset;
+            uint32_t kind;
+            uint16_t size, type;
+            memcpy(&kind, record, 4);
+            memcpy(&size, record + 6, 2);
+            if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
+                continue;
+            memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
+            if (type < nr_types)
+                counts[type]++;
+        }
+        have = 0;
+    }
+    stream_close(&s);
+    return have;
 }

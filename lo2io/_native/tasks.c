@@ -239,8 +239,12 @@ static task *take_over_leader(engine *e, uint32_t pid, int64_t time)
     uint32_t index = task_new(e, process_index, pid, old.table, time, old.comm);
     if (index == NONE)
         return NULL;
-    e->tasks.at[index].pending = old.pending;
-    e->tasks.at[caller].pending.active = false;
+    task *heir = &e->tasks.at[index], *gone = &e->tasks.at[caller];
+    heir->pending = old.pending;
+    heir->held = old.held;
+    heir->held_last = old.held_last;
+    gone->pending.active = false;
+    gone->held = gone->held_last = 0;
     task_write_end(e, &e->tasks.at[caller], time);
     return &e->tasks.at[index];
 }

@@ -1,0 +1,34 @@
+/* Shared by the files that follow system calls. */
+#ifndef LO2IO_CALLS_H
+#define LO2IO_CALLS_H
+
+#include "rings.h"
+
+enum { OFFSET_UNKNOWN = 0, OFFSET_EXPLICIT = 1, OFFSET_FOLLOWED = 2, OFFSET_KERNEL = 3 };
+
+/* The thread that a call's entry or exit is of; NULL: it is not followed. */
+static inline task *caller_of(engine *e, uint32_t tid, bool enters, int64_t time)
+{
+    task *t = task_for_sample(e, tid);
+    if (!t)
+        return NULL;
+    const process *p = &e->processes.at[t->process];
+    e->totals.nr_selected += p->recorded;
+    if (!p->recorded && !p->from_exec) {
+        e->totals.nr_own_calls += e->config.all_tasks && enters;
+        return NULL;
+    }
+    if (e->rings)
+        ring_thread_moved_on(e, t, time);
+    return t;
+}
+
+/* positions.c */
+void position_entered(engine *e, pending_call *p);
+void position_left(engine *e, const pending_call *p, int64_t result, bool known, int64_t time);
+int64_t offset_of(engine *e, const pending_call *p, uint8_t *source);
+/* What the kernel told of the position settles the row's offset, or refutes it; true: `after` is the position behind the call. */
+bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t row, int64_t *after);
+void position_set(engine *e, const pending_call *p, int64_t position);
+
+#endif

@@ -1,0 +1,122 @@
+/* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/design.md. */
+#include "calls.h"
+
+static bool moves_position(const lo2_call *call, const pending_call *p)
+{
+    switch (call->kind) {
+    case LO2_CALL_READ:
+    case LO2_CALL_WRITE: return !p->positioned;
+    case LO2_CALL_SEEK:
+    case LO2_CALL_COPY: return true;
+    default: return false;
+    }
+}
+
+/* Both sides of a copy may move: the pointers that decide lie in user memory. */
+static bool second_moves(engine *e, const pending_call *p)
+{
+    return p->handle2 != NONE &&
+           (p->handle == NONE || e->handles.at[p->handle].description != e->handles.at[p->handle2].description);
+}
+
+static void start_moving(description *d, pending_call *p)
+{
+    p->position = d->position;
+    if (d->moving++)
+        d->overlapped = 1;
+}
+
+void position_entered(engine *e, pending_call *p)
+{
+    if (!moves_position(&e->calls[p->call], p))
+        return;
+    p->moves = (uint8_t)((p->handle != NONE) | (second_moves(e, p) << 1));
+    if (p->moves & 1)
+        start_moving(description_of(e, p->handle), p);
+    if (p->moves & 2)
+        start_moving(description_of(e, p->handle2), p);
+}
+
+static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
+
+/* `known` is false when nobody saw what the call did. */
+static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t result, bool known, int64_t time)
+{
+    description *d = description_of(e, index);
+    if (!known)
+        move_to(d, UNKNOWN);
+    else if (result >= 0 && call->kind == LO2_CALL_SEEK)
+        move_to(d, d->overlapped ? UNKNOWN : result);
+    else if (result > 0 && (call->kind == LO2_CALL_COPY || (call->kind == LO2_CALL_WRITE && d->append)))
+        move_to(d, UNKNOWN);
+    else if (result > 0 && d->position != UNKNOWN)
+        move_to(d, d->position > INT64_MAX - result ? UNKNOWN : d->position + result);
+    if (--d->moving == 0)
+        d->overlapped = 0;
+    d->last_moved = time;
+}
+
+void position_left(engine *e, const pending_call *p, int64_t result, bool known, int64_t time)
+{
+    const lo2_call *call = &e->calls[p->call];
+    if (p->moves & 1)
+        stop_moving(e, p->handle, call, result, known, time);
+    if (p->moves & 2)
+        stop_moving(e, p->handle2, call, result, known, time);
+}
+
+int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)
+{
+    const lo2_call *call = &e->calls[p->call];
+    const description *d = p->handle == NONE ? NULL : description_of(e, p->handle);
+    bool data = call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE;
+    *source = OFFSET_UNKNOWN;
+    if (p->positioned) {
+        /* Linux appends whatever the offset says (BUGS of pwrite(2)). */
+        bool appends = call->kind == LO2_CALL_WRITE && d && d->append == APPENDS;
+        if (appends || (p->offset < 0 && data))
+            return UNKNOWN;
+        *source = OFFSET_EXPLICIT;
+        return p->offset;
+    }
+    if (!data || !(p->moves & 1) || d->overlapped || p->position == UNKNOWN ||
+        (call->kind == LO2_CALL_WRITE && d->append))
+        return UNKNOWN;
+    *source = OFFSET_FOLLOWED;
+    return p->position;
+}
+
+/* Where the call must have left the position, by what was known before it; UNKNOWN if that tells nothing. */
+static int64_t expected(const lo2_call *call, const pending_call *p, bool appends, int64_t result)
+{
+    if (call->kind == LO2_CALL_SEEK)
+        return result >= 0 ? result : p->position;
+    if (p->position == UNKNOWN || (appends && result > 0))
+        return UNKNOWN;
+    return result > 0 ? plus(p->position, result) : p->position;
+}
+
+bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t row, int64_t *after)
+{
+    const lo2_call *call = &e->calls[p->call];
+    const description *d = p->moves & 1 ? description_of(e, p->handle) : NULL;
+    if (!d || d->foreign || d->overlapped || call->kind == LO2_CALL_COPY || p->told_position < 0)
+        return false;
+    lo2_operation_columns *o = &e->batch->operations;
+    bool seeks = call->kind == LO2_CALL_SEEK, appends = call->kind == LO2_CALL_WRITE && d->append;
+    int64_t known = expected(call, p, appends, result), moved = result > 0 && !seeks ? result : 0;
+    *after = p->told_position;
+    if (known != UNKNOWN && known != p->told_position) { /* somebody else has moved it, before, amid or behind the call */
+        *after = UNKNOWN;
+        if (o->offset_source[row] == OFFSET_FOLLOWED) {
+            o->offset_source[row] = OFFSET_UNKNOWN;
+            o->offset_bytes[row] = UNKNOWN;
+        }
+    } else if (!seeks && o->offset_source[row] == OFFSET_UNKNOWN && p->told_position >= moved && (moved || !appends)) {
+        o->offset_source[row] = OFFSET_KERNEL;
+        o->offset_bytes[row] = p->told_position - moved;
+    }
+    return true;
+}
+
+void position_set(engine *e, const pending_call *p, int64_t position) { move_to(description_of(e, p->handle), position); }
