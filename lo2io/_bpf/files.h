@@ -1,30 +1,188 @@
 /*
  * What descriptors stand for: records FILE.
+ *
+ * Of a descriptor that a call was given one is written only if this CPU has not told the same of it before: same table,
+ * same process, same description and inode. Of one that a call has returned, always.
  */
 #ifndef LO2IO_BPF_FILES_H
 #define LO2IO_BPF_FILES_H
 
 #include "core.h"
+#include "names.h"
+
+#define LO2_CLOEXEC 02000000       /* include/uapi/asm-generic/fcntl.h */
+#define LO2_MODE_LSEEK 4           /* FMODE_LSEEK in include/linux/fs.h */
+#define LO2_FILE_TYPE 0170000
+#define LO2_DIRECTORY 0040000
+#define LO2_BLOCK_DEVICE 0060000
+#define LO2_REGULAR 0100000
+
+INLINE bool lo2_is_type(__u32 mode, __u32 type)
+{
+    return (mode & LO2_FILE_TYPE) == type;
+}
+
+/* The open file that a descriptor of the task stands for, or 0. */
+INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
+{
+    struct files_struct *files = task->files;
+    struct fdtable *table = files ? files->fdt : NULL;
+
+    if (!table || (__u32)fd >= table->max_fds)
+        return 0;
+    return (__u64)LO2_READ(table->fd + (__u32)fd, struct hlist_head, first);
+}
+
+INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 files, __s32 fd)
+{
+    __u32 number = (__u32)(files >> 6) * 0x9e3779b1u >> 16;
+    return &cpu->known[(number + fd) % LO2_KNOWN_FILES];
+}
+
+/* Where the file stands; INT64_MIN: files of this kind stand nowhere. */
+INLINE __s64 lo2_position(const struct file *file, __u32 mode)
+{
+    if (!lo2_is_type(mode, LO2_REGULAR) && !lo2_is_type(mode, LO2_DIRECTORY) && !lo2_is_type(mode, LO2_BLOCK_DEVICE))
+        return INT64_MIN;
+    if (!(LO2_READ(file, struct file, f_mode) & LO2_MODE_LSEEK))
+        return INT64_MIN;
+    return LO2_READ(file, struct file, f_pos);
+}
+
+/* Finds the file of `fd` and puts it into the CPU's look. */
+INLINE void lo2_look(struct lo2_moment *moment, __s32 fd)
+{
+    struct lo2_bpf_look *look = &moment->cpu->look;
+
+    look->fd = fd;
+    look->file = lo2_file_at(moment->task, fd);
+    look->inode = look->file ? (__u64)LO2_READ(look->file, struct file, f_inode) : 0;
+    look->mode = look->inode ? LO2_READ(look->inode, struct inode, i_mode) : 0;
+}
+
+/* Writes what is to be said of the file in `look`. False: it changed meanwhile, or there was no room. */
+static __noinline int lo2_write_file(struct lo2_bpf_cpu *cpu, struct lo2_bpf_ring *ring, struct task_struct *task,
+                                     __u64 time_ns, __u32 of)
+{
+    struct lo2_bpf_names *names = &cpu->names;
+    const struct lo2_bpf_look *look = &cpu->look;
+    const struct file *file = (const struct file *)look->file;
+    const struct inode *inode = (const struct inode *)look->inode;
+    const struct vfsmount *mount = LO2_READ(file, struct file, f_path.mnt);
+    const struct dentry *dentry = LO2_READ(file, struct file, f_path.dentry);
+    lo2_kernel_file *record = (lo2_kernel_file *)names->record;
+    struct lo2_moment moment = { .time_ns = time_ns, .task = task };
+    __u32 size;
+
+    names->first_dentry = (__u64)dentry;
+    names->first_mount = (__u64)mount;
+    names->begin = sizeof *record;
+    lo2_find_names(names, inode);
+    lo2_fill_head(&record->head, &moment, LO2_KERNEL_FILE, 0);
+    record->file = look->file;
+    record->inode = LO2_READ(inode, struct inode, i_ino);
+    record->device = LO2_READ(inode, struct inode, i_sb->s_dev);
+    record->position = lo2_position(file, look->mode);
+    record->fd = look->fd;
+    record->generation = LO2_READ(inode, struct inode, i_generation);
+    record->mode = look->mode;
+    record->links = LO2_READ(inode, struct inode, i_nlink);
+    record->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
+    record->mount = LO2_READ((__u64)mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
+    record->magic = LO2_READ(inode, struct inode, i_sb->s_magic);
+    record->of = of;
+    /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU): if another thread has closed it. */
+    lo2_fence(names);
+    if (lo2_file_at(task, look->fd) != look->file || LO2_READ(file, struct file, f_path.dentry) != dentry ||
+        LO2_READ(file, struct file, f_path.mnt) != mount || LO2_READ(file, struct file, f_inode) != inode)
+        names->flags |= LO2_FILE_MOVED;
+    record->flags = names->flags;
+    size = names->end;
+    record->names_length = size - sizeof *record;
+    barrier_var(size);
+    if (size > sizeof names->record)
+        return false;
+    return lo2_write_fact(cpu, ring, record, size) && !(names->flags & LO2_FILE_MOVED);
+}
+
+/* Tells of the file in `look`, if that is news. */
+INLINE void lo2_tell(struct lo2_moment *moment, __u32 of)
+{
+    const struct lo2_bpf_look *look = &moment->cpu->look;
+    __u64 files = (__u64)moment->task->files;
+    struct lo2_bpf_known *known = lo2_known(moment->cpu, files, look->fd);
+    __u32 process = moment->task->tgid;
+
+    if (!look->file)
+        return;
+    if (of == LO2_FILE_OF_ARGUMENT && known->files == files && known->fd == look->fd && known->file == look->file &&
+        known->inode == look->inode && known->process == process)
+        return;
+    known->files = 0;
+    if (!lo2_write_file(moment->cpu, moment->ring, moment->task, moment->time_ns, of))
+        return;
+    known->files = files;
+    known->fd = look->fd;
+    known->file = look->file;
+    known->inode = look->inode;
+    known->process = process;
+}
+
+INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
+{
+    return number ? (__s32)lo2_argument(moment, number) : -1;
+}
 
 /* At the entry, of calls that close: the descriptor is looked at before it is gone. */
 INLINE void lo2_files_at_entry(struct lo2_moment *moment)
 {
+    lo2_look(moment, lo2_descriptor(moment, moment->call->fd));
+    lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
 }
 
 /* At the exit, before CALL or EXIT is written: sets moment->position. */
 INLINE void lo2_look_at_files(struct lo2_moment *moment)
 {
+    const struct lo2_bpf_look *look = &moment->cpu->look;
+
+    lo2_look(moment, moment->call->flags & LO2_CALL_CLOSES ? -1 : lo2_descriptor(moment, moment->call->fd));
+    if (look->file && moment->call->flags & LO2_CALL_MOVES)
+        moment->position = lo2_position((const struct file *)look->file, look->mode);
 }
 
-/* Whether the file of a droppable call is on another device, or under another path, than what is asked for. */
+/* Whether the file of a droppable call is on another device than what is asked for. Only of what has no name but that of
+ * its disk: file systems without one (major 0, as btrfs) and device nodes pass, user space knows better. */
 INLINE bool lo2_files_left_out(struct lo2_moment *moment)
 {
-    return false;
+    const struct lo2_bpf_look *look = &moment->cpu->look;
+    __u32 device, i;
+
+    if (!lo2.config.nr_devices || !look->inode ||
+        !(lo2_is_type(look->mode, LO2_REGULAR) || lo2_is_type(look->mode, LO2_DIRECTORY)))
+        return false;
+    device = LO2_READ(look->inode, struct inode, i_sb->s_dev);
+    if (!(device >> 20))
+        return false;
+    for (i = 0; i < sizeof lo2.config.devices / sizeof lo2.config.devices[0]; i++)
+        if (i < lo2.config.nr_devices && lo2.config.devices[i] == device)
+            return false;
+    return true;
 }
 
 /* At the exit, after CALL or EXIT. */
 INLINE void lo2_write_files(struct lo2_moment *moment)
 {
+    const volatile struct lo2_bpf_call *call = moment->call;
+
+    lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
+    if (call->fd2 && !(call->flags & (LO2_CALL_CLOSES | LO2_CALL_RETURNS_FD))) {
+        lo2_look(moment, lo2_descriptor(moment, call->fd2));
+        lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
+    }
+    if (call->flags & LO2_CALL_RETURNS_FD && moment->result >= 0) {
+        lo2_look(moment, moment->result);
+        lo2_tell(moment, LO2_FILE_OF_RESULT);
+    }
 }
 
 #endif

@@ -32,12 +32,45 @@ struct lo2_bpf_slot {
     __u64 spare[2];                /* so that args may be indexed by (n & 7) */
 };
 
+/* Where names.h works, and where records of facts are put together. */
+#define LO2_NAMES_ROOM 32768       /* a name may begin before here */
+struct lo2_bpf_names {
+    __u64 first_dentry, first_mount; /* struct dentry *, struct vfsmount *: whose name is wanted */
+    __u64 dentry, mount;           /* where we are on the way up */
+    __u64 sum;
+    __u64 pointer;                 /* on its way to become a number */
+    __u64 fence;
+    __u32 begin, end;              /* of the names within `record` */
+    __u32 flags;                   /* enum lo2_kernel_file_flag */
+    __u32 reserved;
+    __u8 record[LO2_NAMES_ROOM + 256];
+};
+
+/* What a descriptor of a process stood for when it was last told on this CPU. */
+#define LO2_KNOWN_FILES 512
+struct lo2_bpf_known {
+    __u64 files;                   /* struct files_struct * */
+    __u64 file, inode;
+    __u32 process;
+    __s32 fd;
+};
+
+/* The file of the call that is being looked at. */
+struct lo2_bpf_look {
+    __u64 file, inode;             /* 0: there is none */
+    __s32 fd;
+    __u32 mode;                    /* i_mode */
+};
+
 /* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf.py up to `slot`. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;
     __u64 written;                 /* records, lost ones among them */
+    struct lo2_bpf_look look;
+    struct lo2_bpf_known known[LO2_KNOWN_FILES];
+    struct lo2_bpf_names names;
 };
 
 struct {

@@ -1,19 +1,150 @@
 /*
- * Paths that calls were given: records PATH.
+ * Paths that calls were given: records PATH, with the names of the directory that they begin at. Not of an open that
+ * succeeds, for a FILE tells of what it opened.
  */
 #ifndef LO2IO_BPF_PATHS_H
 #define LO2IO_BPF_PATHS_H
 
 #include "core.h"
+#include "files.h"
+#include "names.h"
+#include "values.h"
 
-/* At the entry, of calls that are LO2_CALL_FIRST: what they were given is gone at their exit. */
-INLINE void lo2_paths_at_entry(struct lo2_moment *moment)
+#define LO2_MAX_PATH 4096          /* PATH_MAX in include/uapi/linux/limits.h, with the zero byte */
+#define LO2_IN_CWD -100            /* AT_FDCWD in include/uapi/linux/fcntl.h */
+#define LO2_RESOLVE_IN_ROOT 0x10   /* include/uapi/linux/openat2.h: even an absolute path begins at the directory */
+#define LO2_ROOT_STEPS 4
+
+struct lo2_given {
+    struct lo2_moment *moment;
+    __u64 string;                  /* where it is in the program's memory */
+    __s32 directory;
+    __u8 place;
+    __u8 in_root;
+};
+
+/* Whether there is nothing above where a path begins, so that its name is empty: most processes have such a root. */
+INLINE bool lo2_is_nameless(struct lo2_bpf_names *names)
 {
+    int left = LO2_LEFT;
+    __u32 step;
+
+    names->dentry = names->first_dentry;
+    names->mount = names->first_mount;
+#pragma unroll
+    for (step = 0; step < LO2_ROOT_STEPS; step++)
+        if (left == LO2_LEFT)
+            left = lo2_leave_mount(names);
+    return left == LO2_AT_TOP && names->flags & LO2_FILE_WHOLE;
 }
 
-/* At the exit, after CALL or EXIT, of all others. */
+/* Where a path begins: at the root, at an open directory, or at the working directory. The inode there, or 0. */
+INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *names, bool absolute, __s32 directory)
+{
+    struct fs_struct *fs = task->fs;
+    __u64 file;
+
+    if (!absolute && directory != LO2_IN_CWD) {
+        file = lo2_file_at(task, directory);
+        if (!file)
+            return 0;
+        names->first_mount = (__u64)LO2_READ(file, struct file, f_path.mnt);
+        names->first_dentry = (__u64)LO2_READ(file, struct file, f_path.dentry);
+    } else {
+        if (!fs)
+            return 0;
+        names->first_mount = (__u64)(absolute ? fs->root.mnt : fs->pwd.mnt);
+        names->first_dentry = (__u64)(absolute ? fs->root.dentry : fs->pwd.dentry);
+    }
+    return (__u64)LO2_READ(names->first_dentry, struct dentry, d_inode);
+}
+
+/* Reads the path behind the record's head. Its length; 0 and LO2_PATH_CUT: it cannot be read. */
+INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
+{
+    struct lo2_bpf_names *names = &cpu->names;
+    long length = bpf_probe_read_user_str(&names->record[sizeof(lo2_kernel_path)], LO2_MAX_PATH + 1, (const void *)string);
+
+    names->flags = length <= 0 || length > LO2_MAX_PATH ? LO2_PATH_CUT : 0;
+    if (length > 0)
+        return length - 1;
+    cpu->misses.unreadable++;
+    return 0;
+}
+
+static __noinline int lo2_write_path(const struct lo2_given *given)
+{
+    struct lo2_moment *moment = given->moment;
+    struct lo2_bpf_names *names = &moment->cpu->names;
+    lo2_kernel_path *record = (lo2_kernel_path *)names->record;
+    __u32 length, size;
+    __u64 inode;
+    bool absolute;
+
+    length = lo2_copy_path(moment->cpu, given->string);
+    absolute = length && names->record[sizeof *record] == '/';
+    if (absolute && given->in_root)
+        return 0;
+    names->begin = names->end = sizeof *record + length;
+    if (!(names->flags & LO2_PATH_CUT)) {
+        inode = lo2_find_start(moment->task, names, absolute, given->directory);
+        if (inode && !(absolute && lo2_is_nameless(names)))
+            lo2_find_names(names, (const struct inode *)inode);
+    }
+    lo2_fill_head(&record->head, moment, LO2_KERNEL_PATH, 0);
+    record->place = given->place;
+    record->flags = names->flags;
+    record->path_length = length;
+    record->names_length = names->end - names->begin;
+    record->reserved = 0;
+    size = names->end;
+    barrier_var(size);
+    if (size <= sizeof names->record)
+        lo2_write_fact(moment->cpu, moment->ring, record, size);
+    return 0;
+}
+
+/* Whether even absolute paths of this openat2 begin at its directory. */
+INLINE bool lo2_is_in_root(const struct lo2_moment *moment)
+{
+    struct lo2_open_how how = {};
+
+    return moment->call->how && lo2_read_how(moment, &how) && how.resolve & LO2_RESOLVE_IN_ROOT;
+}
+
+INLINE void lo2_write_given(struct lo2_moment *moment)
+{
+    const volatile struct lo2_bpf_call *call = moment->call;
+    struct lo2_given given = { .moment = moment, .in_root = lo2_is_in_root(moment) };
+
+    given.string = lo2_argument(moment, call->path);
+    given.directory = call->dirfd ? (__s32)lo2_argument(moment, call->dirfd) : LO2_IN_CWD;
+    if (given.string)
+        lo2_write_path(&given);
+    if (!call->path2)
+        return;
+    given.place = 1;
+    given.string = lo2_argument(moment, call->path2);
+    given.directory = call->dirfd2 ? (__s32)lo2_argument(moment, call->dirfd2) : LO2_IN_CWD;
+    if (given.string)
+        lo2_write_path(&given);
+}
+
+/* At the entry, of calls after which their paths are gone, or begin somewhere else (LO2_CALL_FIRST). */
+INLINE void lo2_paths_at_entry(struct lo2_moment *moment)
+{
+    if (moment->call->path && moment->call->flags & LO2_CALL_FIRST)
+        lo2_write_given(moment);
+}
+
+/* At the exit, after CALL or EXIT. */
 INLINE void lo2_write_paths(struct lo2_moment *moment)
 {
+    const volatile struct lo2_bpf_call *call = moment->call;
+
+    if (!call->path || call->flags & LO2_CALL_FIRST || (call->flags & LO2_CALL_RETURNS_FD && moment->result >= 0))
+        return;
+    lo2_write_given(moment);
 }
 
 #endif

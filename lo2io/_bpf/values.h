@@ -6,9 +6,74 @@
 
 #include "core.h"
 
+/* include/uapi/linux/uio.h, of programs with 64 bit: others are invisible to these tracepoints. */
+#define LO2_MAX_VECTORS 1024       /* UIO_MAXIOV: the kernel refuses more */
+struct lo2_vector {
+    __u64 base, length;
+};
+
+/* The first version of struct open_how in include/uapi/linux/openat2.h: the kernel refuses less. */
+struct lo2_open_how {
+    __u64 flags, mode, resolve;
+};
+
+struct lo2_vectors {
+    struct lo2_bpf_names *names;
+    __u64 total;
+};
+
+INLINE bool lo2_read_how(const struct lo2_moment *moment, struct lo2_open_how *how)
+{
+    const volatile struct lo2_bpf_call *call = moment->call;
+    const void *pointer = (const void *)lo2_argument(moment, call->how);
+
+    if (call->how_size && lo2_argument(moment, call->how_size) < sizeof *how)
+        return false;
+    return !bpf_probe_read_user(how, sizeof *how, pointer);
+}
+
+static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
+{
+    const struct lo2_vector *all = (const struct lo2_vector *)vectors->names->record;
+    __u64 total = vectors->total + all[index % LO2_MAX_VECTORS].length;
+
+    if (total < vectors->total || total >> 63) { /* the kernel refuses such (lib/iov_iter.c) */
+        vectors->total = (__u64)INT64_MIN;
+        return 1;
+    }
+    vectors->total = total;
+    return 0;
+}
+
+/* Bytes of `count` iovecs; INT64_MIN: they cannot be read, or are more than there can be. */
+static __noinline __s64 lo2_read_vectors(struct lo2_bpf_cpu *cpu, __u64 pointer, __u64 count)
+{
+    struct lo2_vectors vectors = { .names = &cpu->names };
+
+    barrier_var(count);
+    if (count > LO2_MAX_VECTORS)
+        return INT64_MIN;
+    if (bpf_probe_read_user(cpu->names.record, count * sizeof(struct lo2_vector), (const void *)pointer)) {
+        cpu->misses.unreadable++;
+        return INT64_MIN;
+    }
+    bpf_loop(count, lo2_add_vector, &vectors, 0);
+    return vectors.total;
+}
+
 /* At the exit, before CALL or EXIT is written: sets moment->value. */
 INLINE void lo2_look_at_values(struct lo2_moment *moment)
 {
+    const volatile struct lo2_bpf_call *call = moment->call;
+    struct lo2_open_how how = {};
+
+    if (call->vector) {
+        moment->value = lo2_read_vectors(moment->cpu, lo2_argument(moment, call->vector),
+                                         lo2_argument(moment, call->vector_count));
+    } else if (call->how) {
+        if (lo2_read_how(moment, &how))
+            moment->value = how.flags;
+    }
 }
 
 #endif

@@ -1,0 +1,137 @@
+/*
+ * What of the kernel's files is read, and how: hand-declared as in kernel_types.h.
+ */
+#ifndef LO2IO_BPF_VFS_TYPES_H
+#define LO2IO_BPF_VFS_TYPES_H
+
+#include "maps.h"
+
+struct seqcount {
+    unsigned int sequence;
+} KERNEL_TYPE;
+typedef struct seqcount seqcount_t;
+struct seqcount_spinlock {         /* dentries have it since Linux 5.9 */
+    seqcount_t seqcount;
+} KERNEL_TYPE;
+
+struct qstr {
+    __u32 len;
+    const unsigned char *name;
+} KERNEL_TYPE;
+
+struct hlist_bl_node {
+    struct hlist_bl_node **pprev;
+} KERNEL_TYPE;
+
+struct dentry;
+struct dentry_operations {
+    char *(*d_dname)(struct dentry *, char *, int);
+} KERNEL_TYPE;
+
+struct dentry {
+    struct seqcount_spinlock d_seq;
+    struct hlist_bl_node d_hash;
+    struct dentry *d_parent;
+    struct qstr d_name;
+    struct inode *d_inode;
+    const struct dentry_operations *d_op;
+} KERNEL_TYPE;
+
+struct ns_common {
+    const struct proc_ns_operations *ops;
+    __u64 ns_id;                   /* since Linux 6.18; 0: an anonymous one */
+} KERNEL_TYPE;
+
+struct proc_ns_operations {
+    const char *name;
+    const char *real_ns_name;
+} KERNEL_TYPE;
+
+struct mnt_namespace {
+    struct ns_common ns;
+} KERNEL_TYPE;
+
+struct mnt_namespace___before {    /* until Linux 6.17 */
+    __u64 seq;                     /* 0: an anonymous one */
+} KERNEL_TYPE;
+
+struct vfsmount {
+    struct dentry *mnt_root;
+} KERNEL_TYPE;
+
+struct mount {
+    struct mount *mnt_parent;
+    struct dentry *mnt_mountpoint;
+    struct vfsmount mnt;
+    struct mnt_namespace *mnt_ns;
+    int mnt_id;
+} KERNEL_TYPE;
+
+struct super_block {
+    __u32 s_dev;
+    unsigned long s_magic;
+} KERNEL_TYPE;
+
+struct inode {
+    __u16 i_mode;
+    unsigned int i_nlink;
+    unsigned long i_ino;
+    __u32 i_generation;
+    struct super_block *i_sb;
+    void *i_private;
+} KERNEL_TYPE;
+
+struct path {
+    struct vfsmount *mnt;
+    struct dentry *dentry;
+} KERNEL_TYPE;
+
+struct file {
+    unsigned int f_mode;
+    unsigned int f_flags;
+    struct inode *f_inode;
+    struct path f_path;
+    long long f_pos;
+} KERNEL_TYPE;
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+} KERNEL_TYPE;
+
+struct files_struct {
+    struct fdtable *fdt;
+} KERNEL_TYPE;
+
+struct fs_struct {
+    struct path root;
+    struct path pwd;
+} KERNEL_TYPE;
+
+/* A pointer that stands alone, as in a table of descriptors. */
+struct hlist_head {
+    struct hlist_node *first;
+} KERNEL_TYPE;
+
+/* Linux 6.2 reads through any pointer at the price of a check; before, it takes a call for each field. The kernel lists
+ * the functions that its verifier knows by name (kernel/bpf/verifier.c). */
+enum special_kfunc_type {
+    KF_bpf_rdonly_cast
+};
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+#define LO2_CAN_CAST bpf_core_enum_value_exists(enum special_kfunc_type, KF_bpf_rdonly_cast)
+
+/* A field of kernel memory, wherever the pointer is from; 0 where there is no memory. */
+#define LO2_READ(pointer, type, field) \
+    ({ \
+        const type *lo2_object = (const type *)(pointer); \
+        typeof(((type *)0)->field) lo2_value; \
+        if (LO2_CAN_CAST) \
+            lo2_value = ((const type *)bpf_rdonly_cast(lo2_object, bpf_core_type_id_kernel(type)))->field; \
+        else if (bpf_core_read(&lo2_value, sizeof lo2_value, &lo2_object->field)) \
+            lo2_value = 0; \
+        lo2_value; \
+    })
+
+#endif
