@@ -33,9 +33,9 @@ INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
     return (__u64)LO2_READ(table->fd + (__u32)fd, struct hlist_head, first);
 }
 
-INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 files, __s32 fd)
+INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
-    __u32 number = (__u32)(files >> 6) * 0x9e3779b1u >> 16;
+    __u32 number = (__u32)(table >> 6) * 0x9e3779b1u >> 16;
     return &cpu->known[(number + fd) % LO2_KNOWN_FILES];
 }
 
@@ -49,36 +49,43 @@ INLINE __s64 lo2_position(const struct file *file, __u32 mode)
     return LO2_READ(file, struct file, f_pos);
 }
 
-/* Finds the file of `fd` and puts it into the CPU's look. */
-INLINE void lo2_look(struct lo2_moment *moment, __s32 fd)
+/* Puts a file into the CPU's look. `table` is where `fd` is its number: a process's descriptors, or a ring's files. */
+INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 table, __u32 flags)
 {
-    struct lo2_bpf_look *look = &moment->cpu->look;
+    struct lo2_bpf_look *look = &cpu->look;
 
-    look->fd = fd;
-    look->file = lo2_file_at(moment->task, fd);
-    look->inode = look->file ? (__u64)LO2_READ(look->file, struct file, f_inode) : 0;
+    look->file = file;
+    look->inode = file ? (__u64)LO2_READ(file, struct file, f_inode) : 0;
     look->mode = look->inode ? LO2_READ(look->inode, struct inode, i_mode) : 0;
+    look->table = table;
+    look->fd = fd;
+    look->flags = flags;
 }
 
-/* Writes what is to be said of the file in `look`. False: it changed meanwhile, or there was no room. */
-static __noinline int lo2_write_file(struct lo2_bpf_cpu *cpu, struct lo2_bpf_ring *ring, struct task_struct *task,
-                                     __u64 time_ns, __u32 of)
+INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 {
-    struct lo2_bpf_names *names = &cpu->names;
-    const struct lo2_bpf_look *look = &cpu->look;
+    struct task_struct *task = moment->task;
+
+    lo2_look_at(moment->cpu, lo2_file_at(task, fd), fd, lo2_number(&moment->cpu->names, task->files), 0);
+}
+
+/* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */
+static __noinline int lo2_write_file(const struct lo2_moment *moment, __u32 of)
+{
+    struct lo2_bpf_names *names = &moment->cpu->names;
+    const struct lo2_bpf_look *look = &moment->cpu->look;
     const struct file *file = (const struct file *)look->file;
     const struct inode *inode = (const struct inode *)look->inode;
     const struct vfsmount *mount = LO2_READ(file, struct file, f_path.mnt);
     const struct dentry *dentry = LO2_READ(file, struct file, f_path.dentry);
     lo2_kernel_file *record = (lo2_kernel_file *)names->record;
-    struct lo2_moment moment = { .time_ns = time_ns, .task = task };
     __u32 size;
 
     names->first_dentry = (__u64)dentry;
     names->first_mount = (__u64)mount;
     names->begin = sizeof *record;
     lo2_find_names(names, inode);
-    lo2_fill_head(&record->head, &moment, LO2_KERNEL_FILE, 0);
+    lo2_fill_head(&record->head, moment, LO2_KERNEL_FILE, 0);
     record->file = look->file;
     record->inode = LO2_READ(inode, struct inode, i_ino);
     record->device = LO2_READ(inode, struct inode, i_sb->s_dev);
@@ -88,40 +95,40 @@ static __noinline int lo2_write_file(struct lo2_bpf_cpu *cpu, struct lo2_bpf_rin
     record->mode = look->mode;
     record->links = LO2_READ(inode, struct inode, i_nlink);
     record->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
-    record->mount = LO2_READ((__u64)mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
+    record->mount = LO2_READ(names->first_mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
     record->magic = LO2_READ(inode, struct inode, i_sb->s_magic);
     record->of = of;
-    /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU): if another thread has closed it. */
+    /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU), if another thread has closed it. */
     lo2_fence(names);
-    if (lo2_file_at(task, look->fd) != look->file || LO2_READ(file, struct file, f_path.dentry) != dentry ||
-        LO2_READ(file, struct file, f_path.mnt) != mount || LO2_READ(file, struct file, f_inode) != inode)
+    if ((!(look->flags & LO2_FILE_SLOT) && lo2_file_at(moment->task, look->fd) != look->file) ||
+        LO2_READ(file, struct file, f_path.dentry) != dentry || LO2_READ(file, struct file, f_path.mnt) != mount ||
+        LO2_READ(file, struct file, f_inode) != inode)
         names->flags |= LO2_FILE_MOVED;
-    record->flags = names->flags;
+    record->flags = names->flags | look->flags;
     size = names->end;
     record->names_length = size - sizeof *record;
     barrier_var(size);
-    if (size > sizeof names->record)
+    if (size > sizeof names->record || !lo2_write_fact(moment->cpu, moment->ring, record, size))
         return false;
-    return lo2_write_fact(cpu, ring, record, size) && !(names->flags & LO2_FILE_MOVED);
+    return names->flags & (LO2_FILE_WHOLE | LO2_FILE_PSEUDO) && !(names->flags & LO2_FILE_MOVED);
 }
 
-/* Tells of the file in `look`, if that is news. */
-INLINE void lo2_tell(struct lo2_moment *moment, __u32 of)
+/* Tells of the file in the CPU's look, if that is news. */
+INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
-    __u64 files = (__u64)moment->task->files;
-    struct lo2_bpf_known *known = lo2_known(moment->cpu, files, look->fd);
+    struct lo2_bpf_known *known = lo2_known(moment->cpu, look->table, look->fd);
     __u32 process = moment->task->tgid;
 
-    if (!look->file)
+    if (!look->inode)
         return;
-    if (of == LO2_FILE_OF_ARGUMENT && known->files == files && known->fd == look->fd && known->file == look->file &&
-        known->inode == look->inode && known->process == process)
+    if (lo2.config.facts != LO2_FACTS_ALWAYS && of != LO2_FILE_OF_RESULT && known->table == look->table &&
+        known->fd == look->fd && known->file == look->file && known->inode == look->inode && known->process == process)
         return;
-    known->files = 0;
-    if (!lo2_write_file(moment->cpu, moment->ring, moment->task, moment->time_ns, of))
+    known->table = 0;
+    if (!lo2_write_file(moment, of))
         return;
-    known->files = files;
+    known->table = look->table;
     known->fd = look->fd;
     known->file = look->file;
     known->inode = look->inode;
@@ -136,7 +143,7 @@ INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
 /* At the entry, of calls that close: the descriptor is looked at before it is gone. */
 INLINE void lo2_files_at_entry(struct lo2_moment *moment)
 {
-    lo2_look(moment, lo2_descriptor(moment, moment->call->fd));
+    lo2_look_at_descriptor(moment, lo2_descriptor(moment, moment->call->fd));
     lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
 }
 
@@ -145,7 +152,7 @@ INLINE void lo2_look_at_files(struct lo2_moment *moment)
 {
     const struct lo2_bpf_look *look = &moment->cpu->look;
 
-    lo2_look(moment, moment->call->flags & LO2_CALL_CLOSES ? -1 : lo2_descriptor(moment, moment->call->fd));
+    lo2_look_at_descriptor(moment, moment->call->flags & LO2_CALL_CLOSES ? -1 : lo2_descriptor(moment, moment->call->fd));
     if (look->file && moment->call->flags & LO2_CALL_MOVES)
         moment->position = lo2_position((const struct file *)look->file, look->mode);
 }
@@ -176,11 +183,11 @@ INLINE void lo2_write_files(struct lo2_moment *moment)
 
     lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
     if (call->fd2 && !(call->flags & (LO2_CALL_CLOSES | LO2_CALL_RETURNS_FD))) {
-        lo2_look(moment, lo2_descriptor(moment, call->fd2));
+        lo2_look_at_descriptor(moment, lo2_descriptor(moment, call->fd2));
         lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
     }
     if (call->flags & LO2_CALL_RETURNS_FD && moment->result >= 0) {
-        lo2_look(moment, moment->result);
+        lo2_look_at_descriptor(moment, moment->result);
         lo2_tell(moment, LO2_FILE_OF_RESULT);
     }
 }

@@ -49,7 +49,7 @@ struct lo2_bpf_names {
 /* What a descriptor of a process stood for when it was last told on this CPU. */
 #define LO2_KNOWN_FILES 512
 struct lo2_bpf_known {
-    __u64 files;                   /* struct files_struct * */
+    __u64 table;                   /* struct files_struct *, or the ring whose registered files they are */
     __u64 file, inode;
     __u32 process;
     __s32 fd;
@@ -58,8 +58,11 @@ struct lo2_bpf_known {
 /* The file of the call that is being looked at. */
 struct lo2_bpf_look {
     __u64 file, inode;             /* 0: there is none */
+    __u64 table;                   /* as above */
     __s32 fd;
     __u32 mode;                    /* i_mode */
+    __u32 flags;                   /* enum lo2_kernel_file_flag */
+    __u32 reserved;
 };
 
 /* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf.py up to `slot`. */

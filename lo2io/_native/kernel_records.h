@@ -22,7 +22,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_PATH = 5,     /* a path that a call was given */
     LO2_KERNEL_VALUE = 6,    /* what CALL and EXIT have in place, for calls that are perf samples */
     LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; precedes the sample of its submission */
-    LO2_KERNEL_IOCB = 8      /* what a request of libaio asks for; follows the io_submit as FILE does */
+    LO2_KERNEL_IOCB = 8      /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
 };
 
 typedef struct {
@@ -66,7 +66,8 @@ enum lo2_kernel_file_flag {
     LO2_FILE_WHOLE = 1,      /* the names go all the way up */
     LO2_FILE_DELETED = 2,    /* its directory does not hold it any more */
     LO2_FILE_MOVED = 4,      /* something on the path was renamed while it was read: the names prove nothing */
-    LO2_FILE_SLOT = 8        /* `fd` is the number of a ring's registered file */
+    LO2_FILE_SLOT = 8,       /* `fd` is the number of a ring's registered file */
+    LO2_FILE_PSEUDO = 32     /* has no directory (a pipe, a socket, a memfd): one name, and never WHOLE */
 };
 enum lo2_kernel_file_of { LO2_FILE_OF_RESULT = 0, LO2_FILE_OF_ARGUMENT = 1, LO2_FILE_OF_REQUEST = 2 };
 
@@ -108,11 +109,13 @@ typedef struct {
     uint32_t length;
     uint32_t op_flags;       /* rw_flags, open_flags, ...: the opcode says which */
     int32_t fd;              /* as given: a descriptor, or with IOSQE_FIXED_FILE the number of a registered file */
-    uint32_t file_index;     /* of opens and CLOSE: number of a registered file + 1; 0: a descriptor */
+    uint32_t file_index;     /* of opens and CLOSE: number of a registered file + 1; 0: a descriptor. SPLICE, TEE: splice_fd_in */
     uint16_t buf_index;
     uint8_t opcode;
     uint8_t flags;           /* IOSQE_* */
     uint32_t reserved;
+    uint64_t bytes;          /* READV, WRITEV: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX: not known */
+    uint64_t file2;          /* SPLICE, TEE: as `file`, of what is read */
 } lo2_kernel_sqe;
 
 typedef struct {
