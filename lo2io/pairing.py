@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.catalog import Catalog
-    from lo2io.model import ClockSync
+    from lo2io.model import ClockSync, SpoolMeta
     from lo2io.spool.reader import SpoolReader
 
 BATCH_ROWS = 1 << 15
@@ -148,6 +148,7 @@ class Engine:
         config.cgroup, config.cgroup_length = self._keep(ffi.new("char[]", cgroup)), len(cgroup)
         config.ends_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, ENDING, events))
         config.moves_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, MOVING, events))
+        config.records_lost = _records_lost(meta)
         config.all_tasks = meta.mode == "system"
         config.recorder_pid = meta.recorder_pid
         config.own_pids = self._keep(ffi.new("uint32_t[]", meta.own_pids))
@@ -293,6 +294,12 @@ class BatchStream:
             self._full.put(None)
         except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
             self._full.put(error)
+
+
+def _records_lost(meta: SpoolMeta) -> bool:
+    """Whether anything may be missing: it is known to be, or nobody counted."""
+    told = meta.complete and all(counts.lost is not None for counts in meta.counts)
+    return not told or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
 
 
 def _view(native: Any, tables: dict[str, Columns]) -> Batch:

@@ -166,7 +166,7 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
     let_go(e, t);
-    t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false};
+    t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
     if (t->held)
         kernel_facts_due(e, t);
 }
@@ -241,10 +241,13 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (!p->active || p->call != event->call) {
         e->totals.nr_orphan_exits += is_recorded(e, t);
         call_abandon(e, t, UNKNOWN);
-        t->left = (left_call){UNKNOWN, time, result, event->call, true};
+        t->left = (left_call){UNKNOWN, time, result, event->call, true, 0};
         return;
     }
     bool failed = result < 0 && result >= -4095;
+    t->left = (left_call){p->begin, time, result, p->call, true, 0};
+    if (t->held)
+        kernel_arguments_due(e, t);
     if (result != -EBADF && names_handle(call))
         discover_all(e, t, call, time);
     if (p->off_begin != UNKNOWN)
@@ -273,8 +276,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     if (call->kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, &result, time, is_recorded(e, t) ? row : NONE);
     call_effects(e, t, call, result, time, row);
-    let_go(e, t);
-    t->left = (left_call){p->begin, time, result, p->call, true};
+    t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
     if (t->held)
         kernel_facts_due(e, t);
+    let_go(e, t);
 }

@@ -151,6 +151,7 @@ static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t t
     memcpy(&lost, record + 16, 8);
     e->totals.nr_lost_records++;
     e->totals.nr_lost += lost;
+    e->config.records_lost = 1;
     uint32_t row = e->batch->nr_losses++;
     e->batch->losses.cpu[row] = s->cpu;
     e->batch->losses.begin_time_ns[row] = before == UNKNOWN ? e->config.start_ns : before;

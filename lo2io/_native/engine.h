@@ -58,7 +58,8 @@ typedef struct {
 /* Records of the kernel's own programs: bits of the length before each (kernel/bpf/ringbuf.c, Linux 5.8 to 6.18). */
 #define KERNEL_UNFINISHED (1u << 31)
 #define KERNEL_DISCARDED (1u << 30)
-enum { STREAM_EXIT = 1 }; /* in the offset of such a record, which is a multiple of 8: the exit of a whole call */
+/* In the offset of such a record, which is a multiple of 8: the exit of a whole call; not to be parted from the entry before. */
+enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
 
 static inline uint32_t kernel_record_length(uint32_t length) { return length & ~(KERNEL_UNFINISHED | KERNEL_DISCARDED); }
 static inline uint64_t kernel_record_step(uint32_t length) { return (kernel_record_length(length) + 15ull) & ~7ull; }
@@ -142,7 +143,7 @@ typedef struct {
  * The call that a thread has left last: that of the facts which follow it, if they are not of a later time than `end`.
  * `completed`: its exit was seen; else `end` is when it was given up. begin UNKNOWN: its entry was not seen.
  */
-typedef struct { int64_t begin, end, result; uint16_t call; bool completed; } left_call;
+typedef struct { int64_t begin, end, result; uint16_t call; bool completed; uint64_t operation; /* id of its row; 0: it has none */ } left_call;
 
 typedef struct {
     uint32_t number, process, tid, table;
@@ -355,7 +356,8 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 
 /* kernel_calls.c: records of the kernel's own programs, see kernel_records.h */
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
-void kernel_facts_due(engine *e, task *t); /* its call is over: hands on what was held */
+void kernel_arguments_due(engine *e, task *t); /* its call has been left, t->left is set: hands on what was held of its descriptors */
+void kernel_facts_due(engine *e, task *t); /* its row is written, its effects are known: hands on the rest */
 void kernel_facts_free(engine *e);
 
 /*

@@ -123,18 +123,34 @@ static void hold(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->held_last = index + 1;
 }
 
-void kernel_facts_due(engine *e, task *t)
+static bool of_argument(const held_fact *fact)
 {
-    while (t->held) {
-        uint32_t index = t->held - 1;
-        held_fact fact = e->held_facts.at[index];
-        t->held = fact.next;
-        e->held_facts.at[index].record = NULL;
-        GIVE_BACK(e, free_held_facts, index);
-        hand_on(e, t, fact.record, fact.size);
-        free(fact.record);
-    }
+    uint16_t type;
+    memcpy(&type, fact->record + offsetof(lo2_kernel_head, type), 2);
+    return type == LO2_KERNEL_FILE && fact->record[offsetof(lo2_kernel_file, of)] == LO2_FILE_OF_ARGUMENT;
 }
+
+static void hand_on_held(engine *e, task *t, bool all)
+{
+    uint32_t held = t->held, kept = 0;
+    while (held) {
+        held_fact fact = e->held_facts.at[held - 1];
+        if (all || of_argument(&fact)) {
+            *(kept ? &e->held_facts.at[kept - 1].next : &t->held) = fact.next;
+            e->held_facts.at[held - 1].record = NULL;
+            GIVE_BACK(e, free_held_facts, held - 1);
+            hand_on(e, t, fact.record, fact.size);
+            free(fact.record);
+        } else {
+            kept = held;
+        }
+        held = fact.next;
+    }
+    t->held_last = kept;
+}
+
+void kernel_arguments_due(engine *e, task *t) { hand_on_held(e, t, false); }
+void kernel_facts_due(engine *e, task *t) { hand_on_held(e, t, true); }
 
 void kernel_facts_free(engine *e)
 {
@@ -144,11 +160,12 @@ void kernel_facts_free(engine *e)
     free(e->free_held_facts.at);
 }
 
-/* Of the call that the thread is in; what is told of requests, and before a call, is not. */
-static bool waits(const task *t, const uint8_t *record, uint16_t type)
+/* Of the call that the thread is in, or of a path is about to enter; what is told of requests, and of descriptors before a call, is not. */
+static bool waits(const task *t, const uint8_t *record, const lo2_kernel_head *head)
 {
-    return t->pending.active && (type == LO2_KERNEL_PATH ||
-                                 (type == LO2_KERNEL_FILE && record[offsetof(lo2_kernel_file, of)] != LO2_FILE_OF_REQUEST));
+    if (head->type == LO2_KERNEL_PATH)
+        return t->pending.active || (int64_t)head->time_ns > t->left.end;
+    return t->pending.active && head->type == LO2_KERNEL_FILE && record[offsetof(lo2_kernel_file, of)] != LO2_FILE_OF_REQUEST;
 }
 
 static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, const lo2_kernel_head *head)
@@ -166,7 +183,7 @@ static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, co
             memcpy(&t->pending.told_position, record + offsetof(lo2_kernel_value, position), 8);
             memcpy(&t->pending.told_value, record + offsetof(lo2_kernel_value, value), 8);
         }
-    } else if (waits(t, record, head->type)) {
+    } else if (waits(t, record, head)) {
         hold(e, t, record, size);
     } else {
         hand_on(e, t, record, size);
@@ -175,7 +192,7 @@ static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, co
 
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
 {
-    const uint8_t *record = s->buffer + (offset & ~(uint32_t)STREAM_EXIT);
+    const uint8_t *record = s->buffer + (offset & ~(uint32_t)STREAM_MARKS);
     lo2_kernel_head head;
     uint32_t length;
     memcpy(&length, record - 8, 4);

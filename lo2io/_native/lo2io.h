@@ -43,6 +43,7 @@ typedef struct {
     uint8_t ends_unseen;    /* not every call that ends a descriptor was recorded: facts prove nothing of one */
     const char *cgroup;     /* calls were recorded of this cgroup and those below it alone; read while the engine lives */
     uint32_t cgroup_length; /* 0: of all */
+    uint8_t records_lost;   /* some records are lacking: a fact tells nothing of what was done before its own call */
     uint8_t moves_unseen;   /* not every call that moves a position was recorded: none is followed */
     uint8_t all_tasks;      /* system mode: every task counts; else roots and their descendants */
     const lo2_sync *syncs;  /* monotonic_ns rises strictly */

@@ -141,13 +141,34 @@ static bool list_entry(stream *s, uint32_t place, int64_t time, uint32_t offset)
     return true;
 }
 
-/* The same for what the kernel's own programs wrote. A call from entry to exit takes two places in the order. */
+static bool list_exit(stream *s, uint32_t place, const lo2_kernel_head *head, const uint8_t *record, uint32_t offset)
+{
+    int64_t duration;
+    memcpy(&duration, record + offsetof(lo2_kernel_call, duration_ns), 8);
+    return list_entry(s, place, plus((int64_t)head->time_ns, duration), offset | STREAM_EXIT | STREAM_BOUND);
+}
+
+/* What was listed last is an exit, and what was written next tells of its call: that takes the place before it. */
+static void put_before_exit(stream *s, uint32_t last)
+{
+    struct lo2_entry *exit = &s->entries[last - 1], *fact = &s->entries[last], first = *fact;
+    uint32_t bound = exit->offset & STREAM_BOUND;
+    first.order = last - 1;
+    first.offset |= bound;
+    *fact = (struct lo2_entry){exit->time, exit->offset | STREAM_BOUND, last};
+    *exit = first;
+}
+
+/*
+ * The same for what the kernel's own programs wrote. A call from entry to exit takes two places in the order; facts of an
+ * exit lie behind it, with its time, and come before it, as they do where calls are samples.
+ */
 static uint32_t list_kernel_records(stream *s, uint32_t *end)
 {
-    uint32_t count = 0, at = 0;
+    uint32_t count = 0, at = 0, exited = 0; /* the thread whose exit is the last entry */
     while (at + HEADER_BYTES <= s->filled) {
         const uint8_t *record = s->buffer + at + HEADER_BYTES;
-        uint32_t length;
+        uint32_t length, before = count;
         memcpy(&length, s->buffer + at, 4);
         uint64_t step = kernel_record_step(length);
         if ((length & KERNEL_UNFINISHED) || step > s->filled - at)
@@ -157,18 +178,17 @@ static uint32_t list_kernel_records(stream *s, uint32_t *end)
             if (length < sizeof head) /* no record: the end of a file that was cut off may be all zeroes */
                 break;
             memcpy(&head, record, sizeof head);
-            if (!list_entry(s, count, (int64_t)head.time_ns, at + HEADER_BYTES))
+            bool whole = head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args);
+            if (!list_entry(s, count++, (int64_t)head.time_ns, at + HEADER_BYTES) ||
+                (whole && !list_exit(s, count++, &head, record, at + HEADER_BYTES))) {
+                count = before;
                 break;
-            count++;
-            if (head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args)) {
-                int64_t duration;
-                memcpy(&duration, record + offsetof(lo2_kernel_call, duration_ns), 8);
-                if (!list_entry(s, count, plus((int64_t)head.time_ns, duration), (at + HEADER_BYTES) | STREAM_EXIT)) {
-                    count--;
-                    break;
-                }
-                count++;
             }
+            if ((head.type == LO2_KERNEL_FILE || head.type == LO2_KERNEL_PATH) && before && exited == head.tid &&
+                s->entries[before - 1].time == (int64_t)head.time_ns)
+                put_before_exit(s, before);
+            else
+                exited = whole || head.type == LO2_KERNEL_EXIT ? head.tid : 0;
         }
         at += (uint32_t)step;
     }
@@ -211,14 +231,23 @@ static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
 /* Holds the last ones back for the next block; returns how many are left, sets where the block ends. */
 static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
 {
-    if ((s->at_end && *end == s->filled) || count <= 2 * HELD_BACK)
-        return count;
-    count -= HELD_BACK;
     bool is_kernel = s->kind == LO2_STREAM_KERNEL;
-    if (is_kernel && (s->entries[count].offset & STREAM_EXIT))
-        count--; /* both halves of a call */
-    *end = s->entries[count].offset - (is_kernel ? HEADER_BYTES : 0);
-    return count;
+    if ((s->at_end && *end == s->filled) || (count <= 2 * HELD_BACK && !is_kernel))
+        return count;
+    uint32_t kept = count - (count <= 2 * HELD_BACK ? count / 2 : HELD_BACK);
+    while (kept && is_kernel && (s->entries[kept].offset & STREAM_BOUND))
+        kept--; /* both halves of a call, and what is told of it, stay together */
+    if (!kept)
+        return count;
+    if (!is_kernel) {
+        *end = s->entries[kept].offset;
+        return kept;
+    }
+    for (uint32_t i = kept; i < count; i++) { /* facts stand before their exit */
+        uint32_t offset = (s->entries[i].offset & ~(uint32_t)STREAM_MARKS) - HEADER_BYTES;
+        *end = offset < *end ? offset : *end;
+    }
+    return kept;
 }
 
 int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)

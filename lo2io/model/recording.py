@@ -161,6 +161,8 @@ class SpoolMeta:
     missed_runs: int = 0
     """So often the kernel did not run a program of lo2io's because one was running on that CPU: what it would have told
     is lost."""
+    facts_lost: int = 0
+    """Records of facts that found no room in their ring: of no call, but perhaps of names."""
 
     @property
     def has_kernel_records(self) -> bool:

@@ -145,7 +145,7 @@ def _wrong_values(meta: SpoolMeta) -> Iterator[tuple[bool, str]]:
     yield meta.backend not in BACKENDS, f"calls were recorded by {meta.backend!r}"
     other_clock = meta.has_kernel_records and meta.clock != "monotonic"
     yield other_clock, f"the kernel's own programs tell CLOCK_MONOTONIC, and samples the clock {meta.clock!r}"
-    yield meta.nr_left_out < 0 or meta.missed_runs < 0, "a number of calls is negative"
+    yield min(meta.nr_left_out, meta.missed_runs, meta.facts_lost) < 0, "a number of calls or facts is negative"
 
 
 @cache
