@@ -39,6 +39,22 @@ User = Annotated[
     typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
 ]
 Ring = Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="bpf|perf",
+        help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
+    ),
+]
+Names = Annotated[
+    str | None,
+    typer.Option(
+        "--names",
+        metavar="kernel|proc",
+        help="Who tells about files and paths: programs in the kernel, or /proc. [default: kernel where it is allowed]",
+    ),
+]
 Opener = Annotated[str | None, typer.Option("--opener", help="How events are opened: python-perf or native.")]
 Filter = Annotated[
     list[str] | None,

@@ -22,7 +22,7 @@ from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
 from lo2io.catalog import ENDING, left_out, load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
-from lo2io.model import UNKNOWN_I64, Completeness, TraceEnd
+from lo2io.model import UNKNOWN_I64, CallFilter, Completeness, TraceEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +54,8 @@ class RecordRequest:
     events: tuple[str, ...] = ()
     user: str | None = None
     ring_bytes: int | None = None
+    backend: str | None = None
+    names: str | None = None
     opener: str | None = None
     scope: str | None = None
     duration_s: float | None = None
@@ -129,15 +131,18 @@ def record(
         (urgent if notice.startswith((ENDED_EARLY, NO_WINDOW)) else say)(notice)
 
     _check_known(request.block_records)
-    selection, chosen = load_catalog().select(_event_names(request)), ""
+    selection, chosen, left_out = load_catalog().select(_event_names(request)), "", CallFilter()
     if request.filter:
-        from lo2io.filters.kernel import choose  # noqa: PLC0415 - a recording without a filter starts without it
+        # A recording without a filter starts without these.
+        from lo2io.filters.bpf import choose_calls  # noqa: PLC0415
+        from lo2io.filters.kernel import choose  # noqa: PLC0415
 
         selection, chosen = choose(request.filter, selection, load_catalog())
+        left_out = choose_calls(request.filter, selection.events, load_catalog())
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
-            recording = record_spool(_options(request, spool, selection, chosen), tell, show)
+            recording = record_spool(_options(request, spool, selection, chosen, left_out), tell, show)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():
             urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
@@ -226,7 +231,9 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
     return (f"files stay unnamed: {', '.join(missing)} left out ({remedy})",) if missing else ()
 
 
-def _options(request: RecordRequest, spool: Path, selection: Selection, chosen: str) -> RecordOptions:
+def _options(
+    request: RecordRequest, spool: Path, selection: Selection, chosen: str, left_out: CallFilter
+) -> RecordOptions:
     return RecordOptions(
         spool=spool,
         events=selection.events,
@@ -238,18 +245,21 @@ def _options(request: RecordRequest, spool: Path, selection: Selection, chosen: 
         duration_s=request.duration_s,
         ring_bytes=DEFAULT_RING_BYTES if request.ring_bytes is None else request.ring_bytes,
         user=request.user,
+        backend=request.backend,
+        names=request.names,
         opener=request.opener,
         scope=request.scope,
         system=request.system,
         cpus=request.cpus,
         cgroup=request.cgroup,
         filter=chosen,
+        left_out=left_out,
         last_s=request.last_s,
         max_bytes=request.max_bytes,
         trigger=request.trigger,
         sample_rate=request.sample_rate or 1,
         keep_spool=request.keep_spool,
-        notices=_unnamed(request, selection),
+        unnamed=_unnamed(request, selection),
         convert=() if request.block_records is None else ("--block-records", request.block_records),
     )
 

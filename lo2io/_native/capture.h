@@ -40,3 +40,11 @@ uint32_t lo2_watch_feed(lo2_watch *watch, uint32_t ring, const uint8_t *bytes, u
 /* All rings are drained: the slow requests among what was gathered, at most room of them; then that is forgotten. */
 uint32_t lo2_watch_hits(lo2_watch *watch, lo2_hit *hits, uint32_t room);
 void lo2_watch_free(lo2_watch *watch);
+
+/* ---- rings that the kernel's own programs write ---- */
+
+/*
+ * How far records are finished, from `position` on, where one begins: a position as the producer's. data is the ring,
+ * of `size` bytes, a power of two.
+ */
+uint64_t lo2_finished_records(const uint8_t *data, uint64_t size, uint64_t position, const uint64_t *producer);

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.source import OpenEvents
 
+_LINKS = ("anon_inode:bpf_link", "anon_inode:bpf-raw-tracepoint")
 _MAX_WAIT_S = 60
 """lo2io lets go within milliseconds; a closer that outlives this was forgotten."""
 
@@ -25,13 +26,14 @@ _MAX_WAIT_S = 60
 def close_in_background(opened: OpenEvents) -> None:
     """Give up all events and rings; returns at once. Call it when no other thread of lo2io runs."""
     fds = list(opened.iter_fds())
+    keeps_links = opened.kernel is not None
     parents_end, own_end = os.pipe()
     with warnings.catch_warnings():
         # Python 3.12 warns of threads that might hold locks; the child takes none.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        _keep_until_eof({*fds, parents_end}, parents_end)
+        _keep_until_eof({*fds, parents_end, *(_find_links() if keeps_links else ())}, parents_end)
     os.close(parents_end)
     os.waitpid(child, 0)
     opened.unmap()
@@ -41,6 +43,16 @@ def close_in_background(opened: OpenEvents) -> None:
         # The binding would go on to close fds by numbers that are others' by now: its objects live until the exit.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened.keep))
     os.close(own_end)
+
+
+def _find_links() -> set[int]:
+    """What attaches programs to events: taking one off waits until no CPU can be running it."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers are wanted
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith(_LINKS):
+                found.add(int(name))
+    return found
 
 
 def _keep_until_eof(kept: Iterable[int], pipe: int) -> NoReturn:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lo2io.errors import Lo2ioError
+from lo2io.errors import CaptureError, Lo2ioError
 from lo2io.kernel import sysfs
 
 if TYPE_CHECKING:
@@ -165,12 +165,24 @@ class Hotplug:
         wanted = self._is_wanted(cpu)
         opened.add(extra, sampled=wanted)
         self._session.watch(extra.leaders[0], len(opened.rings) - 1)
+        lacking = self._add_to_kernel(cpu) if wanted else ""
         extra.switch_leaders(on=True)
         if wanted:
             extra.switch_tracepoints(on=True)
         self._live.add(cpu)
         self._rescan(time.monotonic_ns())
-        self._note(f"CPU {cpu} came online: it is recorded from now on")
+        self._note(f"CPU {cpu} came online: it is recorded from now on{lacking}")
+
+    def _add_to_kernel(self, cpu: int) -> str:
+        """Give a CPU that nobody knew a ring for what programs write there; what to add to the notice if that fails."""
+        kernel = self._session.opened.kernel
+        if kernel is None or cpu in kernel.cpus:  # one that came back goes on with the ring it had
+            return ""
+        try:
+            self._session.watch_kernel(kernel.add_cpu(cpu))
+        except (OSError, CaptureError) as error:
+            return f", but its calls are lost: {error}"
+        return ""
 
     def _empty_rings(self) -> bool:
         """Whether all that the rings of CPUs that are gone held is written: what comes now goes behind it."""

@@ -8,24 +8,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.options import choose_cpus
-from lo2io.capture.source import INHERIT, SYSTEM, OpenEvents, OpenRequest, select_source
-from lo2io.errors import AccessError, UsageError
+from lo2io.capture.rungs import BPF, choose_rung
+from lo2io.capture.source import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
+from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
+    from lo2io.capture.bpf import Kernel
     from lo2io.capture.options import RecordOptions
+    from lo2io.capture.rungs import Rung
+    from lo2io.kernel.cgroups import Cgroup
+    from lo2io.model import EventFormat
+
+FACTS_SHARE = 4
+"""Where calls are perf samples, the ring of what the programs tell about them is so many times smaller than that of the
+samples: most calls are about files that were told of before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A tracepoint to open: name, id, and its ``format`` file's text."""
+    """A tracepoint to open: name, id, its ``format`` file's text and what that says."""
 
     name: str
     id: int
     text: str
+    layout: EventFormat
 
 
 def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Event, ...]:
@@ -40,7 +49,7 @@ def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Ev
     for name in options.events:
         if name not in options.optional or tracefs.event_exists(folder, name):
             layout, text = tracefs.load_format(folder, name)
-            found.append(Event(name, layout.id, text))
+            found.append(Event(name, layout.id, text, layout))
     missing = tracefs.lacking_events(options.events, options.newer, {event.name for event in found})
     if missing:
         note(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without")
@@ -63,24 +72,123 @@ def open_events(
     roots: tuple[int, ...],
     note: Callable[[str], None],
     *,
-    cgroup: Path | None = None,
+    cgroup: Cgroup | None = None,
 ) -> OpenEvents:
-    """Open system-wide, or where that is refused, and it would do, and nobody insisted, for the tasks alone.
+    """Open all that records: the best of what was asked for and is allowed, told where that is less than usual.
+
+    With lo2io's programs in the kernel where they go with what was asked for and the kernel takes them. System-wide, or
+    where that is refused, and it would do, and nobody insisted, for the tasks alone.
 
     Args:
         options: What was asked for.
         events: What to open.
         roots: Processes that are recorded.
         note: Takes notices.
-        cgroup: Folder of the cgroup whose system calls are recorded; None: everybody's.
+        cgroup: The cgroup whose system calls are recorded; None: everybody's.
 
     Raises:
-        UsageError: A CPU is not online.
+        UsageError: A CPU is not online; the programs were asked for and cannot go with something else that was.
         AccessError: The kernel refuses.
         CaptureError: The kernel cannot, or not so much.
     """
+    told: list[str] = []
+    rung = choose_rung(options, [event.name for event in events], cgroup)
+    kernel = _try_programs(options, events, rung, told.append, cgroup)
+    opened = None
+    if kernel:
+        opened = _open_beside(kernel, options, events, note, cgroup=cgroup, required=rung.required)
+    if opened is None:
+        opened = _open_perf(options, events, roots, note, cgroup)
+    if opened.scope == SYSTEM or options.scope is not None:  # else a notice has told more
+        for text in told:
+            note(text)
+    for text in () if opened.kernel else options.unnamed:
+        note(text)
+    if opened.ring_bytes < opened.ring_bytes_wanted:
+        note(
+            f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
+            "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
+        )
+    return opened
+
+
+def _try_programs(
+    options: RecordOptions,
+    events: Sequence[Event],
+    rung: Rung,
+    note: Callable[[str], None],
+    cgroup: Cgroup | None,
+) -> Kernel | None:
+    """The programs, loaded and attached; None: others have to tell what they would, for a reason that is noted.
+
+    Raises:
+        AccessError: They were asked for, and refused.
+        CaptureError: Likewise.
+    """
+    lower = "files are named by /proc"
+    if rung.backend == BPF or rung.limit:
+        lower = f"calls are recorded as perf samples, and {lower}"
+    if not rung.needs_programs:
+        if rung.limit:
+            note(f"{lower}: {rung.limit} goes without programs in the kernel")
+        return None
+    from lo2io.capture.bpf import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
+    from lo2io.catalog import load_catalog  # noqa: PLC0415
+
+    request = KernelRequest(
+        tuple(events),
+        load_catalog(),
+        choose_cpus(options.cpus, sysfs.read_online_cpus()),
+        options.ring_bytes if rung.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
+        calls=rung.backend == BPF,
+        all_tasks=options.system,
+        cgroup=None if cgroup is None else cgroup.folder,
+        left_out=options.left_out,
+    )
     try:
-        opened = _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cgroup=cgroup)
+        return open_kernel(request)
+    except (AccessError, CaptureError) as error:
+        if rung.required:
+            raise
+        note(f"{lower}: {error}{'; ' if error.remedy else ''}{error.remedy}")
+    return None
+
+
+def _open_beside(
+    kernel: Kernel,
+    options: RecordOptions,
+    events: Sequence[Event],
+    note: Callable[[str], None],
+    *,
+    cgroup: Cgroup | None,
+    required: bool,
+) -> OpenEvents | None:
+    """Perf events for what the programs do not record, of every task; None: that is refused, and all is given up."""
+    rest = [event for event in events if event.name not in kernel.names]
+    try:
+        opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True)
+    except AccessError:
+        kernel.close()
+        if required:
+            raise
+        return None
+    except BaseException:
+        kernel.close()
+        raise
+    opened.kernel = kernel
+    return opened
+
+
+def _open_perf(
+    options: RecordOptions,
+    events: Sequence[Event],
+    roots: tuple[int, ...],
+    note: Callable[[str], None],
+    cgroup: Cgroup | None,
+) -> OpenEvents:
+    """Perf events for all."""
+    try:
+        return _attempt(options, events, roots, note, scope=options.scope or SYSTEM, cgroup=cgroup)
     except AccessError as refusal:
         if options.system or options.scope is not None or options.opener == "python-perf":
             raise
@@ -89,12 +197,7 @@ def open_events(
         except AccessError:
             raise refusal from None
         note(f"only the tasks themselves are recorded: {refusal.answer}")
-    if opened.ring_bytes < opened.ring_bytes_wanted:
-        note(
-            f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
-            "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
-        )
-    return opened
+        return opened
 
 
 def _attempt(
@@ -104,13 +207,15 @@ def _attempt(
     note: Callable[[str], None],
     *,
     scope: str,
-    cgroup: Path | None = None,
+    cgroup: Cgroup | None = None,
+    native: bool = False,
 ) -> OpenEvents:
-    source, notice = select_source(options.opener or (None if cgroup is None else "native"), scope)
+    """Open perf events; ``native``: on CLOCK_MONOTONIC, as the programs' records are."""
+    source, notice = select_source(options.opener or ("native" if native or cgroup is not None else None), scope)
     if notice:
         note(notice)
     chosen = [event for event in events if scope == SYSTEM or event.name.startswith("syscalls:")]
-    if not chosen:
+    if not chosen and not native:
         raise AccessError("record per task", "only system calls can be recorded so", "choose system calls")
     cpus = sysfs.read_online_cpus()
     request = OpenRequest(
@@ -119,7 +224,7 @@ def _attempt(
         options.ring_bytes,
         scope,
         tuple(tid for pid in roots for tid in procfs.iter_tids(pid)) if scope == INHERIT else (),
-        cgroup,
+        None if cgroup is None else cgroup.folder,
     )
     opened = source.open(request)
     wanted = choose_cpus(options.cpus, cpus)
@@ -137,7 +242,7 @@ def open_cpu(
     cpu: int,
     filters: Iterable[tuple[str, str]],
     *,
-    cgroup: Path | None = None,
+    cgroup: Cgroup | None = None,
 ) -> OpenEvents:
     """Open on one more CPU what is open already: by the same opener, with the same clock and filters.
 
@@ -147,7 +252,8 @@ def open_cpu(
     """
     source, _ = select_source(opened.opener, opened.scope)
     chosen = tuple((event.name, event.id) for event in events if event.name in opened.names)
-    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), cgroup))
+    folder = None if cgroup is None else cgroup.folder
+    extra = source.open(OpenRequest(chosen, (cpu,), opened.ring_bytes, opened.scope, (), folder))
     for name, text in filters:
         extra.set_filter(name, text)
     return extra

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from lo2io.capture import wait
 from lo2io.capture.launch import find_program
+from lo2io.capture.rungs import check_rung
 from lo2io.capture.source import INHERIT, OPENERS, SYSTEM
 from lo2io.errors import UsageError
 from lo2io.kernel import sysfs
+from lo2io.model import CallFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,10 @@ class RecordOptions:
         duration_s: End the recording after so long, whatever runs on; not with a command unless ``system``.
         ring_bytes: Per CPU, a power of two. Larger if samples are lost under load, smaller if locked memory is scarce.
         user: Whom the command runs as; by default the one who called sudo, else whoever runs lo2io.
+        backend: ``bpf`` has programs in the kernel record the calls, which costs half as much and leaves neighbours
+            alone; ``perf`` has perf events do it. None: the former where it is allowed.
+        names: ``kernel`` has these programs tell about files and paths, ``proc`` looks into ``/proc``, which sees less.
+            None: the former where it is allowed.
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
         scope: ``system`` opens per CPU and selects when converting; ``inherit`` opens for the tasks alone, which needs
             no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
@@ -45,13 +51,15 @@ class RecordOptions:
         cpus: With ``system``: only these CPUs, as the kernel writes lists of them.
         cgroup: With ``system``: only this cgroup and those below it.
         filter: What the user chose by a filter, for the spool.
+        left_out: Which calls the programs in the kernel leave out by it.
         last_s: With ``system``: keep only the newest so many seconds …
         max_bytes: … or so much that the spool never takes more than so many bytes …
         trigger: … and write them as a trace of their own whenever a block request is slow: ``latency > 100ms``.
         sample_rate: Of the requests of rings, one in so many is to be written when converting; recorded are all.
         keep_spool: Leave the spool beside each trace that is written meanwhile.
         convert: Options of `lo2io convert` for these traces.
-        notices: What the user must know of this choice; told first, and kept in the spool.
+        notices: What the user must know of this choice; told first, and kept in the spool …
+        unnamed: … and what only if files are named by ``/proc``.
         tracefs: Where tracefs is mounted; None: find it.
     """
 
@@ -65,6 +73,8 @@ class RecordOptions:
     duration_s: float | None = None
     ring_bytes: int = DEFAULT_RING_BYTES
     user: str | None = None
+    backend: str | None = None
+    names: str | None = None
     opener: str | None = None
     scope: str | None = None
     scan_period_s: float = 0.1
@@ -72,6 +82,7 @@ class RecordOptions:
     cpus: str | None = None
     cgroup: str | None = None
     filter: str = ""
+    left_out: CallFilter = field(default_factory=CallFilter)
     last_s: float | None = None
     max_bytes: int | None = None
     trigger: str | None = None
@@ -79,6 +90,7 @@ class RecordOptions:
     keep_spool: bool = False
     convert: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
     tracefs: Path | None = None
 
     @property
@@ -105,6 +117,7 @@ def check_options(options: RecordOptions) -> None:
     _check_flight(options)
     if options.scope not in {None, SYSTEM, INHERIT}:
         raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")
+    check_rung(options)
     page = resource.getpagesize()
     if options.ring_bytes < page or options.ring_bytes & (options.ring_bytes - 1):
         raise UsageError(

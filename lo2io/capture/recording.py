@@ -14,7 +14,6 @@ import platform
 import signal
 import socket
 import sys
-from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,10 @@ from lo2io.capture.closing import close_in_background
 from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
 from lo2io.capture.news import with_news
+from lo2io.capture.notices import Notices
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
+from lo2io.capture.rungs import BPF, PERF
 from lo2io.capture.scan import FactScanner, Scanner
 from lo2io.capture.session import ENDED_EARLY, Session
 from lo2io.capture.source import SYSTEM
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
 
-_NOTICES_KEPT = 100
 _SHOW_S = 0.5
 _SWITCH_INTERVAL_S = 0.0005
 """So long at most the thread that reads /proc keeps the one that drains from running."""
@@ -68,30 +68,6 @@ class RecordingResult:
     meta: SpoolMeta
 
 
-class _Notices:
-    """Passes each notice on, and keeps it for the spool: of very many, the first and the last."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._first: list[str] = []
-        self._last: deque[str] = deque(maxlen=_NOTICES_KEPT)
-        self._passed_over = 0
-        self._tell = tell
-
-    def __call__(self, text: str) -> None:
-        if len(self._first) < _NOTICES_KEPT:
-            self._first.append(text)
-        else:
-            self._passed_over += len(self._last) == _NOTICES_KEPT
-            self._last.append(text)
-        self._tell(text)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Those kept; a recording of days that writes a window every minute has more to say than one would read."""
-        between = [f"{self._passed_over} further notices are not kept"] if self._passed_over else []
-        return (*self._first, *between, *self._last)
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What one recording is made of, before anything is opened."""
@@ -101,7 +77,7 @@ class _Plan:
     command: StoppedCommand | None
     cgroup: Cgroup | None
     signals: wait.BlockedSignals
-    note: _Notices
+    note: Notices
     show: Callable[[Status | None], None] | None
 
     @property
@@ -135,7 +111,7 @@ def record(
         KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
     """
     check_options(options)
-    note = _Notices(tell)
+    note = Notices(tell)
     cgroup = None if options.cgroup is None else _find_cgroup(options.cgroup, note)
     for text in options.notices:
         note(text)
@@ -174,9 +150,10 @@ def _run(plan: _Plan) -> SpoolMeta:
         # Unwound last: a spool nothing was recorded into does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
-        folder = plan.cgroup.folder if plan.cgroup else None
-        opened = open_events(options, plan.events, plan.roots, note, cgroup=folder)
+        opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
+        if opened.kernel:
+            writer.take_calls()
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
         if flight:
@@ -186,7 +163,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         scanner = _start(session, writer, plan)
         meta = _describe(plan, session, filters, flight.first_segments if flight else ())
         writer.write_meta(meta)
-        accounting = Accounting(command.pid if command else None, folder)
+        accounting = Accounting(command.pid if command else None, plan.cgroup.folder if plan.cgroup else None)
         if flight:
             flight.start(session, meta, scanner.rescan, accounting.look)
             plan.signals.own[signal.SIGUSR1] = lambda: flight.request_dump("SIGUSR1")
@@ -221,10 +198,9 @@ def _follow_cpus(
 ) -> Hotplug:
     """Look after CPUs that go and come while signals are waited for."""
     options, opened = plan.options, session.opened
-    folder = plan.cgroup.folder if plan.cgroup else None
 
     def reopen(cpu: int) -> OpenEvents:
-        return open_cpu(opened, plan.events, cpu, filters, cgroup=folder)
+        return open_cpu(opened, plan.events, cpu, filters, cgroup=plan.cgroup)
 
     def is_wanted(cpu: int) -> bool:
         return options.cpus is None or cpu in sysfs.parse_cpu_list(options.cpus)
@@ -249,6 +225,8 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         stop_ns=stopped.stop_ns,
         syncs=stopped.syncs,
         counts=stopped.counts,
+        nr_left_out=stopped.nr_left_out,
+        missed_runs=stopped.missed_runs,
         exit_code=exit_code,
         accounts=accounts,
     )
@@ -279,9 +257,15 @@ def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> Flight
 
 
 def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
-    """Drain, list the tasks and their open files, sample: in this order."""
-    options, roots, note = plan.options, plan.roots, plan.note
+    """Drain, list the tasks and their open files, sample: in this order.
+
+    The programs in the kernel follow forks from before the first look at ``/proc`` on, so none is missed in between.
+    """
+    options, roots, note, kernel = plan.options, plan.roots, plan.note, session.opened.kernel
     session.begin()
+    if kernel and not options.system:
+        for pid in roots:
+            kernel.select(pid)
     scanner: Scanner
     if options.system:
         from lo2io.capture.scan_machine import MachineScanner  # noqa: PLC0415 - a command starts without it
@@ -293,9 +277,10 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
             command=roots[0] if roots else 0,
             skip=frozenset({os.getpid()}),
             controller=plan.cgroup.controller if plan.cgroup else None,
+            seldom=kernel is not None,
         )
     else:
-        scanner = FactScanner(writer.facts, roots, options.scan_period_s, note)
+        scanner = FactScanner(writer.facts, roots, options.scan_period_s, note, seldom=kernel is not None)
     scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
     scanner.scan_fds()
     session.enable()
@@ -308,7 +293,7 @@ def _describe(
     """The spool's description as far as it is known at the start."""
     options, opened = plan.options, session.opened
     by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
-    kept = [event for event in plan.events if event.name in opened.names]
+    kept = [event for event in plan.events if event.name in opened.recorded]
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
     return SpoolMeta(
         lo2io_version=_version.__version__,
@@ -342,6 +327,8 @@ def _describe(
         cgroup=plan.cgroup.path if plan.cgroup else "",
         segments=segments,
         sample_rate=options.sample_rate,
+        backend=BPF if opened.kernel and opened.kernel.names else PERF,
+        kernel_facts=opened.kernel is not None,
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
     )
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 EARLY_S = (0.005, 0.02, 0.05)
 """Scans this long after the start: many programs live no longer."""
+SELDOM_S = 60.0
+"""Rest between two scans where the kernel tells names itself: what it never tells of is what is open and never used."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REST_FACTOR = 50
 """A scan is followed by a rest of so many times its length: at most 2 % of one CPU."""
@@ -155,11 +157,13 @@ class Scanner(abc.ABC):
     Args:
         writer: Writes what is seen.
         period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
+        seldom: The kernel tells names itself: the period is much longer, and there are no early scans.
     """
 
-    def __init__(self, writer: FactWriter, period_s: float) -> None:
+    def __init__(self, writer: FactWriter, period_s: float, *, seldom: bool = False) -> None:
         self._writer = writer
-        self._period_s = period_s
+        self._period_s = max(period_s, SELDOM_S) if seldom and period_s > 0 else period_s
+        self._early_s = () if seldom else EARLY_S
         self._wake = threading.Event()
         self._over = False
         self._rescans: deque[int] = deque(maxlen=1)
@@ -215,7 +219,7 @@ class Scanner(abc.ABC):
 
     def _look_again_and_again(self) -> None:
         begin = time.monotonic()
-        for delay in EARLY_S:
+        for delay in self._early_s:
             if self._sleep(begin + delay - time.monotonic()):
                 return
             self._look()
@@ -250,6 +254,7 @@ class FactScanner(Scanner):
         period_s: Rest between two scans; longer where they take long. 0: only at the start and the stop.
         tell: Called with a notice if the facts had to stop.
         root: Where ``proc`` lies.
+        seldom: As :class:`Scanner` has it.
     """
 
     def __init__(
@@ -259,8 +264,10 @@ class FactScanner(Scanner):
         period_s: float,
         tell: Callable[[str], None],
         root: Path = Path("/"),
+        *,
+        seldom: bool = False,
     ) -> None:
-        super().__init__(FactWriter(sink, tell, root), period_s)
+        super().__init__(FactWriter(sink, tell, root), period_s, seldom=seldom)
         self.pids = dict.fromkeys(pids)
         self._root = root
         self._foreign = {child for pid in self.pids for child in procfs.read_children(pid, root)}

@@ -62,6 +62,7 @@ class MachineScanner(Scanner):
         skip: Processes whose descriptors are not looked at: lo2io's own.
         controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
         root: Where ``proc`` lies.
+        seldom: As :class:`Scanner` has it.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class MachineScanner(Scanner):
         skip: frozenset[int] = frozenset(),
         controller: bytes | None = None,
         root: Path = Path("/"),
+        seldom: bool = False,
     ) -> None:
-        super().__init__(FactWriter(sink, tell, root, controller), period_s)
+        super().__init__(FactWriter(sink, tell, root, controller), period_s, seldom=seldom)
         self._root = root
         self._processes: dict[int, _Process] = {}
         self._command = command

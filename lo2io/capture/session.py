@@ -24,10 +24,12 @@ from lo2io.model import ClockSync, EventCounts
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from lo2io.capture.kernel_ring import KernelRing
+    from lo2io.capture.ring import Ring
     from lo2io.capture.source import OpenEvents
-    from lo2io.spool.writer import SpoolWriter
+    from lo2io.spool.writer import Sink, SpoolWriter
 
 ENDED_EARLY = "recording ended early"
 NO_WINDOW = "no window was written"
@@ -46,6 +48,10 @@ class Stopped:
     """Tracepoints were enabled up to here, on the spool's clock."""
     syncs: tuple[ClockSync, ...]
     counts: tuple[EventCounts, ...]
+    nr_left_out: int = 0
+    """Calls that programs in the kernel left out, by the filter."""
+    missed_runs: int = 0
+    """So often the kernel did not run one of them."""
 
 
 class Between(Protocol):
@@ -99,6 +105,8 @@ class Session:
         self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._ring_of = {fd: index for index, fds in enumerate(opened.leaders) for fd in fds}
+        self._kernel_rings = opened.kernel.rings if opened.kernel else []
+        self._kernel_ring_of = {ring.fd: index for index, ring in enumerate(self._kernel_rings)}
         self._thread = threading.Thread(target=self._drain_until_woken, name="lo2io-drain", daemon=True)
         self._between = between
         self._failure: OSError | CaptureError | None = None
@@ -153,6 +161,7 @@ class Session:
         _run_on_each(self.opened.cpus)
         self._end_thread()
         self._drain_rest()
+        self._write_pending()
         self.opened.switch_leaders(on=True)  # a full disk has switched them off
         sync = read_sync(self.opened)
         self.opened.switch_leaders(on=False)
@@ -165,8 +174,9 @@ class Session:
             answer = self._failure.strerror or str(self._failure)
             raise CaptureError(f"write the rings to {self._writer.path}", answer, "record to another disk")
         counts = self._read_counts()
-        self._note_losses(counts)
-        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts)
+        missed_runs = self._note_losses(counts)
+        left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
+        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts, left_out, missed_runs)
 
     def abandon(self) -> None:
         """Stop without a result, after an error; does nothing after :meth:`stop`."""
@@ -197,6 +207,9 @@ class Session:
             epoll.register(self._nudge, select.EPOLLIN)
             for fd in (*list(self._ring_of), *([] if self._between is None else [self._between.wake_fd])):
                 epoll.register(fd, select.EPOLLIN)
+            for fd in self._kernel_ring_of:
+                # Such a ring is readable as long as it holds a byte: only the wakeup itself counts.
+                epoll.register(fd, select.EPOLLIN | select.EPOLLET)
             while self._ended_ns is None and self._failure is None:
                 ready = epoll.poll(MAX_WAIT_S if self._between is None else min(MAX_WAIT_S, self._between.wait_s()))
                 if any(fd == self._wake for fd, _ in ready):
@@ -205,10 +218,14 @@ class Session:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
                         epoll.unregister(fd)  # its task is gone; it would be ready for ever
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
+                kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
                 if any(fd == self._nudge for fd, _ in ready):
                     os.eventfd_read(self._nudge)
-                    rings.clear()
-                self._drain(rings or range(len(self.opened.rings)))
+                    rings, kernels = set(), set()
+                if rings or kernels:
+                    self._drain(rings, kernels)
+                else:
+                    self._drain_all()
                 if self._between is not None and self._ended_ns is None:
                     with self._failing():
                         self._between.pass_ended()
@@ -229,11 +246,23 @@ class Session:
             with contextlib.suppress(ValueError):  # recording has ended early, and the thread has closed it
                 self._epoll.register(fd, select.EPOLLIN)
 
-    def _drain(self, indices: set[int] | range) -> None:
+    def watch_kernel(self, index: int) -> None:
+        """The same of a ring that programs in the kernel write, by its place among these."""
+        fd = self._kernel_rings[index].fd
+        self._kernel_ring_of[fd] = index
+        with contextlib.suppress(ValueError):
+            self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+
+    def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
         """Write what these rings hold now; a full disk ends the recording."""
         with self._failing():
-            for index in indices:
+            for index in rings:
                 self.drain_ring(index)
+            for index in kernel_rings:
+                self._drain_kernel_ring(index)
+
+    def _drain_all(self) -> None:
+        self._drain(range(len(self.opened.rings)), range(len(self._kernel_rings)))
 
     def drain_ring(self, index: int, head: int | None = None) -> None:
         """Write what a ring holds now, in the drain thread.
@@ -255,6 +284,20 @@ class Session:
                 self._between.drained(index, views)
             ring.release(done)
             left -= done
+
+    def _drain_kernel_ring(self, index: int) -> None:
+        """As :meth:`drain_ring`, of what a program in the kernel writes: as far as its records are finished."""
+        ring, file = self._kernel_rings[index], self._calls_of(index)
+        left = ring.fill_bytes
+        while left > 0:
+            done = file.append(ring.peek(min(left, RELEASE_BYTES)))
+            ring.release(done)
+            left -= done
+
+    def _calls_of(self, index: int) -> Sink:
+        """What takes the records of a CPU by its place among those that have such a ring."""
+        assert self.opened.kernel is not None  # noqa: S101 - it has the rings
+        return self._writer.calls[self._writer.cpus.index(self.opened.kernel.cpus[index])]
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -280,10 +323,20 @@ class Session:
     def _drain_rest(self) -> None:
         """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""
         if self._ended_ns is None:
-            self._drain(range(len(self.opened.rings)))
+            self._drain_all()
         if self._ended_ns is not None:
-            for ring in self.opened.rings:
+            rings: tuple[Ring | KernelRing, ...] = (*self.opened.rings, *self._kernel_rings)
+            for ring in rings:
                 ring.release(ring.fill_bytes)
+
+    def _write_pending(self) -> None:
+        """Calls that are still running, and have not left their CPU: no program has written their entries yet."""
+        kernel = self.opened.kernel
+        if kernel is None or self._ended_ns is not None:
+            return
+        with self._failing():
+            for cpu, record in kernel.pending().items():
+                self._calls_of(kernel.cpus.index(cpu)).append([record])
 
     def _read_counts(self) -> tuple[EventCounts, ...]:
         has_lost = self.opened.has_lost
@@ -292,9 +345,12 @@ class Session:
             sums = [abi.sum_counts(fds, has_lost=has_lost) for fds in per_cpu]
             lost = tuple(lost for _, lost in sums) if has_lost else None
             counts.append(EventCounts(name, tuple(count for count, _ in sums), lost))
+        if self.opened.kernel:
+            counts += self.opened.kernel.read_counts(self.opened.cpus)
         return tuple(counts)
 
-    def _note_losses(self, counts: tuple[EventCounts, ...]) -> None:
+    def _note_losses(self, counts: tuple[EventCounts, ...]) -> int:
+        """Tell what is not in any count; returns how often a program in the kernel was not run."""
         lost = sum(sum(each.lost or ()) for each in counts)
         if lost and not self._real_time:
             self._tell("the drain thread ran without real-time priority, for want of CAP_SYS_NICE: it lost samples")
@@ -302,6 +358,12 @@ class Session:
             lost_tasks = sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
             if lost_tasks:
                 self._tell(f"{lost_tasks} records of tasks (FORK, COMM, EXIT) were lost: descendants may be missing")
+        if self.opened.kernel is None:
+            return 0
+        losses = self.opened.kernel.read_losses()
+        for text in losses.notices():
+            self._tell(text)
+        return losses.missed_runs
 
 
 def _run_on_each(cpus: Sequence[int]) -> None:

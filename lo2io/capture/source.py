@@ -23,6 +23,8 @@ from lo2io.kernel import abi
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lo2io.capture.bpf import Kernel
+
 MIN_RING_BYTES = 64 << 10
 """Smaller rings lose samples at any load: then refusing is the honest answer."""
 SYSTEM = "system"
@@ -60,6 +62,7 @@ class OpenEvents:
         keep: What must live as long as the fds.
         sampled: Indices of the CPUs whose tracepoints are ever enabled; None: all.
         added: CPUs whose rings were added while recording, in that order.
+        kernel: lo2io's programs in the kernel, where calls or names are theirs to tell.
     """
 
     opener: str
@@ -76,12 +79,20 @@ class OpenEvents:
     keep: Any = field(default=None, repr=False)
     sampled: tuple[int, ...] | None = None
     added: tuple[int, ...] = ()
+    kernel: Kernel | None = None
+
+    @property
+    def recorded(self) -> frozenset[str]:
+        """Events that perf samples or the programs' records tell of."""
+        return frozenset((*self.names, *(self.kernel.names if self.kernel else ())))
 
     def iter_fds(self) -> Iterator[int]:
         """Every event's fd: tracepoints first, leaders last, so that whoever closes in this order keeps the rings."""
         for per_cpu in self.tracepoints:
             for fds in per_cpu:
                 yield from fds
+        if self.kernel:
+            yield from self.kernel.iter_fds()
         for fds in self.leaders:
             yield from fds
 
@@ -91,11 +102,18 @@ class OpenEvents:
             _switch(fds, on=on)
 
     def switch_tracepoints(self, *, on: bool) -> None:
-        """Enable or disable the tracepoints of all CPUs that are sampled."""
+        """Enable or disable the tracepoints of all CPUs that are sampled, and with them the programs.
+
+        The programs begin before and end after: what they tell of a call's files is of use with its sample only.
+        """
+        if self.kernel and on:
+            self.kernel.switch(on=True)
         for per_cpu in self.tracepoints:
             for index, fds in enumerate(per_cpu):
                 if self.sampled is None or index in self.sampled:
                     _switch(fds, on=on)
+        if self.kernel and not on:
+            self.kernel.switch(on=False)
 
     def set_filter(self, name: str, text: str) -> bool:
         """Let only samples of one tracepoint pass that a filter in the kernel's syntax lets through.
@@ -146,9 +164,11 @@ class OpenEvents:
             os.close(fd)
 
     def unmap(self) -> None:
-        """Give up the rings."""
+        """Give up the rings, and the programs."""
         for ring in self.rings:
             ring.close()
+        if self.kernel:
+            self.kernel.detach()
 
 
 class EventSource(Protocol):

@@ -4,6 +4,7 @@ What comes in and goes out of each stage is declared here, and nothing else is: 
 Times are int64 nanoseconds on the spool's clock unless a name says otherwise.
 """
 
+from lo2io.model.filters import CallFilter
 from lo2io.model.recording import Account, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
 from lo2io.model.trace import (
     UNKNOWN_I64,
@@ -36,6 +37,7 @@ __all__ = [
     "Account",
     "Batch",
     "BlockDevice",
+    "CallFilter",
     "CallKind",
     "CallSpec",
     "ClockSync",

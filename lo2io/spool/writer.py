@@ -152,6 +152,20 @@ class SpoolWriter:
         if cpu not in self.cpus:
             self.cpus = (*self.cpus, cpu)
 
+    def take_calls(self) -> None:
+        """Take from now on what lo2io's programs in the kernel write, too: ``calls[i]`` that of ``cpus[i]``.
+
+        Raises:
+            CaptureError: The files cannot be created.
+        """
+        self._kernel_records = True
+        try:
+            self.calls = tuple(self._file(kernel_name(cpu)) for cpu in self.cpus)
+        except OSError as error:
+            raise CaptureError(
+                f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"
+            ) from error
+
     def _file(self, name: str) -> AppendFile:
         """The spool's file of this name, created if it is not there yet."""
         file = next((file for file in self._files if file.path.name == name), None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lo2io.capture.notices import NOTICES_KEPT, Notices
 from lo2io.capture.options import RecordOptions, check_options, choose_cpus
-from lo2io.capture.recording import _NOTICES_KEPT, _Notices
 from lo2io.errors import UsageError
 from lo2io.kernel.sysfs import format_cpu_list, parse_cpu_list
 
@@ -82,11 +82,11 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
 def test_of_very_many_notices_the_first_and_the_last_are_kept() -> None:
     """A flight recorder of many days tells each window; all are passed on, the spool's description stays small."""
     told: list[str] = []
-    notices = _Notices(told.append)
-    for number in range(_NOTICES_KEPT * 2):
+    notices = Notices(told.append)
+    for number in range(NOTICES_KEPT * 2):
         notices(str(number))
     assert notices.texts == tuple(told)
     for number in range(1000):
         notices(f"later {number}")
-    assert len(told) == 1000 + _NOTICES_KEPT * 2
-    assert notices.texts == (*told[:_NOTICES_KEPT], "1000 further notices are not kept", *told[-_NOTICES_KEPT:])
+    assert len(told) == 1000 + NOTICES_KEPT * 2
+    assert notices.texts == (*told[:NOTICES_KEPT], "1000 further notices are not kept", *told[-NOTICES_KEPT:])

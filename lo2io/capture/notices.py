@@ -1,0 +1,37 @@
+"""What the user is told while recording, and what of it the spool keeps."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOTICES_KEPT = 100
+"""Of the first, and of the last."""
+
+
+class Notices:
+    """Passes each notice on, and keeps it for the spool: of very many, the first and the last."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._first: list[str] = []
+        self._last: deque[str] = deque(maxlen=NOTICES_KEPT)
+        self._passed_over = 0
+        self._tell = tell
+
+    def __call__(self, text: str) -> None:
+        """Take one more."""
+        if len(self._first) < NOTICES_KEPT:
+            self._first.append(text)
+        else:
+            self._passed_over += len(self._last) == NOTICES_KEPT
+            self._last.append(text)
+        self._tell(text)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those kept; a recording of days that writes a window every minute has more to say than one would read."""
+        between = [f"{self._passed_over} further notices are not kept"] if self._passed_over else []
+        return (*self._first, *between, *self._last)
