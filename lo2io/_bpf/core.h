@@ -110,10 +110,29 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
         cpu->counts[index].lost++;
 }
 
-/* The arguments of the call that `task`, the current one, is in. */
-INLINE void lo2_read_arguments(struct task_struct *task, __u64 *args)
+/* The number of the call that returns; at least LO2_MAX_CALLS: none (of rt_sigreturn it is gone). */
+INLINE __u64 lo2_call_number(const struct pt_regs *regs)
 {
-    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+    return regs->orig_ax;
+#else
+    return (__s64)regs->syscallno;
+#endif
+}
+
+/* A 32 bit call: its number means another call. perf leaves these out as well (trace_get_syscall_nr). */
+INLINE bool lo2_is_compat(const struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return task->thread_info.status & 2; /* TS_COMPAT, arch/x86/include/asm/thread_info.h */
+#else
+    return task->thread_info.flags & 1 << 22; /* _TIF_32BIT, arch/arm64/include/asm/thread_info.h */
+#endif
+}
+
+/* The arguments of the call that the current task is in. */
+INLINE void lo2_read_arguments(const struct pt_regs *regs, __u64 *args)
+{
 #if defined(__TARGET_ARCH_x86)
     args[0] = regs->di;
     args[1] = regs->si;

@@ -51,7 +51,13 @@ struct signal_struct {
     atomic_t live;
 } KERNEL_TYPE;
 
+struct thread_info {
+    unsigned long flags;
+    __u32 status;
+} KERNEL_TYPE;
+
 struct task_struct {
+    struct thread_info thread_info;
     int pid;                       /* the thread */
     int tgid;                      /* the process */
     struct signal_struct *signal;
@@ -64,9 +70,8 @@ struct task_struct {
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
     unsigned long di, si, dx, r10, r8, r9;
+    long orig_ax;                  /* number of the call */
 } KERNEL_TYPE;
-#define LO2_REGS_TYPE struct pt_regs
-#define LO2_ARGUMENTS di, si, dx, r10, r8, r9
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
     __u64 regs[31];
@@ -74,6 +79,7 @@ struct user_pt_regs {
 struct pt_regs {
     struct user_pt_regs user_regs;
     __u64 orig_x0;                 /* regs[0] is the result at the exit */
+    __s32 syscallno;
 } KERNEL_TYPE;
 #else
 #error "which registers hold the arguments of a system call is not known for this architecture"

@@ -34,7 +34,7 @@ struct lo2_raw_context {
 /* Perf events of the same tracepoint live on what a program returns. */
 #define LO2_GO_ON 1
 
-INLINE void enter(struct lo2_moment *moment, __u32 index, __u32 number)
+INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 index, __u32 number)
 {
     struct lo2_bpf_cpu *cpu = moment->cpu;
     struct lo2_bpf_slot *slot = &cpu->slot;
@@ -46,7 +46,7 @@ INLINE void enter(struct lo2_moment *moment, __u32 index, __u32 number)
         lo2_flush_slot(cpu, moment->ring);
     }
     moment->time_ns = bpf_ktime_get_ns();
-    lo2_read_arguments(moment->task, slot->record.args);
+    lo2_read_arguments(regs, slot->record.args);
     if (lo2.config.calls) {
         lo2_fill_head(&slot->record.head, moment, LO2_KERNEL_CALL, call->enter_event);
         slot->record.exit_event = call->exit_event;
@@ -66,22 +66,44 @@ INLINE void enter(struct lo2_moment *moment, __u32 index, __u32 number)
     }
 }
 
+/* Of raw tracepoints and of perf events alike. */
+INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number)
+{
+    struct lo2_moment moment = { .task = task };
+    __u32 cpu_number;
+
+    if (!lo2_is_recorded(task))
+        return;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return;
+    moment.ring = lo2_ring(&cpu_number);
+    moment.call = &lo2.calls[index % LO2_MAX_CALLS];
+    enter(&moment, regs, index, number);
+}
+
+SEC("tp_btf/sys_enter")
+int lo2_raw_enter(__u64 *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 number = context[1];
+    __u32 index;
+
+    if (number >= LO2_MAX_CALLS || !lo2_switch.on)
+        return 0;
+    index = lo2.of_number[number];
+    if (index && !lo2_is_compat(task))
+        begin(task, (const struct pt_regs *)context[0], index - 1, number);
+    return 0;
+}
+
 SEC("tracepoint")
 int lo2_enter(struct lo2_enter_context *context)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct lo2_moment moment = { .task = task };
-    __u32 cpu_number, index;
 
-    if (!lo2_switch.on || !lo2_is_recorded(task))
-        return LO2_GO_ON;
-    moment.cpu = lo2_this_cpu(&cpu_number);
-    if (!moment.cpu)
-        return LO2_GO_ON;
-    moment.ring = lo2_ring(&cpu_number);
-    index = bpf_get_attach_cookie(context) % LO2_MAX_CALLS;
-    moment.call = &lo2.calls[index];
-    enter(&moment, index, context->number);
+    if (lo2_switch.on)
+        begin(task, (const struct pt_regs *)bpf_task_pt_regs(task), bpf_get_attach_cookie(context), context->number);
     return LO2_GO_ON;
 }
 
@@ -149,27 +171,22 @@ INLINE void write_value(struct lo2_moment *moment)
     lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
 }
 
-SEC("tracepoint")
-int lo2_exit(struct lo2_exit_context *context)
+/* Of raw tracepoints and of perf events alike. */
+INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number, __s64 result)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct lo2_moment moment = { .task = task, .position = INT64_MIN, .value = INT64_MIN };
+    struct lo2_moment moment = { .task = task, .result = result, .position = INT64_MIN, .value = INT64_MIN };
     struct lo2_bpf_slot *slot;
-    __u32 cpu_number, index;
+    __u32 cpu_number;
     bool paired;
 
-    if (!lo2_switch.on)
-        return LO2_GO_ON;
     moment.cpu = lo2_this_cpu(&cpu_number);
     if (!moment.cpu)
-        return LO2_GO_ON;
+        return;
     slot = &moment.cpu->slot;
-    paired = slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == (__u32)context->number;
+    paired = slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == number;
     if (!paired && !lo2_is_recorded(task))
-        return LO2_GO_ON;
+        return;
     moment.ring = lo2_ring(&cpu_number);
-    moment.result = context->result;
-    index = paired ? slot->call : bpf_get_attach_cookie(context);
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
     if (!paired) {
         if (slot->occupied) { /* of a thread that took another's number in exec, or of a switch that was missed */
@@ -177,7 +194,7 @@ int lo2_exit(struct lo2_exit_context *context)
             lo2_flush_slot(moment.cpu, moment.ring);
         }
         if (lo2.config.facts)
-            lo2_read_arguments(task, slot->record.args);
+            lo2_read_arguments(regs, slot->record.args);
     }
     moment.time_ns = bpf_ktime_get_ns();
     if (lo2.config.facts) {
@@ -189,11 +206,37 @@ int lo2_exit(struct lo2_exit_context *context)
     else if (!paired)
         write_exit(&moment);
     else if (!write_call(&moment))
-        return LO2_GO_ON;
+        return;
     if (lo2.config.facts) {
         lo2_write_files(&moment);
         lo2_write_paths(&moment);
     }
+}
+
+SEC("tp_btf/sys_exit")
+int lo2_raw_exit(__u64 *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    const struct pt_regs *regs = (const struct pt_regs *)context[0];
+    __u64 number = lo2_call_number(regs);
+    __u32 index;
+
+    if (number >= LO2_MAX_CALLS || !lo2_switch.on)
+        return 0;
+    index = lo2.of_number[number];
+    if (index && !lo2_is_compat(task))
+        end(task, regs, index - 1, number, context[1]);
+    return 0;
+}
+
+SEC("tracepoint")
+int lo2_exit(struct lo2_exit_context *context)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+
+    if (lo2_switch.on)
+        end(task, (const struct pt_regs *)bpf_task_pt_regs(task), bpf_get_attach_cookie(context), context->number,
+            context->result);
     return LO2_GO_ON;
 }
 

@@ -15,6 +15,7 @@
 const volatile struct {
     struct lo2_bpf_config config;
     struct lo2_bpf_call calls[LO2_MAX_CALLS];
+    __u16 of_number[LO2_MAX_CALLS]; /* system call's number -> 1 + index into calls; 0: none, or by perf events */
 } lo2 SEC(".rodata.lo2io") = {};
 
 volatile struct {

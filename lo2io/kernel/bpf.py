@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import libbpf
-from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Cpu, Told
+from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Cpu, Told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,7 @@ RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST = (1 << bit for bit
 """``flags`` of a call: ``LO2_CALL_...`` in config.h."""
 
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"
+_CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
 _FOLLOW = {"sched_process_fork": "lo2_fork", "sched_process_exit": "lo2_exit_task"}
 _SUBMIT = {"io_uring_submit_req": "lo2_submit"}
@@ -78,6 +79,8 @@ class BpfCall:
     iocbs_count: int = 0
     count: int = 0
     """Bytes asked for."""
+    number: int = -1
+    """The system call's number, see :func:`~lo2io.kernel.call_numbers.call_number`; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Programs:
 
     def __init__(self, config: BpfConfig, cpus: Sequence[int], ring_bytes: int) -> None:
         self._config = config
+        self._calls: Sequence[BpfCall] = ()
         self._cpus = tuple(cpus)
         self._ring_bytes = ring_bytes
         self._object: libbpf.BpfObject | None = None
@@ -122,6 +126,7 @@ class Programs:
             OSError: The kernel, or libbpf, refuses.
         """
         config = self._config
+        self._calls = calls
         self._object = made = libbpf.BpfObject(content)
         self._fds.callback(made.close)
         made.set_value(".rodata.lo2io", _told(config, calls))
@@ -152,8 +157,16 @@ class Programs:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def needs_event(self, call: int) -> bool:
+        """Whether this call is seen through perf events, see :meth:`attach`; else :meth:`attach_raw` is enough.
+
+        Raw tracepoints cost a recorded call half as much as perf events, and open and close at once. They tell calls
+        by their numbers. Facts about calls that are perf samples come from these samples' own events.
+        """
+        return not self._config.calls or self._calls[call].number < 0
+
     def attach(self, event_fd: int, call: int, *, entry: bool) -> None:
-        """Run a program whenever a call begins, or ends, on whatever CPU.
+        """Run a program whenever a call that needs events begins, or ends, on whatever CPU.
 
         Args:
             event_fd: A perf event of the call's sys_enter or sys_exit; disabled will do.
@@ -171,18 +184,19 @@ class Programs:
         self._fds.callback(os.close, link)
 
     def attach_raw(self) -> None:
-        """Run the programs that watch switches, children and submissions, as far as the kernel has these.
+        """Run the programs that watch calls, switches, children and submissions, as far as the kernel has these.
 
         Raises:
             AccessError: The kernel refuses.
         """
         assert self._object is not None  # noqa: S101 # as in attach
         unused = self._unused()
-        for name, program in {**_SWITCH, **_FOLLOW, **_SUBMIT}.items():
+        for name, program in {**_SWITCH, **_FOLLOW, **_SUBMIT, **_CALLS}.items():
             if program in unused:
                 continue
+            typed = name in _CALLS  # such programs know their tracepoint since they were loaded
             try:
-                link = libbpf.open_raw_tracepoint(name, self._object.program_fd(program))
+                link = libbpf.open_raw_tracepoint(None if typed else name, self._object.program_fd(program))
             except OSError as error:
                 if error.errno == errno.ENOENT and name in _SUBMIT:
                     continue
@@ -260,6 +274,11 @@ class Programs:
     def _unused(self) -> set[str]:
         config = self._config
         unused = set[str]()
+        needing = {self.needs_event(call) for call in range(len(self._calls))}
+        if False not in needing:
+            unused |= set(_CALLS.values())
+        if True not in needing:
+            unused |= {_ENTER, _EXIT}
         if not config.calls:
             unused |= set(_SWITCH.values())
         if config.all_tasks:
@@ -270,7 +289,7 @@ class Programs:
 
     def _read_programs(self) -> list[tuple[int, int]]:
         assert self._object is not None  # noqa: S101 # as in attach
-        names = {_ENTER, _EXIT, *_SWITCH.values(), *_FOLLOW.values(), *_SUBMIT.values()} - self._unused()
+        names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _SUBMIT))) - self._unused()
         return [libbpf.read_program(self._object.program_fd(name)) for name in sorted(names)]
 
     def _give_ring(self, cpu: int) -> None:
@@ -338,8 +357,10 @@ def _told(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
     told.config.devices[: len(config.devices)] = config.devices
     told.config.prefix_length = len(config.prefix)
     for place, call in enumerate(calls):
-        for name in BpfCall.__slots__:
-            setattr(told.calls[place], name, getattr(call, name))
+        for name, *_ in Call._fields_:
+            setattr(told.calls[place], name, getattr(call, name, 0))
+        if 0 <= call.number < MAX_CALLS and config.calls:
+            told.of_number[call.number] = 1 + place
     return bytes(told)
 
 

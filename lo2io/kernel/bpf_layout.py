@@ -44,7 +44,7 @@ class Config(ctypes.Structure):
 class Told(ctypes.Structure):
     """The section ``.rodata.lo2io``."""
 
-    _fields_ = (("config", Config), ("calls", Call * MAX_CALLS))
+    _fields_ = (("config", Config), ("calls", Call * MAX_CALLS), ("of_number", ctypes.c_uint16 * MAX_CALLS))
 
 
 class Slot(ctypes.Structure):

@@ -211,13 +211,17 @@ def link_event(program_fd: int, event_fd: int, cookie: int) -> int:
     return check(library().bpf_link_create(program_fd, event_fd, _PERF_EVENT, ctypes.byref(options)))
 
 
-def open_raw_tracepoint(name: str, program_fd: int) -> int:
+def open_raw_tracepoint(name: str | None, program_fd: int) -> int:
     """Attach a program to a tracepoint as the kernel calls it; closing the descriptor detaches.
+
+    Args:
+        name: The tracepoint's; None: that of the program's own section (tp_btf).
+        program_fd: The program's.
 
     Raises:
         OSError: ENOENT: this kernel has no such tracepoint.
     """
-    return check(library().bpf_raw_tracepoint_open(name.encode(), program_fd))
+    return check(library().bpf_raw_tracepoint_open(None if name is None else name.encode(), program_fd))
 
 
 def read_program(program_fd: int) -> tuple[int, int]:
