@@ -11,6 +11,7 @@ import ctypes
 import os
 import select
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ def close_in_background(opened: OpenEvents) -> None:
 def _find_links() -> set[int]:
     """What attaches programs to events: taking one off waits until no CPU can be running it."""
     found = set()
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers are wanted
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{name}").startswith(_LINKS):
-                found.add(int(name))
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one by which they are listed
+            if str(entry.readlink()).startswith(_LINKS):
+                found.add(int(entry.name))
     return found
 
 
