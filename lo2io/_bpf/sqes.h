@@ -1,14 +1,137 @@
 /*
- * What requests of io_uring ask for: records SQE.
+ * What requests of io_uring ask for: records SQE, read off the submission queue while the kernel prepares the request
+ * from it. What is told of is the entry that the kernel has taken last, if it is the request's by user_data and opcode.
  */
 #ifndef LO2IO_BPF_SQES_H
 #define LO2IO_BPF_SQES_H
 
 #include "core.h"
+#include "files.h"
+#include "ring_types.h"
+
+enum { /* include/uapi/linux/io_uring.h */
+    LO2_SETUP_SQE128 = 1 << 10, LO2_SETUP_NO_SQARRAY = 1 << 16,
+    LO2_SQE_FIXED_FILE = 1, LO2_SQE_BUFFER_SELECT = 32,
+    LO2_SQE_LATER = 2 | 4 | 8 | 16, /* DRAIN, LINK, HARDLINK, ASYNC */
+    LO2_OP_READV = 1, LO2_OP_WRITEV = 2, LO2_OP_FALLOCATE = 17, LO2_OP_CLOSE = 19, LO2_OP_FADVISE = 24, LO2_OP_SPLICE = 30,
+    LO2_OP_TEE = 33
+};
+#define LO2_SPLICE_FIXED (1u << 31)
+#define LO2_NO_BYTES (~0ull)
+/* Opcodes whose fd is a descriptor or a registered file that they work on (needs_file in io_uring/opdef.c), and CLOSE:
+ * 1-6, 8-10, 13, 16, 17, 19, 22-24, 26, 27, 30, 33, 34, 41, 43, 46-49, 54-61. As in lo2io/_native/ring_sqes.c. */
+#define LO2_WORKS_ON_FILE 0x3fc3ca064dcb277eull
+
+/* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
+INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, struct lo2_sqe *sqe)
+{
+    __u32 flags = LO2_READ(ctx, struct io_ring_ctx, flags);
+    __u32 entries = LO2_READ(ctx, struct io_ring_ctx, sq_entries);
+    __u32 head = (LO2_READ(ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
+    const __u32 *array = LO2_READ(ctx, struct io_ring_ctx, sq_array);
+
+    if (array && !(flags & LO2_SETUP_NO_SQARRAY) && bpf_probe_read_kernel(&head, sizeof head, array + head))
+        return false;
+    if (head >= entries)
+        return false;
+    if (flags & LO2_SETUP_SQE128)
+        head <<= 1;
+    return !bpf_probe_read_kernel(sqe, sizeof *sqe, LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + head);
+}
+
+/* The file in a place of the ring's table, or 0. The ring is locked by whoever submits: nothing changes there now. */
+INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
+{
+    const struct io_ring_ctx___before *before = (const struct io_ring_ctx___before *)ctx;
+    __u64 file = 0;
+
+    if (bpf_core_field_exists(struct io_file_table, data)) {
+        struct io_rsrc_node **nodes = LO2_READ(ctx, struct io_ring_ctx, file_table.data.nodes), *node = NULL;
+        if (place >= LO2_READ(ctx, struct io_ring_ctx, file_table.data.nr) ||
+            bpf_probe_read_kernel(&node, sizeof node, nodes + place) || !node)
+            return 0;
+        file = LO2_READ(node, struct io_rsrc_node, file_ptr);
+    } else if (bpf_core_field_exists(struct io_ring_ctx___before, nr_user_files)) {
+        if (place >= BPF_CORE_READ(before, nr_user_files) ||
+            bpf_probe_read_kernel(&file, sizeof file, BPF_CORE_READ(before, file_table.files) + place))
+            return 0;
+    }
+    return file & ~7ull;
+}
+
+/* Bytes where `len` does not count them. */
+INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe *sqe)
+{
+    const void *data;
+
+    switch (sqe->opcode) {
+    case LO2_OP_FALLOCATE: return sqe->addr;
+    case LO2_OP_FADVISE: return sqe->addr ? sqe->addr : sqe->len;
+    case LO2_OP_READV:
+    case LO2_OP_WRITEV:
+        if (sqe->flags & LO2_SQE_BUFFER_SELECT || !bpf_core_field_exists(struct io_async_rw, iter))
+            return LO2_NO_BYTES;
+        data = LO2_READ(request, struct io_kiocb, async_data); /* vectors have been imported since Linux 6.10 by now */
+        return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
+    default: return LO2_NO_BYTES;
+    }
+}
+
+/* Tells of a file that a request names; its address. What runs later may find another one in the place by then. */
+INLINE __u64 lo2_asked_file(struct lo2_moment *moment, const struct io_ring_ctx *ctx, __u32 number, bool registered, bool later)
+{
+    __u64 file = !registered ? lo2_file_at(moment->task, number) : later ? 0 : lo2_registered(ctx, number);
+    __u64 table = (__u64)ctx;
+
+    if (!registered)
+        table = lo2_number(&moment->cpu->names, moment->task->files);
+    if (!file)
+        return 0;
+    lo2_look_at(moment->cpu, file, number, table, registered ? LO2_FILE_SLOT : 0);
+    lo2_tell(moment, LO2_FILE_OF_REQUEST);
+    return file;
+}
 
 /* A request is submitted: before its sample. `ring` is this CPU's. */
-INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struct *task, const void *request)
+INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struct *task, const void *pointer)
 {
+    const struct io_kiocb *request = pointer;
+    const struct io_ring_ctx *ctx = LO2_READ(request, struct io_kiocb, ctx);
+    struct lo2_moment moment = { .cpu = cpu, .ring = ring, .task = task };
+    __u64 flags = LO2_READ(request, struct io_kiocb, flags);
+    struct lo2_sqe sqe;
+    lo2_kernel_sqe record = {};
+    bool later;
+
+    if (!lo2.config.facts)
+        return;
+    if (!lo2_read_sqe(ctx, &sqe) || sqe.user_data != LO2_READ(request, struct io_kiocb, cqe.user_data) ||
+        sqe.opcode != LO2_READ(request, struct io_kiocb, opcode)) {
+        cpu->misses.unreadable++;
+        return;
+    }
+    if (cpu->slot.occupied)
+        lo2_flush_slot(cpu, ring);
+    moment.time_ns = bpf_ktime_get_ns();
+    later = flags & LO2_SQE_LATER || LO2_READ(ctx, struct io_ring_ctx, submit_state.link.head);
+    record.request = (__u64)request;
+    record.ring = (__u64)ctx;
+    record.user_data = sqe.user_data;
+    record.offset = sqe.off;
+    record.length = sqe.len;
+    record.op_flags = sqe.op_flags;
+    record.fd = sqe.fd;
+    record.file_index = sqe.file_index;
+    record.buf_index = sqe.buf_index;
+    record.opcode = sqe.opcode;
+    record.flags = sqe.flags;
+    record.bytes = lo2_sqe_bytes(request, &sqe);
+    if (sqe.opcode < 64 && LO2_WORKS_ON_FILE >> sqe.opcode & 1 && !(sqe.opcode == LO2_OP_CLOSE && sqe.file_index))
+        record.file = lo2_asked_file(&moment, ctx, sqe.fd, sqe.flags & LO2_SQE_FIXED_FILE, later);
+    if (sqe.opcode == LO2_OP_SPLICE || sqe.opcode == LO2_OP_TEE)
+        record.file2 = lo2_asked_file(&moment, ctx, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
+    lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
+    lo2_write_fact(cpu, ring, &record, sizeof record);
 }
 
 #endif

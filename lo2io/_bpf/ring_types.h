@@ -1,0 +1,98 @@
+/*
+ * Rings of io_uring and iocbs of libaio, as far as the programs read them: see kernel_types.h.
+ */
+#ifndef LO2IO_BPF_RING_TYPES_H
+#define LO2IO_BPF_RING_TYPES_H
+
+#include "kernel_types.h"
+
+struct io_rsrc_node {
+    __u64 file_ptr;                /* what it is besides stands in the lowest bits */
+} KERNEL_TYPE;
+
+struct io_rsrc_data {
+    __u32 nr;
+    struct io_rsrc_node **nodes;
+} KERNEL_TYPE;
+
+struct io_fixed_file {             /* until 6.12 */
+    __u64 file_ptr;
+} KERNEL_TYPE;
+
+struct io_file_table {
+    struct io_rsrc_data data;      /* since 6.13 */
+} KERNEL_TYPE;
+
+struct io_file_table___before {
+    struct io_fixed_file *files;
+} KERNEL_TYPE;
+
+struct io_submit_link {
+    struct io_kiocb *head;
+} KERNEL_TYPE;
+
+struct io_submit_state {
+    struct io_submit_link link;
+} KERNEL_TYPE;
+
+struct io_ring_ctx {
+    __u32 flags;                   /* IORING_SETUP_* */
+    __u32 *sq_array;
+    struct lo2_sqe *sq_sqes;
+    __u32 cached_sq_head;
+    __u32 sq_entries;
+    struct io_file_table file_table;
+    struct io_submit_state submit_state;
+} KERNEL_TYPE;
+
+struct io_ring_ctx___before {
+    __u32 nr_user_files;
+    struct io_file_table___before file_table;
+} KERNEL_TYPE;
+
+struct io_cqe {
+    __u64 user_data;
+} KERNEL_TYPE;
+
+struct io_kiocb {
+    __u8 opcode;
+    __u64 flags;                   /* the lowest are IOSQE_* */
+    struct io_cqe cqe;
+    struct io_ring_ctx *ctx;
+    void *async_data;
+} KERNEL_TYPE;
+
+struct iov_iter {
+    __u64 count;
+} KERNEL_TYPE;
+
+struct io_async_rw {
+    struct iov_iter iter;
+} KERNEL_TYPE;
+
+/* include/uapi/linux/io_uring.h: struct io_uring_sqe, which no kernel will change. */
+struct lo2_sqe {
+    __u8 opcode, flags;
+    __u16 ioprio;
+    __s32 fd;
+    __u64 off, addr;
+    __u32 len, op_flags;
+    __u64 user_data;
+    __u16 buf_index, personality;
+    __u32 file_index;              /* or splice_fd_in */
+    __u64 rest[2];
+};
+
+/* include/uapi/linux/aio_abi.h: struct iocb. */
+struct lo2_iocb {
+    __u64 data;
+    __u32 key, rw_flags;           /* the other way round in big-endian machines */
+    __u16 opcode;
+    __s16 priority;
+    __s32 fd;
+    __u64 buffer, length;
+    __s64 offset;
+    __u64 rest[2];
+};
+
+#endif
