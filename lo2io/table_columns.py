@@ -83,9 +83,17 @@ def number_of(name: str, text: str) -> Column:
 
 
 STATUS: Final = ("completed", "in flight", "merged")
-OFFSET_SOURCE: Final = ("unknown", "explicit", "followed")
-ORIGIN: Final = ("opened", "duplicated", "inherited", "open before the trace", "appeared unseen", "opened by a ring")
-NAME_SOURCE: Final = ("unknown", "proc", "call")
+OFFSET_SOURCE: Final = ("unknown", "explicit", "followed", "kernel")
+ORIGIN: Final = (
+    "opened",
+    "duplicated",
+    "inherited",
+    "open before the trace",
+    "appeared unseen",
+    "opened by a ring",
+    "registered with a ring",
+)
+NAME_SOURCE: Final = ("unknown", "proc", "call", "kernel")
 REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
 THREAD_KIND: Final = ("thread", "ring worker", "ring poller")
 OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
@@ -117,7 +125,7 @@ HANDLES: Final = (
     number_of("handle", "what operations refer to"),
     reference("process", "process instance that holds it, as in threads"),
     reference("task", "row of threads: opened it, or first used it"),
-    Column("fd", "int32", "", "its number"),
+    Column("fd", "int32", "", "its number; null: registered with a ring", -1),
     Column("origin", "uint8", "", "how it came to be", labels=ORIGIN),
     Column("name_source", "uint8", "", "who proved the name", labels=NAME_SOURCE),
     Column("close_on_exec", "bool", "", "close-on-exec bit at its end"),
@@ -134,9 +142,21 @@ FILES: Final = (
     Column("mode", "uint32", "", "st_mode", 0),
     Column("device", "uint64", "", "st_dev, as stat(2) gives it", 0),
     Column("inode", "uint64", "", "st_ino", 0),
+    Column("generation", "int64", "", "of the inode, where the kernel's own programs told", UNKNOWN_I64),
+    reference("links", "st_nlink when it was first seen, where they told; 0: no name is left"),
     reference("mount", "mount id, as in the metadata's mounts"),
+    Column("name_source", "uint8", "", "who proved the name", labels=NAME_SOURCE),
     Column("path", "", "", "path; bytes that are not UTF-8 stand as \\xNN", kind="text"),
     Column("path_bytes", "", "", "the exact bytes, where path could not hold them", kind="bytes"),
+)
+PATHS: Final = (
+    Column("operation", "uint64", "", "id of the call, in operations"),
+    Column("place", "uint8", "", "0: the call's first path, 1: its second"),
+    Column("source", "uint8", "", "who read it; unknown: it could not be read", labels=NAME_SOURCE),
+    Column("path", "", "", "as the call was given it; bytes that are not UTF-8 stand as \\xNN", kind="text"),
+    Column("path_bytes", "", "", "the exact bytes, where path could not hold them", kind="bytes"),
+    Column("directory", "", "", "where it starts: what it is relative to, else the thread's root", kind="text"),
+    Column("directory_bytes", "", "", "the exact bytes, where directory could not hold them", kind="bytes"),
 )
 THREADS: Final = (
     number_of("task", "what operations refer to: one instance of a thread"),

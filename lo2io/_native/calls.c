@@ -79,14 +79,16 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
     *p = (pending_call){.active = true, .call = event->call, .cpu = cpu, .begin = time, .offset = UNKNOWN,
                         .position = UNKNOWN, .off_begin = UNKNOWN,
-                        .told_position = UNKNOWN, .told_value = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
+                        .made = NONE, .found_since = UNKNOWN, .told_position = UNKNOWN, .told_value = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
     if (call->kind == LO2_CALL_RING_SETUP)
         ring_call_entered(e, t, event, raw);
-    if (!names_handle(call))
+    if (!names_handle(call)) {
+        ends_begin(e, t);
         return;
+    }
     p->handle = resolve(e, t, p->fd);
     if (call->kind == LO2_CALL_COPY)
         p->handle2 = resolve(e, t, p->fd2);
@@ -98,9 +100,10 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot before anything else */
         slot *s = slot_at(e, t->table, p->fd, false);
         p->flags = s->cloexec;
-        *s = (slot){.since = time, .handle = NONE};
+        slot_set(s, time, NONE, false);
         /* the slot's reference stays with the handle until the exit ends it */
     }
+    ends_begin(e, t);
     if (call->kind >= LO2_CALL_RING_ENTER)
         ring_call_entered(e, t, event, raw);
 }
@@ -165,6 +168,7 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     position_left(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
+    ends_over(e, t, e->totals.last_time_ns);
     let_go(e, t);
     t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
     if (t->held)
@@ -186,7 +190,7 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t t
         if (found != NONE)
             *first_use = claim(e, t, &e->handles.at[found]);
         if (closing && found != NONE) /* its reference stays with the handle until the close ends it */
-            *s = (slot){.since = time, .handle = NONE};
+            slot_set(s, time, NONE, false);
         return found;
     }
     uint32_t d = s ? description_new(e) : NONE;
@@ -198,7 +202,7 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t t
     if (closing)
         return index;
     if (s->handle == NONE)
-        *s = (slot){.since = s->since, .handle = index};
+        slot_set(s, s->since, index, false);
     else /* another thread has opened the number meanwhile: it lives for this call */
         handle_end(e, index, false, UNKNOWN);
     return index;
@@ -279,5 +283,6 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
     if (t->held)
         kernel_facts_due(e, t);
+    ends_over(e, t, time);
     let_go(e, t);
 }

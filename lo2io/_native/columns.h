@@ -17,7 +17,7 @@ typedef struct {
     uint32_t *tid;
     uint16_t *call;           /* index into the calls */
     uint8_t *status;          /* 0 completed, 1 in flight */
-    uint8_t *offset_source;   /* 0 unknown, 1 explicit, 2 followed */
+    uint8_t *offset_source;   /* 0 unknown, 1 explicit, 2 followed, 3 told by the kernel */
     uint8_t *first_use;       /* bit 0: first appearance of handle, bit 1: of handle2, for handles never seen opened */
     uint8_t *closes;          /* 1: handle ended with this call */
     uint16_t *cpu;            /* at entry */
@@ -49,8 +49,8 @@ typedef struct {
     uint32_t *task;             /* that opened it, or first used it */
     int32_t *fd;
     uint8_t *origin;            /* 0 opened, 1 duplicated, 2 inherited over fork, 3 open before the trace, 4 appeared unseen,
-                                   5 opened by a request of a ring */
-    uint8_t *name_source;       /* 0 unknown, 1 /proc verified, 2 the call's string field */
+                                   5 opened by a request of a ring, 6 registered with a ring: it has no fd */
+    uint8_t *name_source;       /* 0 unknown, 1 /proc verified, 2 the call's string field, 3 the kernel's own programs */
     uint8_t *close_on_exec;
     uint8_t *used;              /* some operation or handle event names it */
     uint32_t *parent;           /* handle it was duplicated or inherited from */
@@ -67,10 +67,24 @@ typedef struct {
     uint32_t *mode;             /* st_mode; 0 unknown */
     uint64_t *device;           /* st_dev as the kernel's stat(2) gives it */
     uint64_t *inode;
+    int64_t *generation;        /* of the inode, where the kernel's own programs told; INT64_MIN unknown */
+    uint32_t *links;            /* st_nlink when it was first seen, where they told; UINT32_MAX unknown */
     uint32_t *mount;            /* mount id; UINT32_MAX unknown */
+    uint8_t *name_source;       /* as of handles */
     uint32_t *path_offset;      /* into the batch's text */
     uint32_t *path_length;
 } lo2_file_columns;
+
+/* One row per path that a call was given, behind the call's row, perhaps in a later batch. */
+typedef struct {
+    uint64_t *operation;        /* id of the call's row */
+    uint8_t *place;             /* 0: the call's first path, 1: its second */
+    uint8_t *source;            /* as name_source; 0: the path could not be read */
+    uint32_t *path_offset;      /* into the batch's text: as given, may be empty */
+    uint32_t *path_length;
+    uint32_t *directory_offset; /* where it starts: what it is relative to, or the root of the thread; length 0: unknown */
+    uint32_t *directory_length;
+} lo2_path_columns;
 
 /* One row per thread instance, when it ended or at the end of the run. */
 typedef struct {

@@ -47,21 +47,47 @@ static bool write_text(lo2_batch *b, const char *text, uint32_t length, uint32_t
     return true;
 }
 
+bool paths_flush(engine *e)
+{
+    lo2_batch *b = e->batch;
+    for (; e->paths_out < e->path_queue.count; e->paths_out++) {
+        path_row *p = &e->path_queue.at[e->paths_out];
+        uint32_t row = b->nr_paths, offset;
+        if (row == b->capacity || !write_text(b, p->texts, p->path_length + p->directory_length, &offset))
+            return false;
+        b->paths.operation[row] = p->operation;
+        b->paths.place[row] = p->place;
+        b->paths.source[row] = p->source;
+        b->paths.path_offset[row] = offset;
+        b->paths.path_length[row] = p->path_length;
+        b->paths.directory_offset[row] = offset + p->path_length;
+        b->paths.directory_length[row] = p->directory_length;
+        b->nr_paths++;
+        free(p->texts);
+        p->texts = NULL;
+    }
+    e->path_queue.count = e->paths_out = 0;
+    return true;
+}
+
 static bool flush_files(engine *e)
 {
     lo2_batch *b = e->batch;
     for (; e->files_out < e->file_queue.count; e->files_out++) {
         file_row *f = &e->file_queue.at[e->files_out];
         uint32_t row = b->nr_files, offset;
-        if (row == b->capacity || !write_text(b, f->path, f->path_length, &offset))
+        if (row == b->capacity || !write_text(b, f->path, f->facts.path_length, &offset))
             return false;
         b->files.file[row] = f->file;
-        b->files.mode[row] = f->mode;
-        b->files.device[row] = f->device;
-        b->files.inode[row] = f->inode;
-        b->files.mount[row] = f->mount;
+        b->files.mode[row] = f->facts.mode;
+        b->files.device[row] = f->facts.device;
+        b->files.inode[row] = f->facts.inode;
+        b->files.generation[row] = f->facts.generation;
+        b->files.links[row] = f->facts.links;
+        b->files.mount[row] = f->facts.mount;
+        b->files.name_source[row] = f->facts.source;
         b->files.path_offset[row] = offset;
-        b->files.path_length[row] = f->path_length;
+        b->files.path_length[row] = f->facts.path_length;
         b->nr_files++;
         free(f->path);
         f->path = NULL;
@@ -150,8 +176,8 @@ static bool flush_tasks(engine *e)
 
 bool emit_flush(engine *e)
 {
-    bool waiting = e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
+    bool waiting = e->path_queue.count || e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
                    e->task_queue.count;
-    return (!waiting || (flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e))) &&
+    return (!waiting || (paths_flush(e) && flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e))) &&
            (!e->rings || (rings_flush(e) && ring_requests_flush(e)));
 }

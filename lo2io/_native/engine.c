@@ -248,7 +248,7 @@ static bool finish(engine *e)
 int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
 {
     e->batch = batch;
-    batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = 0;
+    batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = batch->nr_paths = 0;
     batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
@@ -360,6 +360,7 @@ void lo2_engine_free(lo2_engine *e)
     for (uint32_t i = 0; i < e->tables.count; i++)
         free(e->tables.at[i].slots.at);
     files_free(e);
+    paths_free(e);
     requests_free(&e->requests);
     rings_free(e);
     ring_requests_free(e);
@@ -370,7 +371,7 @@ void lo2_engine_free(lo2_engine *e)
                      e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
-                     e->task_queue.at, e};
+                     e->task_queue.at, e->name.at, e};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }

@@ -92,6 +92,10 @@ typedef struct {
     uint8_t append;               /* enum appends */
     uint8_t foreign;              /* moved by others too, or no position at all: never followed again */
     uint8_t name_source;
+    bool has_identity;            /* the kernel's own programs have told which one it is: */
+    uint32_t generation;          /* ... of the inode */
+    uint64_t address, device, inode;
+    int64_t first_use;            /* of a call on it, or its opening; UNKNOWN: none that was seen */
 } description;
 
 typedef struct {
@@ -102,8 +106,15 @@ typedef struct {
     uint8_t origin, used, ended;
 } handle;
 
-typedef struct { int64_t since; uint32_t handle; uint8_t cloexec, inherited; } slot;
-typedef struct { uint32_t refs; int64_t since; VEC(slot) slots; } fd_table;
+/*
+ * What shares a table can end a slot while somebody else's call is about to find out what is in it. `ending`: pending
+ * calls that may end what is there; `blind`: of them, those that may end what is put there meanwhile, too (the slot was
+ * thought empty at their entry, or they put something there). When the last one of each was left.
+ */
+typedef struct { int64_t since, settled, blind_settled; uint32_t handle; uint16_t ending, blind;
+                 uint8_t cloexec, inherited; } slot;
+typedef struct { uint32_t refs; int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
+                 VEC(slot) slots; } fd_table;
 
 enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 
@@ -126,7 +137,12 @@ typedef struct {
     uint8_t off_state;            /* enum lo2_off_state */
     uint8_t moves;                /* bit 0: counted in `moving` of handle's description, bit 1: of handle2's */
     uint8_t first_use;
+    uint8_t ends;                 /* enum ends: what it counts as, of others' in its table */
+    int64_t found_since;          /* what its result was put in the place of was there since then; UNKNOWN: nothing was */
+    uint32_t made;                /* handle that it has put there, or NONE */
 } pending_call;
+
+enum ends { ENDS_NOTHING = 0, ENDS_FD = 1, ENDS_FD_BLINDLY = 2, ENDS_RANGE = 3 };
 
 /* What a call of a ring, or of libaio, has seen since its entry. */
 typedef struct {
@@ -226,7 +242,11 @@ typedef struct {
 typedef struct { uint32_t handle, process, task, parent, description, file, open_flags; int32_t fd;
                  uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
 typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t kind; uint32_t flags; } handle_event_row;
-typedef struct { uint32_t file, mode, mount, path_length; uint64_t device, inode; char *path; } file_row;
+/* What tells files apart (device, inode, generation, path), and what else is known of one. */
+typedef struct { uint64_t device, inode; int64_t generation; /* UNKNOWN: not known */ uint32_t mode, mount, links, path_length;
+                 uint8_t source; } file_facts;
+typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
+typedef struct { uint64_t operation; uint32_t path_length, directory_length; uint8_t place, source; char *texts; } path_row;
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  uint32_t cgroup; /* with a reference */ uint8_t kind; } task_row;
@@ -273,6 +293,7 @@ struct lo2_engine {
     VEC(uint32_t) free_descriptions;
     uint32_t next_handle, next_description;
 
+    VEC(char) name;               /* put together last */
     VEC(file_digest) files;       /* all files: index is the file's number */
     uint64_t file_key[2];
     uint32_t *file_buckets;       /* open addressing: index + 1 */
@@ -289,7 +310,8 @@ struct lo2_engine {
     VEC(handle_row) handle_queue;
     VEC(handle_event_row) event_queue;
     VEC(task_row) task_queue;
-    uint32_t files_out, handles_out, events_out, tasks_out;
+    VEC(path_row) path_queue;
+    uint32_t files_out, handles_out, events_out, tasks_out, paths_out;
 };
 
 typedef struct lo2_engine engine;
@@ -297,6 +319,7 @@ typedef struct lo2_engine engine;
 /* emit.c */
 bool emit_flush(engine *e);       /* true: nothing waits any more */
 bool emit_has_room(const engine *e);
+bool paths_flush(engine *e);      /* false: the batch has no room for all */
 void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number);
 void emit_flags_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number, uint32_t flags);
 uint32_t emit_operation(engine *e); /* a fresh row, id set */
@@ -335,18 +358,23 @@ uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, 
 void handle_install(engine *e, task *t, int32_t fd, uint32_t handle_index, bool cloexec, int64_t time);
 void handle_end(engine *e, uint32_t handle_index, bool cloexec, int64_t time);
 void handle_release(engine *e, uint32_t handle_index);
+void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
+void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
+void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */
 uint32_t description_new(engine *e);
 void description_release(engine *e, uint32_t index);
 
 /* files.c */
-uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path);
-file_digest file_digest_of(const uint64_t key[2], uint64_t device, uint64_t inode, const char *path, uint32_t length);
+uint32_t file_of(engine *e, const file_facts *facts, const char *path);
 void files_free(engine *e);
 
 /* names.c */
 void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t begin, int64_t end);
 void name_from_call(engine *e, description *d, const char *path, uint32_t length);
+void description_named(engine *e, description *d, const file_facts *facts, const char *path);
+void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags);
+void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin); /* at rest since then */
 
 /* calls.c */
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,
@@ -361,12 +389,14 @@ void kernel_facts_due(engine *e, task *t); /* its row is written, its effects ar
 void kernel_facts_free(engine *e);
 
 /*
- * Facts. `record` is whole (size bytes, the names and paths that it announces included) but may lie unaligned. They come
+ * Facts. `record` is whole (size bytes, the names and paths that it announces included) but may lie unaligned. Those of
+ * arguments come before the row of the call, and the others
  * after the exit of the call that they are about, t->left, in both back ends; those about a close, and about requests of
  * rings, come at their time, whatever t is doing. None of these functions makes a task: t stays where it is.
  */
 void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_files.c */
 void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_paths.c */
+void paths_free(engine *e);
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* ring_sqes.c */
 void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* iocbs.c */
 

@@ -4,7 +4,8 @@
 #include "rings.h"
 
 /* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
-enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2 };
+enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2, ORIGIN_BEFORE = 3 };
+enum { RANGE_UNSHARE = 2, RANGE_CLOEXEC = 4 }; /* CLOSE_RANGE_*, linux/close_range.h */
 
 /* ---- descriptions and handles ---- */
 
@@ -14,7 +15,7 @@ uint32_t description_new(engine *e)
     TAKE(e, free_descriptions, descriptions, index);
     if (index != NONE)
         e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
-                                                  .last_moved = UNKNOWN, .open_flags = NONE,
+                                                  .last_moved = UNKNOWN, .open_flags = NONE, .first_use = UNKNOWN,
                                                   .append = APPENDS_MAYBE, .foreign = e->config.moves_unseen};
     return index;
 }
@@ -29,6 +30,12 @@ void description_release(engine *e, uint32_t index)
     GIVE_BACK(e, free_descriptions, index);
 }
 
+static void used_now(const engine *e, description *d)
+{
+    if (d->first_use == UNKNOWN)
+        d->first_use = e->totals.last_time_ns;
+}
+
 uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin)
 {
     uint32_t index;
@@ -36,6 +43,8 @@ uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, 
     if (index == NONE)
         return NONE;
     e->descriptions.at[description_index].refs++;
+    if (origin != ORIGIN_BEFORE)
+        used_now(e, &e->descriptions.at[description_index]);
     e->handles.at[index] = (handle){.refs = 1, .number = e->next_handle++, .description = description_index,
                                     .parent = NONE, .process = e->processes.at[t->process].number,
                                     .task = t->number, .fd = fd,
@@ -80,6 +89,8 @@ uint32_t table_new(engine *e, int64_t since)
     if (index != NONE) {
         e->tables.at[index].refs = 1;
         e->tables.at[index].since = since;
+        e->tables.at[index].ranges = 0;
+        e->tables.at[index].ranges_settled = UNKNOWN;
         e->tables.at[index].slots.count = 0;
     }
     return index;
@@ -98,10 +109,19 @@ slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
             return NULL;
         }
         for (uint32_t i = f->slots.count; i <= (uint32_t)fd; i++)
-            f->slots.at[i] = (slot){.since = f->since, .handle = NONE};
+            f->slots.at[i] = (slot){.since = f->since, .handle = NONE, .settled = UNKNOWN, .blind_settled = UNKNOWN};
         f->slots.count = (uint32_t)fd + 1;
     }
     return &f->slots.at[fd];
+}
+
+/* Whoever is about to end something in a slot goes on to do so, whatever is put there. */
+void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
+{
+    s->since = since;
+    s->handle = handle_index;
+    s->cloexec = cloexec;
+    s->inherited = 0;
 }
 
 /* A child's copy: the slots refer to the parent's handles until the child uses them. */
@@ -117,10 +137,12 @@ uint32_t table_copy(engine *e, uint32_t table)
     }
     to->slots.count = from->slots.count;
     for (uint32_t i = 0; i < from->slots.count; i++) {
-        to->slots.at[i] = from->slots.at[i];
-        if (from->slots.at[i].handle != NONE) {
+        const slot *s = &from->slots.at[i];
+        to->slots.at[i] = *s;
+        to->slots.at[i].ending = to->slots.at[i].blind = 0; /* what they end is the parent's */
+        if (s->handle != NONE) {
             to->slots.at[i].inherited = 1;
-            e->handles.at[from->slots.at[i].handle].refs++;
+            e->handles.at[s->handle].refs++;
         }
     }
     return copy;
@@ -130,7 +152,7 @@ void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now)
 {
     uint32_t index = s->handle;
     bool inherited = s->inherited, cloexec = s->cloexec;
-    *s = (slot){.since = now, .handle = NONE};
+    slot_set(s, now, NONE, false);
     if (index == NONE)
         return;
     if (inherited)
@@ -210,6 +232,7 @@ uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
         s->inherited = 0;
         handle_release(e, parent);
     }
+    used_now(e, description_of(e, s->handle));
     return s->handle;
 }
 
@@ -220,6 +243,61 @@ void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec
         handle_end(e, index, cloexec, UNKNOWN);
         return;
     }
+    if (t->pending.active && s->handle != NONE)
+        t->pending.found_since = s->since;
+    t->pending.made = index;
     slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
-    *s = (slot){.since = time, .handle = index, .cloexec = cloexec};
+    slot_set(s, time, index, cloexec);
+}
+
+/* ---- ends under way, where others share the table ---- */
+
+static slot *slot_it_ends(engine *e, const task *t)
+{
+    const pending_call *p = &t->pending;
+    return slot_at(e, t->table, e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd, true);
+}
+
+void ends_begin(engine *e, task *t)
+{
+    pending_call *p = &t->pending;
+    uint8_t kind = e->calls[p->call].kind;
+    if (kind != LO2_CALL_CLOSE && kind != LO2_CALL_DUP_TO && kind != LO2_CALL_CLOSE_RANGE)
+        return;
+    fd_table *f = &e->tables.at[t->table];
+    if (f->refs < 2 || (kind == LO2_CALL_CLOSE_RANGE && (p->flags & (RANGE_UNSHARE | RANGE_CLOEXEC))))
+        return; /* nobody else's, or it ends nothing of theirs */
+    if (kind == LO2_CALL_CLOSE_RANGE) {
+        p->ends = ENDS_RANGE;
+        f->ranges++;
+        return;
+    }
+    slot *s = slot_it_ends(e, t);
+    if (!s || s->ending == UINT16_MAX)
+        return;
+    bool blind = kind == LO2_CALL_DUP_TO || p->handle == NONE || s->ending;
+    p->ends = blind ? ENDS_FD_BLINDLY : ENDS_FD;
+    s->ending++;
+    s->blind += blind;
+}
+
+void ends_over(engine *e, task *t, int64_t time)
+{
+    pending_call *p = &t->pending;
+    uint8_t ends = p->ends;
+    p->ends = ENDS_NOTHING;
+    if (ends == ENDS_RANGE) {
+        e->tables.at[t->table].ranges--;
+        e->tables.at[t->table].ranges_settled = time;
+        return;
+    }
+    slot *s = ends == ENDS_NOTHING ? NULL : slot_it_ends(e, t);
+    if (!s)
+        return;
+    s->ending -= s->ending > 0; /* the table may have been cut short meanwhile */
+    s->settled = time;
+    if (ends == ENDS_FD_BLINDLY) {
+        s->blind -= s->blind > 0;
+        s->blind_settled = time;
+    }
 }

@@ -1,5 +1,5 @@
 /*
- * Files by device, inode and path. A file keeps its number to the end, so every distinct one takes memory: a digest of
+ * Files by device, inode, generation and path. A file keeps its number to the end, so every distinct one takes memory: a digest of
  * 16 bytes and its share of the buckets. Its path is kept only until its row is written.
  *
  * The digest alone tells files apart. A hash of 64 bits would not do: in a long recording of a large machine two of
@@ -43,14 +43,16 @@ static uint64_t sip_sum(sip *s)
     return s->a ^ s->b ^ s->c ^ s->d;
 }
 
-file_digest file_digest_of(const uint64_t key[2], uint64_t device, uint64_t inode, const char *path, uint32_t length)
+static file_digest digest_of(const uint64_t key[2], const file_facts *facts, const char *path)
 {
+    uint32_t length = facts->path_length;
     sip s = {key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f83u, key[0] ^ 0x6c7967656e657261u,
              key[1] ^ 0x7465646279746573u};
     uint32_t at = 0;
     uint64_t word;
-    sip_word(&s, device);
-    sip_word(&s, inode);
+    sip_word(&s, facts->device);
+    sip_word(&s, facts->inode);
+    sip_word(&s, (uint64_t)facts->generation);
     for (; at + 8 <= length; at += 8) {
         memcpy(&word, path + at, 8);
         sip_word(&s, word);
@@ -84,23 +86,22 @@ static bool rehash(engine *e)
 }
 
 /* A file nobody has seen: its row is due. */
-static uint32_t file_new(engine *e, const lo2_fact_fd *fact, const char *path, file_digest digest)
+static uint32_t file_new(engine *e, const file_facts *facts, const char *path, file_digest digest)
 {
-    char *copy = malloc(fact->path_length + 1u);
+    char *copy = malloc(facts->path_length + 1u);
     if (!copy || !VEC_ROOM(&e->files, e->files.count + 1) || !VEC_ROOM(&e->file_queue, e->file_queue.count + 1)) {
         free(copy);
         e->out_of_memory = true;
         return NONE;
     }
-    memcpy(copy, path, fact->path_length);
+    memcpy(copy, path, facts->path_length);
     uint32_t number = e->files.count++;
     e->files.at[number] = digest;
-    e->file_queue.at[e->file_queue.count++] = (file_row){number, fact->mode, fact->mount, fact->path_length,
-                                                         fact->device, fact->inode, copy};
+    e->file_queue.at[e->file_queue.count++] = (file_row){number, *facts, copy};
     return number;
 }
 
-uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path)
+uint32_t file_of(engine *e, const file_facts *facts, const char *path)
 {
     if (!e->nr_file_buckets && getrandom(e->file_key, sizeof e->file_key, GRND_NONBLOCK) < 0)
         memset(e->file_key, 0, sizeof e->file_key); /* a machine just booted: a known key is as good against chance */
@@ -108,14 +109,14 @@ uint32_t file_of(engine *e, const lo2_fact_fd *fact, const char *path)
         e->out_of_memory = true;
         return NONE;
     }
-    file_digest digest = file_digest_of(e->file_key, fact->device, fact->inode, path, fact->path_length);
+    file_digest digest = digest_of(e->file_key, facts, path);
     uint32_t mask = e->nr_file_buckets - 1, at = (uint32_t)digest.low & mask;
     for (; e->file_buckets[at]; at = (at + 1) & mask) {
         const file_digest *known = &e->files.at[e->file_buckets[at] - 1];
         if (known->low == digest.low && known->high == digest.high)
             return e->file_buckets[at] - 1;
     }
-    uint32_t number = file_new(e, fact, path, digest);
+    uint32_t number = file_new(e, facts, path, digest);
     if (number != NONE)
         e->file_buckets[at] = number + 1;
     return number;

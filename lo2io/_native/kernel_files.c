@@ -1,4 +1,210 @@
-/* Files as the kernel's own programs name them. */
-#include "engine.h"
+/*
+ * Which open file a descriptor stands for, as the kernel's own programs have seen it. A fact tells of the moment at which
+ * a call's exit was about to be: whether the call itself has met the same file is concluded here. The rules, and what
+ * others who share the table may do meanwhile, stand in docs/explanation/design.md.
+ */
+#include <errno.h>
+#include <sys/sysmacros.h>
 
-void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size) {}
+#include "names.h"
+#include "rings.h"
+
+enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, MINOR_BITS = 20 };
+static const uint32_t BTRFS = 0x9123683e; /* include/uapi/linux/magic.h */
+
+typedef struct {
+    lo2_kernel_file of;
+    const char *names;
+    int64_t time, begin;          /* of the call that it is about; of no call that is known: both are `time` */
+    bool matched;                 /* that call is known: what the thread is leaving, or has left last */
+    bool result;                  /* it is what the call returned */
+} sight;
+
+/* ---- may it have been exchanged while the call was under way? ---- */
+
+/* Where closes are not recorded, nobody is seen to exchange a descriptor. */
+static bool has_no_rivals(const engine *e, const task *t)
+{
+    const process *p = &e->processes.at[t->process];
+    return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
+}
+
+/* Others end what is in the slot, whatever it is, or did so after `begin`. The thread's own call is none of them. */
+static bool is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    const fd_table *f = &e->tables.at[t->table];
+    const pending_call *p = &t->pending;
+    bool own = p->active && p->ends == ENDS_FD_BLINDLY && fd == (e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd);
+    return f->ranges || f->ranges_settled > begin || s->blind > own || s->blind_settled > begin;
+}
+
+/* What is in the slot was there when the call looked it up, at its entry. */
+static bool is_constant(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    return s->since <= begin && !s->ending && s->settled <= begin && !is_disturbed(e, t, s, fd, begin) &&
+           (!e->config.ends_unseen || has_no_rivals(e, t));
+}
+
+/* What the call's result was put into the slot is there yet. */
+static bool is_result(const engine *e, const task *t, const slot *s, const sight *at)
+{
+    const pending_call *p = &t->pending;
+    if (is_disturbed(e, t, s, at->of.fd, at->begin))
+        return false;
+    if (!at->matched)
+        return s->since <= at->time;
+    if (t->left.result != at->of.fd || (p->found_since != UNKNOWN && p->found_since > at->begin))
+        return false; /* somebody else was seen to fill the slot inside of the call: who was the last? */
+    return p->made == NONE || s->handle == p->made;
+}
+
+/* Of a dup: the descriptor that it copied is known to have been the one that is in its slot. */
+static bool source_is_constant(engine *e, const task *t, int64_t begin)
+{
+    const pending_call *p = &t->pending;
+    uint8_t kind = e->calls[p->call].kind;
+    if (kind != LO2_CALL_DUP && kind != LO2_CALL_DUP_TO && kind != LO2_CALL_FCNTL)
+        return true;
+    const slot *s = slot_at(e, t->table, p->fd, false);
+    return s && is_constant(e, t, s, p->fd, begin);
+}
+
+/* ---- which description it is ---- */
+
+static bool is_same(const description *d, const lo2_kernel_file *of)
+{
+    return d->address == of->file && d->inode == of->inode && d->device == of->device && d->generation == of->generation;
+}
+
+/* A description that was used before without a fact about it may be another one, if records are lacking. */
+static bool is_used_before(const engine *e, const description *d, int64_t begin)
+{
+    return (e->config.ends_unseen || e->config.records_lost) && d->first_use != UNKNOWN && d->first_use < begin;
+}
+
+static uint32_t new_handle(engine *e, task *t, const sight *at)
+{
+    uint32_t d = description_new(e);
+    uint8_t origin = at->time <= e->config.start_ns ? ORIGIN_BEFORE : ORIGIN_UNSEEN;
+    return d == NONE ? NONE : handle_new(e, t, at->of.fd, d, origin);
+}
+
+/* The row that the call has just been given names what its slot held: that is another one by now. */
+static void mend_row(engine *e, const task *t, uint32_t old, uint32_t index)
+{
+    lo2_operation_columns *o = &e->batch->operations;
+    uint32_t row = e->batch->nr_operations - 1;
+    if (!e->batch->nr_operations || !t->left.operation || o->id[row] != t->left.operation)
+        return;
+    if (o->handle2[row] == old)
+        o->handle2[row] = e->handles.at[index].number;
+    if (o->handle[row] == old)
+        o->handle[row] = e->handles.at[index].number;
+    e->handles.at[index].used = is_recorded(e, t);
+}
+
+/* The slot holds what nobody saw come: what was known to be there has ended at a time nobody knows. */
+static bool replace(engine *e, task *t, slot *s, const sight *at)
+{
+    uint32_t index = new_handle(e, t, at);
+    if (index == NONE)
+        return false;
+    if (s->handle == NONE) {
+        slot_set(s, s->since, index, false);
+        return true;
+    }
+    if (at->result && at->matched)
+        mend_row(e, t, e->handles.at[s->handle].number, index);
+    slot_clear(e, s, UNKNOWN, at->begin);
+    slot_set(s, at->begin, index, false);
+    return true;
+}
+
+/* The slot's handle after the fact; false: it proves nothing. */
+static bool settle(engine *e, task *t, slot *s, const sight *at)
+{
+    if (s->handle == NONE)
+        return replace(e, t, s, at);
+    const description *d = description_of(e, s->handle);
+    if (d->has_identity)
+        return is_same(d, &at->of) || replace(e, t, s, at);
+    if (at->result ? !at->matched || s->handle != t->pending.made : is_used_before(e, d, at->begin))
+        return replace(e, t, s, at);
+    if (at->result && is_used_before(e, d, at->begin)) /* a copy of what nobody has told of */
+        return replace(e, t, s, at);
+    return !at->result || source_is_constant(e, t, at->begin);
+}
+
+/* ---- what it tells of it ---- */
+
+static void learn(engine *e, const slot *s, const sight *at)
+{
+    const lo2_kernel_file *of = &at->of;
+    description *d = description_of(e, s->handle);
+    d->has_identity = true;
+    d->address = of->file;
+    d->inode = of->inode;
+    d->device = of->device;
+    d->generation = of->generation;
+    learn_flags(e, s, d, of->open_flags);
+    compare_position(d, of->mode, of->position, at->time);
+    if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, at->names))
+        return;
+    uint64_t device = makedev(of->device >> MINOR_BITS, of->device & ((1u << MINOR_BITS) - 1));
+    const file_facts facts = {.device = of->magic == BTRFS ? 0 : device, .inode = of->inode, .generation = of->generation,
+                              .mode = of->mode, .mount = of->mount, .links = of->links,
+                              .path_length = e->name.count, .source = NAME_KERNEL};
+    description_named(e, d, &facts, e->name.at);
+}
+
+/* A call that is about to get its row is about this handle, whatever was thought to be in the slot at its entry. */
+static void point_to(engine *e, task *t, uint32_t *held, uint8_t bit, uint32_t index)
+{
+    pending_call *p = &t->pending;
+    if (*held == NONE || *held == index)
+        return; /* a slot that was empty: calls.c finds it there */
+    if (p->moves & bit) {
+        description *d = description_of(e, *held);
+        if (--d->moving == 0)
+            d->overlapped = 0;
+        p->moves &= (uint8_t)~bit;
+        p->position = UNKNOWN;
+    }
+    handle_release(e, *held);
+    *held = index;
+    handle *h = &e->handles.at[index];
+    h->refs++;
+    if (!h->used && is_recorded(e, t)) {
+        h->used = 1;
+        p->first_use |= bit;
+    }
+}
+
+void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
+{
+    sight at = {.names = (const char *)record + sizeof at.of};
+    memcpy(&at.of, record, sizeof at.of);
+    if (at.of.of == LO2_FILE_OF_REQUEST || (at.of.flags & LO2_FILE_SLOT))
+        return;
+    const left_call *left = &t->left;
+    at.time = (int64_t)at.of.head.time_ns;
+    at.matched = left->completed && left->begin != UNKNOWN && at.time >= left->begin && at.time <= left->end;
+    at.begin = at.matched ? left->begin : at.time;
+    at.result = at.of.of == LO2_FILE_OF_RESULT;
+    slot *s = slot_at(e, t->table, at.of.fd, true);
+    bool refused = at.matched && !at.result && left->result == -EBADF;
+    if (!s || refused || !(at.result ? is_result(e, t, s, &at) : is_constant(e, t, s, at.of.fd, at.begin)) ||
+        !settle(e, t, s, &at)) {
+        e->totals.nr_files_refused++;
+        return;
+    }
+    e->totals.nr_files_told++;
+    learn(e, s, &at);
+    pending_call *p = &t->pending;
+    if (at.result || !at.matched || !p->active)
+        return;
+    if (p->fd == at.of.fd)
+        point_to(e, t, &p->handle, 1, s->handle);
+    if (p->fd2 == at.of.fd && e->calls[p->call].kind == LO2_CALL_COPY)
+        point_to(e, t, &p->handle2, 2, s->handle);
+}

@@ -63,6 +63,7 @@ typedef struct {
     lo2_handle_event_columns handle_events;
     lo2_handle_columns handles;
     lo2_file_columns files;
+    lo2_path_columns paths;
     lo2_task_columns tasks;
     lo2_request_columns requests;
     lo2_request_event_columns request_events;
@@ -79,7 +80,7 @@ typedef struct {
     char *text;                 /* paths and names of this batch */
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity;
-    uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_tasks, nr_requests, nr_request_events, nr_losses;
+    uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
     uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings;
     uint32_t text_length;
@@ -99,6 +100,7 @@ typedef struct {
     uint64_t nr_undecoded;      /* samples of a type no event of the spool has, and records of the kernel's own programs likewise */
     uint64_t truncated_bytes;   /* tails of streams that hold no whole record */
     uint64_t nr_names_verified, nr_names_refused; /* sightings of an fd that did / did not prove a name */
+    uint64_t nr_files_told, nr_files_refused; /* sightings by the kernel's own programs that did / did not prove what a descriptor stands for */
     uint64_t nr_own_calls, nr_own_requests; /* lo2io's own, left out of every table (all_tasks mode) */
     uint64_t nr_ring_requests;  /* of recorded threads, sampled or not */
     uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose begin was lost */

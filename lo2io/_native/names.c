@@ -1,38 +1,37 @@
-/* Names of files: a look at /proc counts only when it proves which handle it saw. */
+/* Names of files: a look at /proc counts only when it proves which handle it saw. What the kernel told itself: kernel_files.c. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "engine.h"
+#include "names.h"
 
-enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, NAME_PROC = 1, NAME_CALL = 2 };
+enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4 };
 
 /* Takes over, or refutes, the position that a fact shows of a description at rest. */
-static void compare_position(description *d, const lo2_fact_fd *fact, int64_t begin)
+void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin)
 {
-    if (S_ISFIFO(fact->mode) || S_ISSOCK(fact->mode) || S_ISCHR(fact->mode)) {
+    if (S_ISFIFO(mode) || S_ISSOCK(mode) || S_ISCHR(mode)) {
         d->foreign = 1;
         d->position = UNKNOWN;
         return;
     }
     bool at_rest = !d->moving && (d->last_moved == UNKNOWN || d->last_moved <= begin);
-    if (d->foreign || fact->position == UNKNOWN || !at_rest)
+    if (d->foreign || position == UNKNOWN || !at_rest)
         return;
     if (d->position == UNKNOWN) {
-        d->position = fact->position;
-    } else if (d->position != fact->position) {
+        d->position = position;
+    } else if (d->position != position) {
         d->foreign = 1;
         d->position = UNKNOWN;
     }
 }
 
 /* The flags of a description nobody saw opened. */
-static void learn_flags(engine *e, slot *s, description *d, uint32_t open_flags)
+void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags)
 {
     if (d->open_flags != NONE || open_flags == NONE)
         return;
     d->open_flags = open_flags;
     d->append = (open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
-    s->cloexec = (open_flags & O_CLOEXEC) != 0;
     if (!s->inherited)
         e->handles.at[s->handle].open_flags = open_flags;
 }
@@ -54,28 +53,34 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
         uint32_t index = d == NONE ? NONE : handle_new(e, t, fact->fd, d, origin);
         if (index == NONE)
             return;
-        *s = (slot){.since = s->since, .handle = index};
+        slot_set(s, s->since, index, false);
+        e->descriptions.at[d].first_use = UNKNOWN; /* a look is no use of it */
     }
     description *d = description_of(e, s->handle);
+    if (d->open_flags == NONE && fact->open_flags != NONE)
+        s->cloexec = (fact->open_flags & O_CLOEXEC) != 0;
     learn_flags(e, s, d, fact->open_flags);
-    compare_position(d, fact, begin);
+    compare_position(d, fact->mode, fact->position, begin);
     e->totals.nr_names_verified++;
-    if (d->file != NONE && d->name_source == NAME_PROC)
-        return;
-    uint32_t file = file_of(e, fact, path);
+    const file_facts facts = {.device = fact->device, .inode = fact->inode, .generation = UNKNOWN, .mode = fact->mode, .mount = fact->mount,
+                              .links = NONE, .path_length = fact->path_length, .source = NAME_PROC};
+    if (d->file == NONE || d->name_source == NAME_CALL)
+        description_named(e, d, &facts, path);
+}
+
+void description_named(engine *e, description *d, const file_facts *facts, const char *path)
+{
+    uint32_t file = file_of(e, facts, path);
     if (file != NONE) {
         d->file = file;
-        d->name_source = NAME_PROC;
+        d->name_source = facts->source;
     }
 }
 
 /* The path as the program gave it: relative to what it was relative to, and of a file that stat(2) did not see. */
 void name_from_call(engine *e, description *d, const char *path, uint32_t length)
 {
-    const lo2_fact_fd as_given = {.mount = NONE, .path_length = length};
-    uint32_t file = length ? file_of(e, &as_given, path) : NONE;
-    if (file != NONE) {
-        d->file = file;
-        d->name_source = NAME_CALL;
-    }
+    const file_facts as_given = {.generation = UNKNOWN, .mount = NONE, .links = NONE, .path_length = length, .source = NAME_CALL};
+    if (length)
+        description_named(e, d, &as_given, path);
 }

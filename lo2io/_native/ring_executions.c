@@ -112,7 +112,7 @@ static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
         return NONE;
     uint32_t number = claim(e, r, index);
     if (s->handle == NONE && !since_then)
-        *s = (slot){.since = s->since, .handle = index};
+        slot_set(s, s->since, index, false);
     else /* the slot is another's by now */
         handle_end(e, index, false, UNKNOWN);
     return number;

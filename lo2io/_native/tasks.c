@@ -87,6 +87,8 @@ void task_write_end(engine *e, task *t, int64_t time)
     if (t->ring_worker)
         ring_worker_exited(e, t);
     call_abandon(e, t, time);
+    if (t->held)
+        kernel_facts_due(e, t);
     ring_thread_ended(e, t, e->totals.last_time_ns);
     if (is_recorded(e, t))
         queue_task_row(e, t, time);

@@ -49,6 +49,7 @@ class Batch:
     ring_states: Columns = field(default_factory=dict)
     batches: Columns = field(default_factory=dict)
     rings: Columns = field(default_factory=dict)
+    paths: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Totals:
     truncated_bytes: int = 0
     nr_names_verified: int = 0
     nr_names_refused: int = 0
+    nr_files_told: int = 0
+    nr_files_refused: int = 0
     nr_own_calls: int = 0
     nr_own_requests: int = 0
     nr_ring_requests: int = 0

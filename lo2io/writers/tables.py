@@ -42,7 +42,7 @@ CHUNK_ROWS: Final = 65536
 """Rows of a record batch. Smaller batches of the engine are gathered first: each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
-_TEXTS_OF: Final = {"files": ("path",), "threads": ("comm", "cgroup")}
+_TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup")}
 _SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
@@ -279,6 +279,11 @@ def _strings(table: str, columns: Columns, text: bytes) -> Strings:
     strings: Strings = {}
     for name in _TEXTS_OF.get(table, ()):
         strings |= _texts(columns, name, text)
+    if table == "paths":  # an empty one is known: the directory itself is meant
+        read = (columns["source"] != 0).tolist()
+        strings["path"] = [
+            "" if known and path is None else path for path, known in zip(strings["path"], read, strict=True)
+        ]
     if "cgroup" in strings:
         strings["container"] = [None if path is None else container_id(path) for path in strings["cgroup"]]
     return strings

@@ -17,6 +17,8 @@ from reference.tasks import Tasks
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reference.tasks import Task
+
 TOTALS = (
     "nr_samples",
     "nr_selected",
@@ -33,6 +35,8 @@ TOTALS = (
     "truncated_bytes",
     "nr_names_verified",
     "nr_names_refused",
+    "nr_files_told",
+    "nr_files_refused",
     "nr_own_calls",
     "nr_own_requests",
     "nr_ring_requests",
@@ -70,15 +74,15 @@ class Reference:
         self.sched = Sched(self)
         self.rings = Rings(self)
         streams = self.decoder.streams()
-        self.seen = [[0] * len(self.meta.events) for _ in streams[:-1]]
-        for cpu, stream in enumerate(streams):
-            self.totals["nr_reordered"] += stream.reordered if cpu < len(self.seen) else 0
+        self.seen = [[0] * len(self.meta.events) for _ in self.meta.cpus]
+        for stream in streams:
+            self.totals["nr_reordered"] += 0 if stream.cpu is None else stream.reordered
             self.totals["truncated_bytes"] += stream.truncated
             for record in stream.records:
-                self._count(cpu, record)
+                self._count(record)
             for last, end, lost in stream.losses:
                 begin = self.meta.start_ns if last is None else last
-                self.losses.append({"cpu": cpu, "begin_time_ns": begin, "end_time_ns": end, "lost": lost})
+                self.losses.append({"cpu": stream.cpu, "begin_time_ns": begin, "end_time_ns": end, "lost": lost})
                 self.totals["nr_lost_records"] += 1
                 self.totals["nr_lost"] += lost
         for record in reversed(streams[-1].records):
@@ -87,14 +91,15 @@ class Reference:
         self.newest_first = self._completions_missing()
         self._run([stream.records for stream in streams])
 
-    def _count(self, cpu: int, record: Record) -> None:
+    def _count(self, record: Record) -> None:
+        self.totals["nr_undecoded"] += record.kind == "broken"
         self.totals["nr_throttled"] += record.kind == "throttle"
         if record.kind == "sample":
             meaning = record.values["meaning"]
             self.totals["nr_samples"] += 1
             self.totals["nr_undecoded"] += meaning is None
             if meaning is not None:
-                self.seen[cpu][meaning.index] += 1
+                self.seen[record.stream][meaning.index] += 1
 
     def _completions_missing(self) -> bool:
         """The kernel counted more completions than the rings hold."""
@@ -103,10 +108,12 @@ class Reference:
         return counted > sum(row[self.meta.events.index(name)] for row in self.seen)
 
     def _run(self, streams: list[list[Record]]) -> None:
-        for record in heapq.merge(*streams, key=lambda record: (record.time, record.stream)):
+        for record in heapq.merge(*streams, key=lambda record: (record.time, record.order)):
             self.now = record.time
             if record.kind == "sample":
                 self._sample(record)
+            elif record.kind == "value":
+                self._value(record.values)
             elif record.kind == "fork":
                 self.tasks.fork(record.time, record.values)
             elif record.kind == "exit":
@@ -141,6 +148,7 @@ class Reference:
             if meaning.role is Role.ENTER:
                 self.calls.enter(task, record.time, record.stream, meaning.call, values)
             else:
+                self._tell(task, values)
                 self.calls.exit(task, record.time, meaning.call, values["ret"])
         elif meaning.role is Role.SCHED_SWITCH:
             self.sched.switch(record.time, record.stream, values)
@@ -150,3 +158,14 @@ class Reference:
             self.rings.sample(meaning.role, record.time, tid, values)
         elif meaning.role is not Role.IGNORED:
             self.block.sample(meaning.role, record.time, tid, task, values, cpu=record.stream)
+
+    def _value(self, values: dict[str, Any]) -> None:
+        """What the kernel tells of the call that a thread is in, and is about to leave."""
+        task = self.tasks.of_sample(values["tid"], create=True)
+        if task is not None and (task.recorded or task.from_exec):
+            self._tell(task, values)
+
+    @staticmethod
+    def _tell(task: Task, values: dict[str, Any]) -> None:
+        if task.pending is not None and "told_position" in values:
+            task.pending.told_position, task.pending.told_value = values["told_position"], values["told_value"]
