@@ -127,6 +127,7 @@ class FilteredStream:
             ("ring_events", passing.rings.holds(batch.ring_events["id"])),
             ("ring_works", passing.rings.holds(batch.ring_works["id"])),
             ("batches", self._entered.holds(batch.batches["id"])),
+            ("iocbs", self._entered.holds(batch.iocbs["operation"])),
         ):
             _keep(batch, table, keep)
 

@@ -41,8 +41,8 @@ RING_REQUESTS: Final = (
     Column("path", "uint8", "", "the way it went", labels=RING_PATH),
     Column("traits", "uint16", "", _TRAITS),
     Column("inferred", "uint16", "", _INFERRED),
-    Column("fd", "int32", "", "null: none, a registered file, or not known", -1),
-    reference("handle", "row of handles: the fd's when it was looked up"),
+    Column("fd", "int32", "", "as given; null: none, a registered file, or not known", -1),
+    reference("handle", "row of handles: the fd's when it was looked up, or the registered file's"),
     reference("handle2", "row of handles: the written one of splice and tee"),
     time_column("submit_time_ns", "the kernel took it; null: before the trace"),
     time_column("issue_time_ns", "executed first; null: never, or not known"),
@@ -61,8 +61,8 @@ RING_REQUESTS: Final = (
     reference("waker_tid", "the thread that woke it last"),
     _request("previous", "id of the request it is linked behind; null: none"),
     _request("culprit", "id of the request whose failure ended it; null: none, or not known"),
-    size_column("offset_bytes", "file offset, where the kernel tells: refused requests and short writes"),
-    size_column("bytes_request", "bytes asked for, likewise"),
+    size_column("offset_bytes", "file offset; null: at the position, none, or not known"),
+    size_column("bytes_request", "bytes asked for; of truncate the new length, of fallocate and its like the range's"),
     size_column("bytes_result", "bytes moved, all completions together; null: failed, or it moves none"),
     Column("result", "int32", "", "of the last completion, as it was; 0 without one"),
     Column("error", "int16", "errno", "errno; 0: success"),
@@ -70,6 +70,27 @@ RING_REQUESTS: Final = (
     Column("nr_completions", "uint32", "", "completions"),
     Column("nr_polls", "uint16", "", "times it waited for its file"),
     Column("nr_punts", "uint16", "", "times it was handed to a worker"),
+    reference("op_flags", "rw_flags, open_flags and so on, by opcode; null: what it asks for is not known"),
+    reference(
+        "file_index", "number of the registered file that it works on, opens or closes; null: none, or not known"
+    ),
+    Column("buffer_index", "int32", "", "number of the registered buffer; null: none, or not known", -1),
+)
+IOCB_COMMAND: Final = (
+    *("PREAD", "PWRITE", "FSYNC", "FDSYNC", "PREADX", "POLL", "NOOP", "PREADV", "PWRITEV"),
+    "unknown",
+)
+"""``IOCB_CMD_*`` of ``include/uapi/linux/aio_abi.h`` by number."""
+IOCBS: Final = (
+    Column("operation", "uint64", "", "id in operations: the io_submit that took it"),
+    number_of("place", "its place in the array of that call, from 0"),
+    Column("opcode", "uint8", "", "what it does", labels=IOCB_COMMAND),
+    Column("fd", "int32", "", "its descriptor", -1),
+    reference("handle", "row of handles: the fd's at the entry of the call"),
+    size_column("offset_bytes", "file offset; null: none, or the file appends"),
+    size_column("bytes_request", "bytes asked for; null: vectors, or an opcode that moves none"),
+    Column("data", "uint64", "", "aio_data, which its completion bears"),
+    Column("iocb", "uint64", "", "its address in the program's memory, which its completion names"),
 )
 RING_WORKS: Final = (
     Column("id", "uint64", "", "id in ring_requests"),

@@ -36,7 +36,7 @@ from lo2io.table_columns import (
     THREADS,
     Column,
 )
-from lo2io.table_rings import BATCHES, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
+from lo2io.table_rings import BATCHES, IOCBS, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -75,6 +75,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "ring_works": RING_WORKS,
     "ring_states": RING_STATES,
     "batches": BATCHES,
+    "iocbs": IOCBS,
     "rings": RINGS,
     "off_cpu": OFF_CPU,
     "losses": LOSSES,

@@ -172,4 +172,6 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
     }
     if (row != NONE && is_batch(kind))
         write_row(e, t, kind, result ? *result : -1, row);
+    if (t->iocbs && kind == LO2_CALL_AIO_SUBMIT)
+        iocbs_submitted(e, t, result, row);
 }

@@ -179,5 +179,5 @@ bool emit_flush(engine *e)
     bool waiting = e->path_queue.count || e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
                    e->task_queue.count;
     return (!waiting || (paths_flush(e) && flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e))) &&
-           (!e->rings || (rings_flush(e) && ring_requests_flush(e)));
+           (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
 }

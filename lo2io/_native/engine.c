@@ -252,7 +252,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
     batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
     batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
-    batch->nr_batches = batch->nr_rings = 0;
+    batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
@@ -364,6 +364,7 @@ void lo2_engine_free(lo2_engine *e)
     requests_free(&e->requests);
     rings_free(e);
     ring_requests_free(e);
+    iocbs_free(e);
     cgroups_free(e);
     kernel_facts_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,

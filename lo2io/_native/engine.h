@@ -305,6 +305,7 @@ struct lo2_engine {
     request_set requests;
     struct ring_set *rings;       /* NULL: none is known */
     struct ring_request_set *ring_requests;
+    struct iocb_set *iocbs;       /* NULL: none is known */
 
     VEC(file_row) file_queue;
     VEC(handle_row) handle_queue;

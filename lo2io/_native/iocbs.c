@@ -1,4 +1,136 @@
-/* What requests of libaio ask for, as the kernel's own programs read it. */
-#include "engine.h"
+/*
+ * What requests of libaio ask for, as the kernel's own programs read it at the entry of io_submit. They wait for its exit,
+ * for the call may take but the first of them, or none.
+ */
+#include <linux/aio_abi.h>
 
-void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size) {}
+#include "rings.h"
+
+enum { COMMAND_UNKNOWN = 9 };
+
+typedef struct { lo2_kernel_iocb iocb; uint32_t handle, next; } asked_iocb; /* handle: index, with a reference; next: index + 1 */
+typedef struct { uint64_t operation, data, iocb; int64_t offset, bytes; uint32_t place, handle; int32_t fd; uint8_t opcode; } iocb_row;
+
+typedef struct iocb_set {
+    VEC(asked_iocb) asked;
+    VEC(uint32_t) free_asked;
+    VEC(iocb_row) queue;
+    uint32_t out;
+} iocb_set;
+
+static asked_iocb *asked_at(engine *e, uint32_t place) { return &e->iocbs->asked.at[place - 1]; }
+
+void iocbs_drop(engine *e, task *t)
+{
+    for (uint32_t at = t->iocbs, next; at; at = next) {
+        asked_iocb *a = asked_at(e, at);
+        next = a->next;
+        if (a->handle != NONE)
+            handle_release(e, a->handle);
+        GIVE_BACK(e->iocbs, free_asked, at - 1);
+    }
+    t->iocbs = t->last_iocb = 0;
+}
+
+void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
+{
+    asked_iocb asked = {.handle = NONE};
+    uint32_t index;
+    memcpy(&asked.iocb, record, sizeof asked.iocb);
+    if (!e->iocbs && !(e->iocbs = calloc(1, sizeof *e->iocbs))) {
+        e->out_of_memory = true;
+        return;
+    }
+    if (t->iocbs && asked_at(e, t->iocbs)->iocb.head.time_ns != asked.iocb.head.time_ns)
+        iocbs_drop(e, t); /* of a call that was lost */
+    iocb_set *set = e->iocbs;
+    if (set->free_asked.count) {
+        index = set->free_asked.at[--set->free_asked.count];
+    } else if (VEC_ROOM(&set->asked, set->asked.count + 1)) {
+        index = set->asked.count++;
+    } else {
+        e->out_of_memory = true;
+        return;
+    }
+    asked.handle = asked.iocb.fd < 0 ? NONE : handle_in_slot(e, t, asked.iocb.fd);
+    if (asked.handle != NONE)
+        e->handles.at[asked.handle].refs++;
+    set->asked.at[index] = asked;
+    *(t->iocbs ? &asked_at(e, t->last_iocb)->next : &t->iocbs) = index + 1;
+    t->last_iocb = index + 1;
+}
+
+static iocb_row row_of(engine *e, const asked_iocb *a, uint32_t row)
+{
+    const lo2_kernel_iocb *q = &a->iocb;
+    const description *d = a->handle == NONE ? NULL : description_of(e, a->handle);
+    bool writes = q->opcode == IOCB_CMD_PWRITE || q->opcode == IOCB_CMD_PWRITEV;
+    bool vectored = q->opcode == IOCB_CMD_PREADV || q->opcode == IOCB_CMD_PWRITEV;
+    bool data = writes || vectored || q->opcode == IOCB_CMD_PREAD;
+    bool appends = writes && d && d->append == APPENDS; /* Linux appends whatever the offset says */
+    iocb_row made = {.operation = e->batch->operations.id[row], .data = q->data, .iocb = q->iocb, .offset = UNKNOWN,
+                     .bytes = UNKNOWN, .place = q->place, .handle = NONE, .fd = q->fd, .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};
+    if (data && !appends && q->offset >= 0)
+        made.offset = q->offset;
+    if (data && !vectored && q->length <= INT64_MAX)
+        made.bytes = (int64_t)q->length;
+    if (a->handle != NONE) {
+        e->handles.at[a->handle].used = 1;
+        made.handle = e->handles.at[a->handle].number;
+    }
+    return made;
+}
+
+void iocbs_submitted(engine *e, task *t, const int64_t *result, uint32_t row)
+{
+    iocb_set *set = e->iocbs;
+    int64_t taken = result && row != NONE ? *result : 0;
+    uint32_t place = 0;
+    bool mine = asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin;
+    for (uint32_t at = mine ? t->iocbs : 0; at && place < taken; at = asked_at(e, at)->next, place++) {
+        if (asked_at(e, at)->iocb.place != place) /* one that was lost: what follows may be another call's */
+            break;
+        if (!VEC_ROOM(&set->queue, set->queue.count + 1)) {
+            e->out_of_memory = true;
+            break;
+        }
+        set->queue.at[set->queue.count++] = row_of(e, asked_at(e, at), row);
+    }
+    iocbs_drop(e, t);
+}
+
+bool iocbs_flush(engine *e)
+{
+    iocb_set *set = e->iocbs;
+    lo2_iocb_columns *c = &e->batch->iocbs;
+    for (; set && set->out < set->queue.count; set->out++) {
+        const iocb_row *x = &set->queue.at[set->out];
+        uint32_t row = e->batch->nr_iocbs;
+        if (row == e->batch->capacity)
+            return false;
+        c->operation[row] = x->operation;
+        c->place[row] = x->place;
+        c->opcode[row] = x->opcode;
+        c->fd[row] = x->fd;
+        c->handle[row] = x->handle;
+        c->offset_bytes[row] = x->offset;
+        c->bytes_request[row] = x->bytes;
+        c->data[row] = x->data;
+        c->iocb[row] = x->iocb;
+        e->batch->nr_iocbs++;
+    }
+    if (set)
+        set->queue.count = set->out = 0;
+    return true;
+}
+
+void iocbs_free(engine *e)
+{
+    if (!e->iocbs)
+        return;
+    free(e->iocbs->asked.at);
+    free(e->iocbs->free_asked.at);
+    free(e->iocbs->queue.at);
+    free(e->iocbs);
+    e->iocbs = NULL;
+}

@@ -77,12 +77,14 @@ typedef struct {
     lo2_ring_state_columns ring_states;
     lo2_batch_columns batches;
     lo2_ring_columns rings;
+    lo2_iocb_columns iocbs;
     char *text;                 /* paths and names of this batch */
     uint32_t capacity;          /* rows of each column set */
     uint32_t text_capacity;
     uint32_t nr_operations, nr_handle_events, nr_handles, nr_files, nr_paths, nr_tasks, nr_requests, nr_request_events, nr_losses;
     uint32_t nr_completions, nr_switches, nr_off_cpu;
-    uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings;
+    uint32_t nr_ring_requests, nr_ring_events, nr_ring_works, nr_ring_states, nr_batches, nr_rings,
+             nr_iocbs;
     uint32_t text_length;
     uint64_t first_operation;   /* ordinal of row 0 over the whole run */
 } lo2_batch;

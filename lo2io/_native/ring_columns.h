@@ -1,8 +1,8 @@
 /*
  * The columns of io_uring and libaio; columns.h says what holds for all.
  *
- * A ring is an io_uring instance or a libaio context; requests are io_uring's alone, for those of libaio stand in user
- * memory.
+ * A ring is an io_uring instance or a libaio context. Requests are io_uring's; of those of libaio, which stand in user
+ * memory, only what they ask for is known.
  */
 
 /* One row per request, when all that can be known of it is. */
@@ -39,7 +39,7 @@ typedef struct {
     uint32_t *waker_tid;
     uint64_t *previous;         /* id of the request it is linked behind; 0: none */
     uint64_t *culprit;          /* id of the request whose failure ended it; 0: none, or not known */
-    int64_t *offset_bytes;      /* where the kernel tells: refused requests and short writes */
+    int64_t *offset_bytes;      /* as it asks; unknown: at the position, or not known */
     int64_t *bytes_request;     /* likewise */
     int64_t *bytes_result;      /* sum of its CQEs; unknown: failed, or moves no bytes */
     int32_t *result;            /* of the last CQE */
@@ -48,6 +48,9 @@ typedef struct {
     uint32_t *nr_completions;   /* CQEs */
     uint16_t *nr_polls;         /* times it waited for its file */
     uint16_t *nr_punts;
+    uint32_t *op_flags;         /* rw_flags, open_flags, ...: the opcode says which; UINT32_MAX unknown */
+    uint32_t *file_index;       /* number of the registered file it works on, opens or closes; UINT32_MAX none, or not known */
+    int32_t *buffer_index;      /* number of the registered buffer; -1 none, or not known */
 } lo2_ring_request_columns;
 
 enum lo2_ring_status { LO2_RING_COMPLETED = 0, LO2_RING_IN_FLIGHT = 1, LO2_RING_CANCELLED = 2, LO2_RING_REFUSED = 3,
@@ -146,6 +149,19 @@ typedef struct {
     uint32_t *nr_completions;   /* CQEs that came to the ring while it ran */
     int64_t *sleep_time_ns;     /* it was about to sleep for completions; unknown: it was not seen to */
 } lo2_batch_columns;
+
+/* One row per request that an io_submit took, behind its operation's, in their order. */
+typedef struct {
+    uint64_t *operation;        /* id of the io_submit */
+    uint32_t *place;            /* in its array */
+    uint8_t *opcode;            /* IOCB_CMD_*; 9 unknown */
+    int32_t *fd;
+    uint32_t *handle;
+    int64_t *offset_bytes;
+    int64_t *bytes_request;     /* unknown: vectors, or an opcode without */
+    uint64_t *data;             /* aio_data: what its completion bears */
+    uint64_t *iocb;             /* its address in the program's memory */
+} lo2_iocb_columns;
 
 /* One row per ring, when it has ended or at the end of the run. */
 typedef struct {

@@ -70,14 +70,16 @@ static void take_result(engine *e, ring_request *r, const ring_sample *s)
     r->result = (int32_t)s->result;
     r->cqe_flags = (uint32_t)s->flags;
     r->complete = s->time;
+    if (submitter && r->moves)
+        request_moved(e, r, submitter, s->time);
+    if (submitter && meaning->kind == LO2_CALL_CLOSE)
+        request_closed(e, r, submitter, s->time);
     if (r->result < 0)
         return;
     if (meaning->returns == LO2_RETURNS_BYTES)
         r->bytes = plus(r->bytes == UNKNOWN ? 0 : r->bytes, r->result);
     if (submitter && meaning->kind == LO2_CALL_OPEN && meaning->returns == LO2_RETURNS_FD)
-        ring_opened(e, submitter, r->ring, r->result, s->time);
-    else if (submitter && meaning->kind == LO2_CALL_CLOSE)
-        ring_closed_some_fd(e, submitter, s->time);
+        request_opened(e, r, submitter, s->time);
 }
 
 /* What this CQE says of the request's execution. */

@@ -87,7 +87,9 @@ void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task
     if (second && (!two || r->fd2 >= 0))
         return;
     uint32_t number = look_up(e, r, with_its_table(e, r, where), fd);
-    if (second) {
+    bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* of which there is no file_get */
+    if (second || written_registered) {
+        r->looked = second ? r->looked : time;
         r->fd2 = fd;
         r->handle = number;
         return;
@@ -134,9 +136,10 @@ void request_proves_fd(engine *e, ring_request *r, task *where)
 
 void request_short(ring_request *r, int64_t offset, int64_t length)
 {
-    if (r->traits & LO2_TRAIT_SHORT)
-        return;
+    bool known = (r->traits & LO2_TRAIT_SHORT) || r->asked;
     r->traits |= LO2_TRAIT_SHORT;
+    if (known)
+        return;
     r->inferred |= LO2_INFERRED_SIZE;
     r->offset = offset;
     r->length = length;

@@ -1,4 +1,6 @@
 /* Rings and descriptors: which descriptor is a ring's, and what requests of rings do to descriptors. */
+#include <fcntl.h>
+
 #include "rings.h"
 
 enum { ORIGIN_OPENED_BY_RING = 5, MOST_KEPT = 1 << 12 };
@@ -160,13 +162,13 @@ void on_ring_fact(engine *e, const uint8_t *body)
 
 /* ---- descriptors that requests open and close ---- */
 
-void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, int64_t time)
+void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, uint32_t open_flags, bool surely, int64_t time)
 {
     const ring *r = ring_at(e, ring_index);
     slot *s = slot_at(e, t->table, fd, true);
     if (!s)
         return;
-    if (!r->files_known || r->nr_files_now) { /* it may as well be the place of a registered file */
+    if (!surely && (!r->files_known || r->nr_files_now)) { /* it may as well be the place of a registered file */
         slot_clear(e, s, UNKNOWN, time);
         return;
     }
@@ -174,8 +176,14 @@ void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, int64_t ti
     uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_OPENED_BY_RING);
     if (index == NONE)
         return;
-    e->handles.at[index].open_time = time;
-    handle_install(e, t, fd, index, false, time);
+    handle *h = &e->handles.at[index];
+    h->open_time = time;
+    if (open_flags != NONE) {
+        h->open_flags = e->descriptions.at[d].open_flags = open_flags;
+        e->descriptions.at[d].append = (open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
+        e->descriptions.at[d].position = e->descriptions.at[d].foreign ? UNKNOWN : 0;
+    }
+    handle_install(e, t, fd, index, open_flags != NONE && (open_flags & O_CLOEXEC), time);
 }
 
 /* It was any of the table's but a ring's: io_close (io_uring/openclose.c) refuses those. */

@@ -16,10 +16,12 @@ static void thread_reset(engine *e, ring_thread *th, const task *t)
         thread_advances(e, th, e->totals.last_time_ns);
         thread_decides(e, th, 0);
         work_ends(e, (uint32_t)(th - e->ring_requests->threads.at), UNKNOWN, true);
+        if (th->registered != NONE)
+            description_release(e, th->registered);
     }
     *th = (ring_thread){.number = t->number, .first_held = NONE, .last_held = NONE, .last_event = UNKNOWN,
                         .work_begin = UNKNOWN, .work_queue = UNKNOWN, .last_end = UNKNOWN, .first_in = UNKNOWN,
-                        .left = UNKNOWN};
+                        .left = UNKNOWN, .registered = NONE};
 }
 
 ring_thread *thread_of(engine *e, const task *t)
@@ -34,7 +36,7 @@ ring_thread *thread_of(engine *e, const task *t)
             return NULL;
         }
         while (set->threads.count <= index)
-            set->threads.at[set->threads.count++] = (ring_thread){.number = NONE, .first_held = NONE};
+            set->threads.at[set->threads.count++] = (ring_thread){.number = NONE, .first_held = NONE, .registered = NONE};
     }
     ring_thread *th = &set->threads.at[index];
     if (th->number != t->number)

@@ -84,6 +84,9 @@ static void write_request_row(lo2_batch *b, const ring_request *r)
     c->nr_completions[row] = r->nr_completions;
     c->nr_polls[row] = r->nr_polls;
     c->nr_punts[row] = r->nr_punts;
+    c->op_flags[row] = r->op_flags;
+    c->file_index[row] = r->file_index;
+    c->buffer_index[row] = r->buffer_index;
 }
 
 static void write_work_row(lo2_batch *b, const ring_work_row *x)

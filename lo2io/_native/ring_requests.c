@@ -31,17 +31,20 @@ static void sample_read(const lo2_event *event, const uint8_t *raw, ring_sample 
     s->offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_RING_OFFSET]);
 }
 
+ring_request_set *ring_requests_needed(engine *e)
+{
+    if (!e->ring_requests)
+        e->ring_requests = calloc(1, sizeof *e->ring_requests);
+    e->out_of_memory |= !e->ring_requests;
+    return e->ring_requests;
+}
+
 /* ---- whose it is ---- */
 
 task *request_task(engine *e, const ring_request *r)
 {
     task *t = r->task == NONE || r->task_index >= e->tasks.count ? NULL : &e->tasks.at[r->task_index];
     return t && t->alive && t->number == r->task ? t : NULL;
-}
-
-static bool is_followed(engine *e, const task *t)
-{
-    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
 }
 
 /* The thread that submits what this one works on: itself, unless it is a worker. */
@@ -128,6 +131,8 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
         r->traits |= LO2_TRAIT_DRAINED;
     if (has_fd)
         request_looks_up(e, r, th->fd, s->time, t);
+    if (th->has_sqe && !refused)
+        request_asks(e, r, th, t);
     th->fresh = ref_to(e, r);
     th->fresh_call = t->pending.active ? t->pending.begin : UNKNOWN;
     if (refused) {
@@ -366,10 +371,8 @@ static void on_others(engine *e, const lo2_event *event, const ring_sample *s, r
 void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time)
 {
     ring_sample s = {.tid = tid, .cpu = cpu, .time = time};
-    if (!e->ring_requests && !(e->ring_requests = calloc(1, sizeof *e->ring_requests))) {
-        e->out_of_memory = true;
+    if (!ring_requests_needed(e))
         return;
-    }
     sample_read(event, raw, &s);
     task *t = task_for_sample(e, tid);
     if (t && t->ring_worker)

@@ -41,6 +41,9 @@ typedef struct {
     bool in_run;                  /* its CQE came out of task work */
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
+    bool asked;                   /* what it asks for is known: op_flags, file_index, buffer_index, and `moves` */
+    bool moves;                   /* it reads or writes at its file's position, and moves that */
+    bool allocates;               /* it opens a registered file in a place that the kernel chooses */
     uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
     uint32_t phase, runs;         /* of its thread, when it was executed */
     uint32_t runner;              /* number of that thread */
@@ -54,6 +57,8 @@ typedef struct {
     int64_t looked, offset, length, bytes;
     int32_t fd, fd2, result;
     uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
+    uint32_t op_flags, file_index;
+    int32_t buffer_index;
     uint32_t worker_index;        /* of the task that executes it now; NONE: none */
     request_ref head, tail, previous, next; /* of its chain; tail: the head's */
     uint64_t previous_id, culprit;
@@ -83,6 +88,9 @@ typedef struct {
     int64_t work_begin, work_queue, last_end, first_in, left;
     uint16_t work_inferred;
     bool is_off;
+    bool has_sqe;                 /* of the request it submits next */
+    lo2_kernel_sqe sqe;
+    uint32_t registered;          /* description of a registered file that its next SQE names, with a reference; or NONE */
 } ring_thread;
 
 typedef struct {
@@ -121,6 +129,7 @@ typedef struct ring_request_set {
     uint32_t rows_out, events_out, works_out;
 } ring_request_set;
 
+ring_request_set *ring_requests_needed(engine *e); /* NULL: memory is short */
 static inline ring_request *request_at(engine *e, uint32_t index) { return &e->ring_requests->requests.at[index]; }
 static inline uint32_t index_of(engine *e, const ring_request *r)
 {
@@ -157,6 +166,12 @@ uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th
 ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
 void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
 task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: that one has ended */
+
+/* ring_sqes.c */
+void request_asks(engine *e, ring_request *r, ring_thread *th, task *t); /* what its thread's SQE says, if that is its */
+void request_opened(engine *e, ring_request *r, task *t, int64_t time);  /* a descriptor, or the place of a registered file */
+void request_closed(engine *e, ring_request *r, task *t, int64_t time);
+void request_moved(engine *e, const ring_request *r, const task *t, int64_t time); /* its file's position */
 
 /* ring_executions.c */
 void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);

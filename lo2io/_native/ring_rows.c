@@ -117,6 +117,8 @@ void rings_free(engine *e)
     ring_set *set = e->rings;
     if (!set)
         return;
+    for (uint32_t i = 0; i < set->rings.count; i++)
+        free(set->rings.at[i].registered.at);
     void *owned[] = {set->rings.at, set->free_rings.at, set->buckets, set->uses.at, set->free_uses.at, set->facts.at,
                      set->free_facts.at, set->state_queue.at, set->ring_queue.at, set};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

@@ -104,11 +104,6 @@ static bool make_room(ring_set *set)
 
 /* ---- whose ---- */
 
-static bool is_followed(engine *e, const task *t)
-{
-    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
-}
-
 void ring_belongs(engine *e, uint32_t index, const task *t)
 {
     ring *r = ring_at(e, index);
@@ -180,6 +175,11 @@ void ring_give_up(engine *e, uint32_t index)
     take_out(set, r->alive ? &set->alive : &set->ended, index);
     if (r->recorded)
         ring_row_queue(e, r);
+    registered_end_all(e, index, UNKNOWN);
+    r = ring_at(e, index);
+    free(r->registered.at);
+    r->registered.at = NULL;
+    r->registered.count = r->registered.room = 0;
     r->context = 0;
     r->kind = RING_AIO; /* no ring is found here any more: context 0 of no process */
     r->process_number = NONE;
@@ -247,6 +247,8 @@ static void registered(engine *e, const ring_sample *s, task *t)
         r->nr_files_now = s->count;
         if (r->nr_files == NONE || s->count > r->nr_files)
             r->nr_files = s->count;
+        if (!s->count)
+            registered_end_all(e, index, s->time);
     }
     if (ring_has(s, LO2_FIELD_RING_COUNT2) && (r->nr_buffers == NONE || s->count2 > r->nr_buffers))
         r->nr_buffers = s->count2;
@@ -295,6 +297,8 @@ void ring_end(engine *e, uint32_t index, int64_t time)
         return;
     r->alive = false;
     r->end_time = time;
+    registered_end_all(e, index, time);
+    r = ring_at(e, index);
     if (time != UNKNOWN)
         ring_state_ended(e, r);
     take_out(e->rings, &e->rings->alive, index);

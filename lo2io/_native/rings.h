@@ -24,6 +24,9 @@ typedef struct {
 
 static inline bool ring_has(const ring_sample *s, int field) { return (s->has >> field) & 1; }
 
+/* What a ring has registered in one place; handle NONE: nothing, or not known. */
+typedef struct { uint64_t file, device, inode; uint32_t handle; } registered_file;
+
 typedef struct {
     uint32_t number;
     uint64_t context;             /* kernel address of the ring; aio_context_t */
@@ -58,6 +61,7 @@ typedef struct {
     uint32_t chain;               /* of its bucket: index + 1 */
     uint32_t older, newer;        /* of the rings alive, or of those that have ended */
     uint32_t next_of_process, previous_of_process; /* index + 1 */
+    VEC(registered_file) registered; /* by place, as far as requests have named them */
 } ring;
 
 typedef struct { uint32_t ring, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
@@ -102,8 +106,8 @@ void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time);
 /* A request that began in a thread which is inside of io_uring_enter counts for that batch. */
 void ring_batch_request(engine *e, uint32_t index, task *t);
 bool ring_is_chosen(const engine *e, uint64_t id); /* by the sample rate */
-/* What a request opened or closed in its process' descriptor table. */
-void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, int64_t time);
+/* What a request opened or closed in its process' descriptor table. surely: the number is that of a descriptor. */
+void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, uint32_t open_flags, bool surely, int64_t time);
 void ring_closed_some_fd(engine *e, task *t, int64_t time);
 /* Events that are about rings alone: create, register, wait. */
 void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s);
@@ -157,7 +161,27 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
 void ring_installed(engine *e, task *t, uint32_t handle_index); /* by io_uring_setup */
 bool ring_has_no_descriptor(engine *e, const task *t); /* what io_uring_setup returns is no fd */
 
+/* ---- ring_sqes.c: registered files ---- */
+
+void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time);
+void registered_end_all(engine *e, uint32_t ring_index, int64_t time);
+/* A fact about a registered file, which the SQE that follows in this thread names. */
+void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size);
+
 /* ---- ring_requests.c and its kin: for rings and the engine ---- */
+
+/* Whether what this thread does with rings is told. */
+static inline bool is_followed(engine *e, const task *t)
+{
+    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
+}
+
+/* ---- iocbs.c: for batches and the engine ---- */
+
+void iocbs_submitted(engine *e, task *t, const int64_t *result, uint32_t row); /* row: of the io_submit; NONE: it has none */
+void iocbs_drop(engine *e, task *t);
+bool iocbs_flush(engine *e);      /* rows that wait; true: nothing waits any more */
+void iocbs_free(engine *e);
 
 void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
 /* The thread does something else than io_uring's events: what its last completions were can be told now. To be called at

@@ -89,6 +89,8 @@ void task_write_end(engine *e, task *t, int64_t time)
     call_abandon(e, t, time);
     if (t->held)
         kernel_facts_due(e, t);
+    if (t->iocbs)
+        iocbs_drop(e, t);
     ring_thread_ended(e, t, e->totals.last_time_ns);
     if (is_recorded(e, t))
         queue_task_row(e, t, time);

@@ -50,6 +50,7 @@ class Batch:
     batches: Columns = field(default_factory=dict)
     rings: Columns = field(default_factory=dict)
     paths: Columns = field(default_factory=dict)
+    iocbs: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

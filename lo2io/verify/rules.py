@@ -144,6 +144,7 @@ _RULES = (
     Rule("ring.phases", _E, "What a ring's request spends queued, executing and waiting is its duration."),
     Rule("ring.state", _E, "The last metric of a ring is the last row of its states."),
     Rule("table.id-again", _E, "An id serves one call, block request or request of a ring."),
+    Rule("table.iocb", _E, "The requests of an io_submit follow one another, and the call has taken them."),
     Rule("table.reference", _E, "Rows about rings refer to rows that are there."),
     Rule("count.rings", _E, "Trace and tables hold equally many requests, executions, batches and states of rings."),
     Rule("marker.scope", _E, "What a marker marks is defined."),

@@ -41,6 +41,7 @@ _REFERENCES: Final = {
     "ring_states": {"ring": "rings"},
     "batches": {"ring": "rings"},
     "rings": {"task": "threads", "poller": "threads", "handle": "handles"},
+    "iocbs": {"handle": "handles"},
 }
 """Table → column → the table it refers to."""
 _KEYS: Final = {"rings": "ring", "threads": "task", "handles": "handle"}
@@ -85,6 +86,7 @@ class TableRules:
         self._check_count("ring_requests", "operations of the paradigm io_uring", counts.requests)
         self._compare("ring_works", "regions of workers", works, counts.works)
         self._check_batches(counts.batches)
+        self._check_iocbs()
         self._check_states(counts)
 
     def _report(self, rule: str, text: str, time: int | None = None) -> None:
@@ -241,6 +243,21 @@ class TableRules:
             bad = ~over & ~in_flight.holds(batch["id"])
             self._report_rows("table.reference", bad, batch, "batches: id {id} is no call")
         self._compare("batches", "calls with their counts", rows, number)
+
+    def _check_iocbs(self) -> None:
+        """Those of a call follow one another from the first place on, and the call has taken as many or more."""
+        taken: dict[int, int] = {}
+        for batch in self._trace.batches("batches", ["id", "submitted"]):
+            taken |= zip(batch["id"].tolist(), batch["submitted"].tolist(), strict=True)
+        last = (0, -1)
+        for batch in self._trace.batches("iocbs", ["operation", "place"]):
+            for call, place in zip(batch["operation"].tolist(), batch["place"].tolist(), strict=True):
+                expected = last[1] + 1 if call == last[0] else 0
+                if place != expected:
+                    self._report("table.iocb", f"iocbs: {place} of call {call} stands where {expected} should")
+                if place >= taken.get(call, 0):
+                    self._report("table.iocb", f"iocbs: call {call} has not taken its request {place}")
+                last = call, place
 
     def _check_states(self, counts: RingCounts) -> None:
         """Metrics of each ring: as many as rows, and the last ones as the last row has them."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 REFUSED = 3
 OLDER, NO_TASK = 1024, None
+UNASKED = {"op_flags": None, "file_index": None, "buffer_index": -1}
+"""What only the kernel's own programs tell."""
 
 Row = dict[str, Any]
 
@@ -92,6 +94,7 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
         "nr_completions": request.nr_completions,
         "nr_polls": len(arms),
         "nr_punts": len(punts),
+        **UNASKED,
     }
 
 
