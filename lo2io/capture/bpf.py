@@ -1,7 +1,8 @@
 """lo2io's programs in the kernel, as a recording has them: calls and options in, records in mapped rings out.
 
-The programs are attached to the system calls' tracepoints through perf events: one for each tracepoint, bound to some
-CPU and never enabled, for it only holds the program, which runs on every CPU. Each CPU has a ring of its own.
+Calls whose numbers are known the programs see all together. To those of others they are attached through perf events:
+one for each tracepoint, bound to some CPU and never enabled, for it only holds the program, which runs on every CPU.
+Each CPU has a ring of its own.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class Kernel:
         try:
             self.rings.extend(KernelRing(programs.ring_fd(cpu), request.ring_bytes) for cpu in request.cpus)
             for index, call in enumerate(calls):
-                self._attach(call, index)
+                if programs.needs_event(index):
+                    self._attach(call, index)
             programs.attach_raw()
         except BaseException:
             self.close()

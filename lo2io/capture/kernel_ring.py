@@ -38,7 +38,7 @@ class KernelRing:
 
     @property
     def fill_bytes(self) -> int:
-        """Bytes of finished records that are not yet released."""
+        """Bytes of finished records that are not yet released; for the thread that drains alone."""
         with ffi.from_buffer("uint8_t[]", self._data) as data, ffi.from_buffer("uint64_t[]", self._head) as head:
             self._finished = lib.lo2_finished_records(data, self.size, self._finished, head)
         return int(self._finished - self._tail[0])
@@ -47,6 +47,11 @@ class KernelRing:
     def head(self) -> int:
         """Bytes the kernel has written, or begun to write, since the ring was made."""
         return int(self._head[0])
+
+    @property
+    def taken(self) -> float:
+        """The share of it that is not free; for any thread."""
+        return float(self._head[0] - self._tail[0]) / self.size
 
     def peek(self, limit: int) -> list[memoryview]:
         """Up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted; empty if there are none."""

@@ -2,7 +2,7 @@
 
 Reading an event's count interrupts the CPU it is on, and is itself a system call that is recorded. So at a time the
 events of a few CPUs only are counted; what the others have done since their turn is told by their rings' heads, which
-cost nothing.
+cost nothing. What programs in the kernel count stands in memory that is shared with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lo2io.kernel import abi
 from lo2io.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lo2io.capture.source import OpenEvents
 
@@ -45,7 +45,7 @@ class Meter:
         self._begin = clock()
         self._turn = 0
         self._counted = [(0, 0, ring.head) for ring in opened.rings]
-        self._last = (self._begin, 0, sum(ring.head for ring in opened.rings))
+        self._last = (self._begin, 0, sum(self._heads()))
 
     def read(self) -> Status:
         """The status now; counts the events of the CPUs whose turn it is."""
@@ -54,13 +54,15 @@ class Meter:
             self._count(index % nr_cpus)
         self._turn = (self._turn + _AT_ONCE) % nr_cpus
         now = self._clock()
-        heads = [ring.head for ring in self._opened.rings]
+        heads = self._heads()
         nr_counted = sum(count for count, _, _ in self._counted)
         counted_bytes = sum(head for count, _, head in self._counted if count)
         mean = counted_bytes / nr_counted if nr_counted else _FIRST_GUESS_BYTES
         # A CPU that came later has a ring behind the others; its events are counted with the CPU's, if it came back.
         grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=False))
-        nr_events = nr_counted + round(grown / mean)
+        kernel = self._opened.kernel
+        nr_records, nr_records_lost = kernel.count_all() if kernel else (0, 0)
+        nr_events = nr_counted + round(grown / mean) + nr_records
         before, events_before, bytes_before = self._last
         seconds = max(now - before, 1e-9)
         self._last = (now, nr_events, sum(heads))
@@ -69,10 +71,22 @@ class Meter:
             nr_events=nr_events,
             events_per_s=max(0.0, nr_events - events_before) / seconds,
             bytes_per_s=(sum(heads) - bytes_before) / seconds,
-            nr_lost=sum(lost for _, lost, _ in self._counted),
-            ring_fill=max(ring.fill_bytes / ring.size for ring in self._opened.rings),
+            nr_lost=sum(lost for _, lost, _ in self._counted) + nr_records_lost,
+            ring_fill=max(self._fills()),
             spool_bytes=self._spool_bytes(),
         )
+
+    def _heads(self) -> list[int]:
+        """Bytes written to each ring so far: those of samples, then those of programs."""
+        kernel = self._opened.kernel
+        return [ring.head for ring in self._opened.rings] + [ring.head for ring in (kernel.rings if kernel else ())]
+
+    def _fills(self) -> Iterator[float]:
+        """The share of each ring that is full."""
+        for ring in self._opened.rings:
+            yield ring.fill_bytes / ring.size
+        for taken in self._opened.kernel.rings if self._opened.kernel else ():
+            yield taken.taken
 
     def _count(self, index: int) -> None:
         head = self._opened.rings[index].head

@@ -31,7 +31,8 @@ WANTED_RING_BYTES = 1 << 20
 """With rings of this size 1.9 M events/s were recorded without loss."""
 LEAST_RING_BYTES = 64 << 10
 _AS_ROOT = 'run it as root: sudo "$(command -v lo2io)" record … (the recorded command stays yours)'
-_IN_CONTAINER = "start the container with --cap-add PERFMON --cap-add IPC_LOCK --cap-add SYS_PTRACE --cap-add SYS_NICE"
+_WANTED = ("BPF", "PERFMON", "IPC_LOCK", "SYS_PTRACE", "SYS_NICE")
+_IN_CONTAINER = f"start the container with {' '.join(f'--cap-add {name}' for name in _WANTED)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def judge(facts: Facts) -> Diagnosis:
             _binding(facts),
             *_libraries(facts),
             _io_uring(facts),
-            Check("BPF", OK, facts.bpf, "for information: recording does not use it"),
+            _programs(facts),
         )
     )
 
@@ -164,12 +165,14 @@ def _capabilities(facts: Facts) -> Iterator[Check]:
     have = facts.capabilities
     wants = {
         "CAP_PERFMON": "events of every task",
+        "CAP_BPF": "programs in the kernel",
         "CAP_IPC_LOCK": "rings beyond the limits of locked memory",
         "CAP_SYS_PTRACE": "names of files that other users' processes hold open",
         "CAP_SYS_NICE": "draining before everything else, so that a busy machine loses nothing",
     }
-    # CAP_SYS_ADMIN stood for CAP_PERFMON before Linux 5.8, and still does.
-    lacking = [name for name in wants if name not in have and not (name == "CAP_PERFMON" and "CAP_SYS_ADMIN" in have)]
+    # CAP_SYS_ADMIN stood for both before Linux 5.8, and still does.
+    granted = have | ({"CAP_PERFMON", "CAP_BPF"} if "CAP_SYS_ADMIN" in have else set())
+    lacking = [name for name in wants if name not in granted]
     found = ", ".join(sorted(have)) or "none"
     if lacking:
         meaning = "lacking: " + "; ".join(f"{name} ({wants[name]})" for name in lacking)
@@ -266,6 +269,18 @@ def _io_uring(facts: Facts) -> Check:
         "" if followed else "a kernel with the tracepoints of io_uring: Linux 5.5 or newer, with CONFIG_TRACEPOINTS"
     )
     return Check("io_uring", OK if followed else WARN, found, meaning, remedy)
+
+
+def _programs(facts: Facts) -> Check:
+    name = "BPF programs"
+    if not facts.bpf.error:
+        meaning = "calls are recorded by programs in the kernel, which also tell whose file a descriptor is"
+        return Check(name, OK, facts.bpf.found, meaning)
+    meaning = (
+        "calls are recorded as perf samples, which costs more, and files are named by /proc, as far as it shows them"
+    )
+    wanting = not {"CAP_BPF", "CAP_PERFMON"} <= facts.capabilities and "CAP_SYS_ADMIN" not in facts.capabilities
+    return Check(name, WARN, facts.bpf.error, meaning, _more_rights(facts) if wanting else facts.bpf.remedy)
 
 
 def _more_rights(facts: Facts) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.errors import AccessError, UsageError
+from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
 from lo2io.kernel.sysfs import read_online_cpus
@@ -68,7 +68,8 @@ class Facts:
     otf2: Answer
     otf2_print: str | None
     rings: RingFacts
-    bpf: str
+    bpf: Answer
+    """lo2io's own programs in the kernel, loaded and attached for a try."""
     cgroups: Answer
     """The folder of the root of the cgroups that perf knows."""
 
@@ -112,7 +113,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         otf2=_ask_otf2(),
         otf2_print=shutil.which("otf2-print"),
         rings=ask_rings(catalog, tracefs, root, readable=number is not None),
-        bpf="with type information (BTF)" if (root / "sys/kernel/btf/vmlinux").exists() else "without type information",
+        bpf=_ask_bpf(cpus[0], number),
         cgroups=cgroups,
     )
 
@@ -122,6 +123,14 @@ def _ask_cgroups(root: Path) -> Answer:
         return Answer(str(find_cgroup("/", root).folder))
     except UsageError as error:
         return Answer(error=str(error), remedy="sudo mount -t cgroup2 none /sys/fs/cgroup")
+
+
+def _ask_bpf(cpu: int, tracepoint_id: int | None) -> Answer:
+    try:
+        access.try_bpf(cpu, tracepoint_id)
+    except (AccessError, CaptureError) as error:
+        return Answer(error=str(error), remedy=error.remedy)
+    return Answer("loaded and attached" if tracepoint_id is not None else "loaded")
 
 
 def _ask_binding() -> Answer:

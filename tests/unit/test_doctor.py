@@ -17,7 +17,7 @@ from lo2io.reports.doctor_rings import RingFacts
 
 YES, NO = Attempt(0), Attempt(errno.EACCES)
 ALL_WELL = Attempts(any_task=YES, own_task=YES, tracepoint=YES, own_tracepoint=YES, clockid=YES, lost=YES, cgroup=YES)
-PRIVILEGED = frozenset({"CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_PTRACE", "CAP_SYS_NICE"})
+PRIVILEGED = frozenset({"CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_PTRACE", "CAP_SYS_NICE"})
 RINGS = [role for role in Role if role.name.startswith("RING_")]
 HEALTHY = Facts(
     kernel="Linux 6.18.0 x86_64",
@@ -39,7 +39,7 @@ HEALTHY = Facts(
     otf2=Answer("3.2"),
     otf2_print="/usr/bin/otf2-print",
     rings=RingFacts(setup=YES, disabled="0", there=17),
-    bpf="with type information (BTF)",
+    bpf=Answer("loaded and attached"),
     cgroups=Answer("/sys/fs/cgroup"),
 )
 
@@ -113,6 +113,13 @@ def test_healthy_machine() -> None:
         ("io_uring", "warn", "Linux 5.5", {"rings": RingFacts(YES, "", lacking=frozenset(RINGS))}),
         ("io_uring", "warn", "sudo", {"root": False, "attempts": tries(any_task=NO)}),
         ("io_uring", "ok", "", {"rings": RingFacts(Attempt(errno.ENOSYS), lacking=frozenset(RINGS))}),
+        ("BPF programs", "warn", "get it", {"bpf": Answer(error="no libbpf", remedy="get it")}),
+        (
+            "BPF programs",
+            "warn",
+            "sudo",
+            {"root": False, "capabilities": PRIVILEGED - {"CAP_BPF"}, "bpf": Answer(error="refused", remedy="get it")},
+        ),
     ],
 )
 def test_each_lack(name: str, status: str, remedy: str, changes: dict[str, Any]) -> None:

@@ -46,11 +46,15 @@ class Machine:
     counts: dict[int, tuple[int, int]]
     asked: list[int] = field(default_factory=list)
     now: float = 100.0
+    kernel: Any = None
 
     def meter(self) -> meter.Meter:
         """What measures it."""
         opened: Any = SimpleNamespace(
-            rings=self.rings, has_lost=True, tracepoints=[[[cpu] for cpu in range(len(self.rings))]]
+            rings=self.rings,
+            has_lost=True,
+            tracepoints=[[[cpu] for cpu in range(len(self.rings))]],
+            kernel=self.kernel,
         )
         return meter.Meter(opened, lambda: 77, lambda: self.now)
 

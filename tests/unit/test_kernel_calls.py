@@ -1,0 +1,104 @@
+"""What the programs in the kernel are told of each call."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from lo2io.capture.kernel_calls import KernelCall, plan_calls
+from lo2io.capture.opening import Event
+from lo2io.catalog import load_catalog
+from lo2io.kernel import bpf
+from lo2io.model import EventFormat, FieldLayout
+
+COMMON = ("common_type", "common_pid")
+ARGUMENTS = {
+    "close": "fd",
+    "close_range": "fd max_fd flags",
+    "copy_file_range": "fd_in off_in fd_out off_out len flags",
+    "chdir": "filename",
+    "dup2": "oldfd newfd",
+    "fcntl": "fd cmd arg",
+    "io_submit": "ctx_id nr iocbpp",
+    "lseek": "fd offset whence",
+    "openat": "dfd filename flags mode",
+    "openat2": "dfd filename how usize",
+    "pread64": "fd buf count pos",
+    "preadv2": "fd vec vlen pos_l pos_h flags",
+    "read": "fd buf count",
+    "renameat2": "olddfd oldname newdfd newname flags",
+    "sync": "",
+}
+"""As Linux 6.18 names them."""
+
+
+def entry(name: str, number: int = 700, added: tuple[FieldLayout, ...] = ()) -> Event:
+    """The entry's event of a call, laid out as the kernel does."""
+    full = f"syscalls:sys_enter_{name}"
+    fields = [FieldLayout("common_type", "unsigned short", 0, 2, signed=False)]
+    fields += [FieldLayout("__syscall_nr", "int", 8, 4, signed=True)]
+    fields += [
+        FieldLayout(field, "long", 16 + 8 * place, 8, signed=False)
+        for place, field in enumerate(ARGUMENTS[name].split())
+    ]
+    return Event(full, number, "", EventFormat(full, number, (*fields, *added)))
+
+
+def leave(name: str, number: int = 699) -> Event:
+    """The exit's."""
+    full = f"syscalls:sys_exit_{name}"
+    return Event(full, number, "", EventFormat(full, number, (FieldLayout("ret", "long", 16, 8, signed=True),)))
+
+
+def plan(name: str) -> KernelCall:
+    """What is told of one call, both of whose events are recorded."""
+    (call,) = plan_calls([entry(name), leave(name)], load_catalog())
+    return call
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("read", {"fd": 1, "count": 3, "nr_args": 3, "flags": bpf.MOVES | bpf.BYTES}),
+        ("pread64", {"fd": 1, "count": 3, "nr_args": 4, "flags": bpf.BYTES}),
+        ("preadv2", {"fd": 1, "vector": 2, "vector_count": 3, "nr_args": 6, "flags": bpf.MOVES | bpf.BYTES}),
+        ("lseek", {"fd": 1, "nr_args": 3, "flags": bpf.MOVES}),
+        ("openat", {"dirfd": 1, "path": 2, "nr_args": 4, "flags": bpf.RETURNS_FD}),
+        ("openat2", {"dirfd": 1, "path": 2, "how": 3, "how_size": 4, "nr_args": 4, "flags": bpf.RETURNS_FD}),
+        ("close", {"fd": 1, "nr_args": 1, "flags": bpf.CLOSES}),
+        ("close_range", {"nr_args": 3, "flags": 0}),
+        ("dup2", {"fd": 1, "nr_args": 2, "flags": bpf.RETURNS_FD}),
+        ("fcntl", {"fd": 1, "nr_args": 3, "flags": 0}),
+        ("copy_file_range", {"fd": 1, "fd2": 3, "count": 5, "nr_args": 6, "flags": bpf.BYTES}),
+        ("renameat2", {"dirfd": 1, "path": 2, "dirfd2": 3, "path2": 4, "nr_args": 5, "flags": 0}),
+        ("chdir", {"path": 1, "nr_args": 1, "flags": bpf.FIRST}),
+        ("io_submit", {"iocbs": 3, "iocbs_count": 2, "nr_args": 3, "flags": 0}),
+        ("sync", {"nr_args": 0, "flags": 0}),
+    ],
+)
+def test_arguments_by_number(name: str, expected: dict[str, int]) -> None:
+    """Roles of the catalog become numbers by where the kernel's format has them; a role that is not there is 0."""
+    told = asdict(plan(name).spec)
+    wanted = dict.fromkeys(told, 0) | expected
+    wanted |= {"flags": expected["flags"] | bpf.RECORDED, "number": told["number"]}
+    wanted |= {"enter_event": 700, "exit_event": 699, "enter_index": 0, "exit_index": 1}
+    assert told == wanted
+
+
+def test_a_string_in_the_sample_is_no_argument() -> None:
+    """Linux 6.19 adds the path itself behind the arguments."""
+    added = FieldLayout("__filename_val", "__data_loc char[]", 16 + 8 * 4, 4, signed=False, is_data_loc=True)
+    (call,) = plan_calls([entry("openat", added=(added,))], load_catalog())
+    assert call.spec.nr_args == 4
+
+
+def test_counters_follow_the_calls() -> None:
+    """Two for each call, in the order of events; what is no call has none, half a call keeps its place."""
+    block = Event("block:block_rq_issue", 9, "", EventFormat("block:block_rq_issue", 9, ()))
+    events = [leave("read", 11), block, entry("close", 13), entry("read", 12)]
+    calls = plan_calls(events, load_catalog(), droppable={"close"})
+    told = [(c.spec.enter_event, c.spec.exit_event, c.spec.enter_index, c.spec.exit_index) for c in calls]
+    assert told == [(12, 11, 0, 1), (13, 0, 2, 3)]
+    assert [(call.enter and call.enter.id, call.leave and call.leave.id) for call in calls] == [(12, 11), (13, None)]
+    assert [bool(call.spec.flags & bpf.DROPPABLE) for call in calls] == [False, True]
