@@ -38,7 +38,7 @@ struct io_submit_state {
 struct io_ring_ctx {
     __u32 flags;                   /* IORING_SETUP_* */
     __u32 *sq_array;
-    struct lo2_sqe *sq_sqes;
+    void *sq_sqes;                 /* not typed: lo2_sqe would count as a type of the kernel */
     __u32 cached_sq_head;
     __u32 sq_entries;
     struct io_file_table file_table;

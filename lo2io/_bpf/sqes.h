@@ -36,7 +36,7 @@ INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, struct lo2_sqe *sqe)
         return false;
     if (flags & LO2_SETUP_SQE128)
         head <<= 1;
-    return !bpf_probe_read_kernel(sqe, sizeof *sqe, LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + head);
+    return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const struct lo2_sqe *)LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + head);
 }
 
 /* The file in a place of the ring's table, or 0. The ring is locked by whoever submits: nothing changes there now. */
@@ -81,7 +81,7 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
 INLINE __u64 lo2_asked_file(struct lo2_moment *moment, const struct io_ring_ctx *ctx, __u32 number, bool registered, bool later)
 {
     __u64 file = !registered ? lo2_file_at(moment->task, number) : later ? 0 : lo2_registered(ctx, number);
-    __u64 table = (__u64)ctx;
+    __u64 table = lo2_number(&moment->cpu->names, ctx);
 
     if (!registered)
         table = lo2_number(&moment->cpu->names, moment->task->files);
