@@ -25,6 +25,8 @@ _PERF_EVENT = 41
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _said: collections.deque[str] = collections.deque(maxlen=64)
 _libc = ctypes.CDLL(None, use_errno=True)
+_MAX_MESSAGE = 4 << 20
+"""The verifier's log is one message, and its end is what matters."""
 _INFORMATION = 1
 """Level of libbpf's messages from which they help nobody but its developers, and above."""
 
@@ -57,7 +59,7 @@ class _ProgramInfo(ctypes.Structure):
 def _keep(level: int, form: bytes, arguments: int) -> int:
     """Format what libbpf says; the list of arguments goes to the C library as it came."""
     if level < _INFORMATION:
-        text = ctypes.create_string_buffer(4096)
+        text = ctypes.create_string_buffer(_MAX_MESSAGE)
         _libc.vsnprintf(text, ctypes.c_size_t(len(text)), form, ctypes.c_void_p(arguments))
         _said.extend(text.value.decode(errors="replace").splitlines())
     return 0
@@ -108,7 +110,10 @@ def library() -> Any:
 def last_words() -> str:
     """What libbpf said last that tells most: the verifier's complaint where there is one, else its last line."""
     lines = [line.removeprefix("libbpf: ").strip() for line in _said]
-    lines = [line for line in lines if line and not line.startswith(("processed ", "-- ", "failed to load object"))]
+    for place, line in enumerate(lines):
+        if line.startswith("processed "):  # ends the verifier's log; its complaint stands before
+            return lines[place - 1]
+    lines = [line for line in lines if line and not line.startswith("failed to load object")]
     return lines[-1] if lines else ""
 
 
