@@ -131,18 +131,18 @@ def record(
         (urgent if notice.startswith((ENDED_EARLY, NO_WINDOW)) else say)(notice)
 
     _check_known(request.block_records)
-    selection, chosen, left_out = load_catalog().select(_event_names(request)), "", CallFilter()
+    selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
     if request.filter:
         # A recording without a filter starts without these.
         from lo2io.filters.bpf import choose_calls  # noqa: PLC0415
         from lo2io.filters.kernel import choose  # noqa: PLC0415
 
         selection, chosen = choose(request.filter, selection, load_catalog())
-        left_out = choose_calls(request.filter, selection.events, load_catalog())
+        droppable = choose_calls(request.filter, selection.events, load_catalog())
     directory = request.output or new_directory(_default_name(request))
     try:
         with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
-            recording = record_spool(_options(request, spool, selection, chosen, left_out), tell, show)
+            recording = record_spool(_options(request, spool, selection, chosen, droppable), tell, show)
     except KeyboardInterrupt:
         if (directory / SPOOL).exists():
             urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
@@ -232,7 +232,7 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
 
 
 def _options(
-    request: RecordRequest, spool: Path, selection: Selection, chosen: str, left_out: CallFilter
+    request: RecordRequest, spool: Path, selection: Selection, chosen: str, droppable: CallFilter
 ) -> RecordOptions:
     return RecordOptions(
         spool=spool,
@@ -253,7 +253,7 @@ def _options(
         cpus=request.cpus,
         cgroup=request.cgroup,
         filter=chosen,
-        left_out=left_out,
+        left_out=droppable,
         last_s=request.last_s,
         max_bytes=request.max_bytes,
         trigger=request.trigger,
@@ -372,6 +372,7 @@ def _write_trace(
     ):
         hand_out(batches, (otf2, tables) if criteria else (otf2, tables, accounts), BATCHES_HELD)
         left_out = batches.left_out
+        left_out = replace(left_out, calls=left_out.calls + meta.nr_left_out)
         proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
         compared = accounts.close()
         line = reconciliation_line(compared)

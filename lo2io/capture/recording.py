@@ -227,6 +227,7 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         counts=stopped.counts,
         nr_left_out=stopped.nr_left_out,
         missed_runs=stopped.missed_runs,
+        facts_lost=stopped.facts_lost,
         exit_code=exit_code,
         accounts=accounts,
     )

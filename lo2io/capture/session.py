@@ -52,6 +52,8 @@ class Stopped:
     """Calls that programs in the kernel left out, by the filter."""
     missed_runs: int = 0
     """So often the kernel did not run one of them."""
+    facts_lost: int = 0
+    """Records of files and paths that they found no room for."""
 
 
 class Between(Protocol):
@@ -174,9 +176,9 @@ class Session:
             answer = self._failure.strerror or str(self._failure)
             raise CaptureError(f"write the rings to {self._writer.path}", answer, "record to another disk")
         counts = self._read_counts()
-        missed_runs = self._note_losses(counts)
+        missed_runs, facts_lost = self._note_losses(counts)
         left_out = self.opened.kernel.count_left_out() if self.opened.kernel else 0
-        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts, left_out, missed_runs)
+        return Stopped(self.to_spool_clock(ended_ns), tuple(self._syncs), counts, left_out, missed_runs, facts_lost)
 
     def abandon(self) -> None:
         """Stop without a result, after an error; does nothing after :meth:`stop`."""
@@ -349,8 +351,8 @@ class Session:
             counts += self.opened.kernel.read_counts(self.opened.cpus)
         return tuple(counts)
 
-    def _note_losses(self, counts: tuple[EventCounts, ...]) -> int:
-        """Tell what is not in any count; returns how often a program in the kernel was not run."""
+    def _note_losses(self, counts: tuple[EventCounts, ...]) -> tuple[int, int]:
+        """Tell of losses; returns what of them no event's count knows, as ``Stopped`` has it."""
         lost = sum(sum(each.lost or ()) for each in counts)
         if lost and not self._real_time:
             self._tell("the drain thread ran without real-time priority, for want of CAP_SYS_NICE: it lost samples")
@@ -359,11 +361,11 @@ class Session:
             if lost_tasks:
                 self._tell(f"{lost_tasks} records of tasks (FORK, COMM, EXIT) were lost: descendants may be missing")
         if self.opened.kernel is None:
-            return 0
+            return 0, 0
         losses = self.opened.kernel.read_losses()
         for text in losses.notices():
             self._tell(text)
-        return losses.missed_runs
+        return losses.missed_runs, losses.facts_lost
 
 
 def _run_on_each(cpus: Sequence[int]) -> None:
