@@ -6,27 +6,29 @@ the clock at its own place in the kernel; but the order of each thread's calls i
 
 Where ``more`` is said, the right trace may know what the left one does not: an offset, a name, flags, and that a slot
 had changed its meaning unseen (the left one's handle is two of the right one's, of which the later *appeared
-unseen*). It may never know less, and what both know must be equal.
+unseen*). It may never know less, and what both know must be equal. Only an offset it may take back: where it knows
+that the file is a pipe, a socket, a character device or an anonymous inode (of no type), which have none.
 """
 
 from __future__ import annotations
 
+import stat
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from workloads.record import Recorded
 
 Row = dict[str, Any]
 
 EXACT = frozenset({
-    "pid", "tid", "call", "status", "closes", "cpu", "fd", "flags", "bytes_request", "bytes_result", "result", "error",
+    "pid", "tid", "call", "status", "closes", "cpu", "fd", "bytes_result", "result", "error",
 })  # fmt: skip
 """Columns of operations that are equal."""
-KNOWN = frozenset({"offset_bytes"})
-"""Equal, or with ``more`` unknown to the left."""
+KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
+"""Equal, or with ``more`` unknown to the left (flags: 0, of openat2, which has them in the program's memory)."""
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
 """Numbers of the trace, times, and how something is known."""
 HANDLES = frozenset({"handle", "handle2"})
@@ -35,9 +37,12 @@ HANDLES = frozenset({"handle", "handle2"})
 class Comparison:
     """Two traces, and what was found to differ; texts name the row."""
 
-    def __init__(self, left: Recorded, right: Recorded, *, more: bool) -> None:
+    def __init__(self, left: Recorded, right: Recorded, *, more: bool, pids: Collection[int] | None) -> None:
         self.more = more
-        self.rows = [left.trace.operations.to_pylist(), right.trace.operations.to_pylist()]
+        self.rows = [
+            [row for row in side.trace.operations.to_pylist() if pids is None or row["pid"] in pids]
+            for side in (left, right)
+        ]
         self.handles = [{row["handle"]: row for row in side.trace.handles.to_pylist()} for side in (left, right)]
         self.files = [{row["file"]: row for row in side.trace.files.to_pylist()} for side in (left, right)]
         self.found: list[str] = []
@@ -71,7 +76,10 @@ class Comparison:
             if a[column] != b[column]:
                 self.found.append(f"{where}: {column}: {a[column]} and {b[column]}")
         for column in sorted(KNOWN):
-            self._known(where, column, a[column], b[column])
+            if self.more and column == "flags" and a["call"] == "openat2" and a[column] == 0:
+                self._known(where, column, None, b[column])
+            elif not (column == "offset_bytes" and self.more and b[column] is None and self._stands_nowhere(b)):
+                self._known(where, column, a[column], b[column])
         for column in sorted(HANDLES):
             self._pair(where, column, a[column], b[column])
 
@@ -84,6 +92,12 @@ class Comparison:
             self._known(where, column, a, b)
             return
         self.pairs[a].add(b)
+
+    def _stands_nowhere(self, row: Row) -> bool:
+        """Whether the right trace knows that the row's file has no position."""
+        handle = self.handles[1].get(row["handle"])
+        file = self.files[1].get(handle["file"]) if handle else None
+        return file is not None and stat.S_IFMT(file["mode"] or 0) in {0, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFSOCK}
 
     def _path(self, side: int, handle: int) -> str | None:
         row = self.files[side].get(self.handles[side][handle]["file"])
@@ -121,9 +135,25 @@ def first_difference(left: Sequence[object], right: Sequence[object]) -> str:
     return f"{len(left)} and {len(right)} of them, equal as far as the shorter goes"
 
 
-def differences(left: Recorded, right: Recorded, *, more: bool) -> list[str]:
-    """What the operations of two traces of one run, and the handles they name, say differently; one text each."""
-    return Comparison(left, right, more=more).run()
+def differences(left: Recorded, right: Recorded, *, more: bool, pids: Collection[int] | None = None) -> list[str]:
+    """What the operations of two traces of one run, and the handles they name, say differently; one text each.
+
+    ``pids``: only these processes', where both have recorded others, which began and ended at other times.
+    """
+    return Comparison(left, right, more=more, pids=pids).run()
+
+
+def family(recorded: Recorded, pid: int) -> set[int]:
+    """A process and all that descend from it, by the table of threads."""
+    children: dict[int | None, set[int]] = defaultdict(set)
+    for row in recorded.trace.threads.to_pylist():
+        if row["pid"] != row["ppid"]:
+            children[row["ppid"]].add(row["pid"])
+    found, new = {pid}, {pid}
+    while new:
+        new = set().union(*(children[each] for each in new)) - found
+        found |= new
+    return found
 
 
 def names_known(recorded: Recorded) -> tuple[int, int]:

@@ -7,6 +7,8 @@ not. So recordings can be compared row by row, with pids, tids and CPUs as they 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -23,8 +25,13 @@ _GATE = 'kill -STOP $$; exec "$@"'
 
 
 @contextlib.contextmanager
-def gate(command: Sequence[str | Path], *, stdin: Path | None = None, cwd: Path | None = None) -> Iterator[int]:
-    """A process that stands still before it becomes the command; yields its pid, and ends it on leaving."""
+def gate(
+    command: Sequence[str | Path], *, stdin: Path | None = None, cwd: Path | None = None, ends: bool = True
+) -> Iterator[int]:
+    """A process that stands still before it becomes the command; yields its pid, and ends it on leaving.
+
+    One that ``ends`` by itself must do so well.
+    """
     words = ["sh", "-c", _GATE, "gate", *map(str, command)]
     with (
         open(stdin or "/dev/null", "rb") as source,  # noqa: PTH123
@@ -33,10 +40,21 @@ def gate(command: Sequence[str | Path], *, stdin: Path | None = None, cwd: Path 
         try:
             _wait(lambda: state_of(process.pid) == "T", "the program never came to the gate")
             yield process.pid
-            process.wait(timeout=WAIT_S)
-            assert process.returncode == 0, f"the program ended with {process.returncode}"
+            if ends:
+                process.wait(timeout=WAIT_S)
+                assert process.returncode == 0, f"the program ended with {process.returncode}"
         finally:
             process.kill()
+
+
+def go_on(pid: int) -> None:
+    """Open the gate."""
+    os.kill(pid, signal.SIGCONT)
+
+
+def ended(pid: int) -> None:
+    """Wait until a child has ended; it is not reaped."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def state_of(pid: int) -> str:
@@ -68,6 +86,7 @@ def recorders(
             _wait(
                 lambda process=process, begun=begun: begun.exists() or process.poll() is not None, f"{side}: no start"
             )
+            assert begun.exists(), f"{side}: {process.communicate()[1]}"
         yield running
 
 
@@ -100,7 +119,7 @@ def record_sides(
         gate(command, stdin=stdin, cwd=cwd) as pid,
         recorders(folder, sides, "record", "-p", str(pid), "-e", events) as running,
     ):
-        subprocess.run(["kill", "-CONT", str(pid)], check=True)
+        go_on(pid)
         found = read_all(folder, running)
     if attempts > 1 and any(each.trace.completeness.vanished for each in found.values()):
         return record_sides(folder, command, sides, events, stdin=stdin, cwd=cwd, attempts=attempts - 1)

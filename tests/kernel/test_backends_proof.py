@@ -1,0 +1,223 @@
+"""The fast mode counts what it writes and what it loses: every figure is exact, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from workloads.record import record
+from workloads.sidebyside import ended, gate, go_on, read_all, recorders
+
+from lo2io.kernel import sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from workloads.record import Recorded
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events")
+
+FAST = ("--backend", "bpf")
+NR_CALLS = 4999
+"""Of pwrite64, which no program makes while it starts."""
+PYTHON = (sys.executable, "-S", "-c")
+LOAD = f"""
+import os, threading
+fd = os.open("/dev/null", os.O_WRONLY)
+def write():
+    for index in range({NR_CALLS}):
+        os.pwrite(fd, b"x", 0)
+first = os.fork()
+second = os.fork()
+threads = [threading.Thread(target=write) for _ in range(3)]
+for each in threads: each.start()
+for each in threads: each.join()
+if second:
+    os.waitpid(second, 0)
+    if first: os.waitpid(first, 0)
+"""
+"""Four processes, for the second fork is made by parent and child; three threads each."""
+NR_LOAD = 4 * 3 * NR_CALLS
+CALL_BYTES = 8 + 56 + 4 * 8
+"""A CALL of a pwrite64 in a ring: the kernel's header, the record, four arguments (kernel_records.h, config.h)."""
+PWRITE = ("syscalls:sys_enter_pwrite64", "syscalls:sys_exit_pwrite64")
+
+
+def sums(recorded: Recorded, event: str) -> tuple[int, int, int]:
+    """An event's count, loss and samples on all CPUs."""
+    rows = [row for row in recorded.trace.completeness.events if row.event == event]
+    assert all(row.count is not None for row in rows)
+    return sum(row.count or 0 for row in rows), sum(row.lost for row in rows), sum(row.samples for row in rows)
+
+
+def assert_every_entry_is_a_row(recorded: Recorded) -> None:
+    """As many rows of each call as its entries that were written; of completed ones as its exits, orphans apart.
+
+    Calls that children return from without having made them, and execs, which end in another thread's name, apart.
+    """
+    rows = recorded.trace.operations.to_pylist()
+    found, completed = (
+        Counter(row["call"] for row in rows),
+        Counter(row["call"] for row in rows if row["status"] == "completed"),
+    )
+    orphans = 0
+    for event in recorded.trace.metadata["events"]:
+        call = event.removeprefix("syscalls:sys_enter_")
+        if call == event or call in {"clone", "clone3", "fork", "vfork", "execve", "execveat"}:
+            continue
+        abi = {"newfstatat": "fstatat"}.get(call, call)
+        assert sums(recorded, event)[2] == found[abi], call
+        exits = sums(recorded, f"syscalls:sys_exit_{call}")[2]
+        assert exits >= completed[abi], call
+        orphans += exits - completed[abi]
+    assert orphans <= recorded.trace.completeness.orphan
+
+
+def test_under_load(tmp_path: Path) -> None:
+    """Twelve threads of four processes as fast as they go: as many entries and exits as calls, counted and written."""
+    recorded = record(tmp_path / "T", [*PYTHON, LOAD], *FAST, "-e", "syscalls", attempts=1)
+    assert [sums(recorded, event) for event in PWRITE] == [(NR_LOAD, 0, NR_LOAD)] * 2
+    assert len(recorded.calls("pwrite64")) == NR_LOAD
+
+
+def test_entries_are_rows(tmp_path: Path) -> None:
+    """Of the whole machine, whatever happens on it: every entry is a row, and every exit of a call begun in it."""
+    with (
+        gate([*PYTHON, LOAD]) as pid,
+        recorders(tmp_path, {"T": FAST}, "system-wide", "-a", "-e", "syscalls") as running,
+    ):
+        go_on(pid)
+        ended(pid)
+        running["T"].send_signal(signal.SIGTERM)
+        recorded = read_all(tmp_path, running)["T"]
+    assert recorded.trace.completeness.proven, recorded.stderr
+    assert recorded.trace.completeness.lost == 0
+    assert_every_entry_is_a_row(recorded)
+    mine = {row["tid"] for row in recorded.trace.threads.to_pylist()}
+    assert sum(row["tid"] in mine for row in recorded.calls("pwrite64")) >= NR_LOAD
+
+
+def test_losses_are_counted(tmp_path: Path) -> None:
+    """A recorder that stands still while its rings overflow: each call is counted, and either written or lost."""
+    ring = 64 << 10
+    with (
+        gate([*PYTHON, LOAD]) as pid,
+        recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "syscalls", "--ring", str(ring)) as running,
+    ):
+        running["T"].send_signal(signal.SIGSTOP)
+        go_on(pid)
+        ended(pid)
+        running["T"].send_signal(signal.SIGCONT)
+        recorded = read_all(tmp_path, running)["T"]
+    proof = recorded.trace.completeness
+    assert proof.proven, recorded.stderr
+    assert (proof.vanished, proof.late) == (0, 0)
+    for event in PWRITE:
+        count, lost, samples = sums(recorded, event)
+        assert count == NR_LOAD
+        assert count - lost == samples
+        assert samples <= ring // CALL_BYTES * len(sysfs.read_online_cpus()) + 3 * 12
+    enters, exits = (sums(recorded, event)[2] for event in PWRITE)
+    rows = recorded.calls("pwrite64")
+    assert len(rows) == enters
+    assert sum(row["status"] == "completed" for row in rows) <= exits
+    assert "incomplete" in recorded.stderr
+
+
+BLOCKED = """
+import os, threading, time
+pipe, _ = os.pipe()
+for _ in range(5):
+    threading.Thread(target=os.read, args=(pipe, 1), daemon=True).start()
+random = os.open("/dev/urandom", os.O_RDONLY)
+threading.Thread(target=os.read, args=(random, 1 << 30), daemon=True).start()
+time.sleep(60)
+"""
+
+
+def test_calls_under_way_at_the_end(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
+    """Five threads that sleep in a read, and one that is at work in it: six calls in flight, as they were made."""
+    with (
+        gate([*PYTHON, BLOCKED], ends=False) as pid,
+        recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "syscalls") as running,
+    ):
+        go_on(pid)
+        until(lambda: reading(pid) == 6)
+        running["T"].send_signal(signal.SIGINT)
+        recorded = read_all(tmp_path, running)["T"]
+    assert recorded.trace.completeness.proven, recorded.stderr
+    assert recorded.trace.completeness.in_flight == 6
+    rows = [row for row in recorded.operations() if row["status"] == "in flight"]
+    assert [(row["call"], row["bytes_request"]) for row in rows] == [("read", 1)] * 5 + [("read", 1 << 30)]
+    assert len({row["tid"] for row in rows}) == 6
+    enters, exits = (sums(recorded, f"syscalls:sys_{word}_read")[2] for word in ("enter", "exit"))
+    assert enters == exits + 6
+    assert_every_entry_is_a_row(recorded)
+
+
+def test_neighbours_are_not_recorded(tmp_path: Path) -> None:
+    """Process mode beside processes that are as busy: nothing of theirs was counted, nor written, nor lost."""
+    with busy_neighbours():
+        recorded = record(tmp_path / "T", [*PYTHON, LOAD], *FAST, "-e", "syscalls", "--keep-spool", attempts=1)
+    assert [sums(recorded, event) for event in PWRITE] == [(NR_LOAD, 0, NR_LOAD)] * 2
+    tids = {row["tid"] for row in recorded.trace.threads.to_pylist()}
+    written = Counter(tid for path in sorted((tmp_path / "T/spool").glob("cpu-*.calls")) for tid in threads_in(path))
+    assert sum(written.values()) >= NR_LOAD
+    assert set(written) <= tids
+
+
+NEIGHBOUR = """
+import os
+fd = os.open("/dev/null", os.O_WRONLY)
+print("busy", flush=True)
+while True: os.pwrite(fd, b"x", 0)
+"""
+
+
+@contextlib.contextmanager
+def busy_neighbours() -> Iterator[None]:
+    """Processes that write all the time, one for each CPU."""
+    with contextlib.ExitStack() as stack:
+        for _ in sysfs.read_online_cpus():
+            process = subprocess.Popen([*PYTHON, NEIGHBOUR], stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "busy\n"
+        yield
+
+
+def threads_in(path: Path) -> Iterator[int]:
+    """The thread of each record in a file of the kernel's programs: framing and head are those of kernel_records.h."""
+    content = path.read_bytes()
+    position = 0
+    while position < len(content):
+        (length,) = struct.unpack_from("<I", content, position)
+        size = length & ~(3 << 30)
+        if not length >> 30:
+            yield struct.unpack_from("<QI", content, position + 8)[1]
+        position += 8 + (size + 7) // 8 * 8
+
+
+def reading(pid: int) -> int:
+    """How many threads of a process are inside of a read (proc(5): 0 is its number on x86-64)."""
+    found = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        words = (task / "syscall").read_text(encoding="ascii").split()
+        found += words[0] == "0" or (words[0] == "running" and busy_in_read(task))
+    return found
+
+
+def busy_in_read(task: Path) -> bool:
+    """Whether a running thread is at work for a read; of one that runs, /proc does not say in which call."""
+    before = int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12])
+    time.sleep(0.05)
+    return int((task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[12]) > before
