@@ -25,6 +25,12 @@ INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
     return moment->cpu->slot.record.args[(number - 1) & 7];
 }
 
+/*
+ * A function that the verifier looks at once, on its own, instead of at each place where it is called: what is large and
+ * rare. It gets numbers, or a struct of numbers, and finds CPU and task again by itself.
+ */
+#define LO2_ONCE __noinline
+
 INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
 {
     *number = bpf_get_smp_processor_id();

@@ -70,22 +70,34 @@ INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 }
 
 /* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */
-static __noinline int lo2_write_file(const struct lo2_moment *moment, __u32 of)
+LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
 {
-    struct lo2_bpf_names *names = &moment->cpu->names;
-    const struct lo2_bpf_look *look = &moment->cpu->look;
-    const struct file *file = (const struct file *)look->file;
-    const struct inode *inode = (const struct inode *)look->inode;
-    const struct vfsmount *mount = LO2_READ(file, struct file, f_path.mnt);
-    const struct dentry *dentry = LO2_READ(file, struct file, f_path.dentry);
-    lo2_kernel_file *record = (lo2_kernel_file *)names->record;
-    __u32 size;
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
+    const struct vfsmount *mount;
+    const struct dentry *dentry;
+    const struct inode *inode;
+    const struct file *file;
+    const struct lo2_bpf_look *look;
+    struct lo2_bpf_names *names;
+    lo2_kernel_file *record;
+    __u32 size, cpu_number;
 
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return false;
+    moment.ring = lo2_ring(&cpu_number);
+    names = &moment.cpu->names;
+    look = &moment.cpu->look;
+    file = (const struct file *)look->file;
+    inode = (const struct inode *)look->inode;
+    mount = LO2_READ(file, struct file, f_path.mnt);
+    dentry = LO2_READ(file, struct file, f_path.dentry);
+    record = (lo2_kernel_file *)names->record;
     names->first_dentry = (__u64)dentry;
     names->first_mount = (__u64)mount;
     names->begin = sizeof *record;
-    lo2_find_names(names, inode);
-    lo2_fill_head(&record->head, moment, LO2_KERNEL_FILE, 0);
+    lo2_find_names(look->inode);
+    lo2_fill_head(&record->head, &moment, LO2_KERNEL_FILE, 0);
     record->file = look->file;
     record->inode = LO2_READ(inode, struct inode, i_ino);
     record->device = LO2_READ(inode, struct inode, i_sb->s_dev);
@@ -100,7 +112,7 @@ static __noinline int lo2_write_file(const struct lo2_moment *moment, __u32 of)
     record->of = of;
     /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU), if another thread has closed it. */
     lo2_fence(names);
-    if ((!(look->flags & LO2_FILE_SLOT) && lo2_file_at(moment->task, look->fd) != look->file) ||
+    if ((!(look->flags & LO2_FILE_SLOT) && lo2_file_at(moment.task, look->fd) != look->file) ||
         LO2_READ(file, struct file, f_path.dentry) != dentry || LO2_READ(file, struct file, f_path.mnt) != mount ||
         LO2_READ(file, struct file, f_inode) != inode)
         names->flags |= LO2_FILE_MOVED;
@@ -108,7 +120,7 @@ static __noinline int lo2_write_file(const struct lo2_moment *moment, __u32 of)
     size = names->end;
     record->names_length = size - sizeof *record;
     barrier_var(size);
-    if (size > sizeof names->record || !lo2_write_fact(moment->cpu, moment->ring, record, size))
+    if (size > sizeof names->record || !lo2_write_fact(moment.cpu, moment.ring, record, size))
         return false;
     return names->flags & (LO2_FILE_WHOLE | LO2_FILE_PSEUDO) && !(names->flags & LO2_FILE_MOVED);
 }
@@ -126,7 +138,7 @@ INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
         known->fd == look->fd && known->file == look->file && known->inode == look->inode && known->process == process)
         return;
     known->table = 0;
-    if (!lo2_write_file(moment, of))
+    if (!lo2_write_file(moment->time_ns, of))
         return;
     known->table = look->table;
     known->fd = look->fd;

@@ -193,13 +193,22 @@ INLINE bool lo2_copy_namespace(struct lo2_bpf_names *names, const struct inode *
  * Writes the names from `path` upwards to record[begin] and on, up to record[end], and sets `flags`.
  * `inode` is that of the file. A file without a directory, such as a pipe, has but one name (LO2_FILE_PSEUDO).
  */
-static __noinline int lo2_find_names(struct lo2_bpf_names *names, const struct inode *inode)
+LO2_ONCE int lo2_find_names(__u64 inode_address)
 {
-    const struct dentry *dentry = (const struct dentry *)names->first_dentry;
-    const struct vfsmount *mount = (const struct vfsmount *)names->first_mount;
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
+    const struct inode *inode = (const struct inode *)inode_address;
     const struct dentry_operations *operations;
-    struct lo2_frame frame = { .names = names };
+    const struct dentry *dentry;
+    const struct vfsmount *mount;
+    struct lo2_bpf_names *names;
+    struct lo2_frame frame;
 
+    if (!cpu)
+        return 0;
+    names = frame.names = &cpu->names;
+    dentry = (const struct dentry *)names->first_dentry;
+    mount = (const struct vfsmount *)names->first_mount;
     if (LO2_READ(dentry, struct dentry, d_parent) == dentry && LO2_READ(mount, struct vfsmount, mnt_root) != dentry) {
         names->end = names->begin;
         names->flags = 0;

@@ -16,7 +16,7 @@
 #define LO2_ROOT_STEPS 4
 
 struct lo2_given {
-    struct lo2_moment *moment;
+    __u64 time_ns;
     __u64 string;                  /* where it is in the program's memory */
     __s32 directory;
     __u8 place;
@@ -56,7 +56,7 @@ INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *name
         names->first_mount = (__u64)(absolute ? fs->root.mnt : fs->pwd.mnt);
         names->first_dentry = (__u64)(absolute ? fs->root.dentry : fs->pwd.dentry);
     }
-    return (__u64)LO2_READ(names->first_dentry, struct dentry, d_inode);
+    return lo2_number(names, LO2_READ(names->first_dentry, struct dentry, d_inode));
 }
 
 /* Reads the path behind the record's head. Its length; 0 and LO2_PATH_CUT: it cannot be read. */
@@ -72,26 +72,33 @@ INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
     return 0;
 }
 
-static __noinline int lo2_write_path(const struct lo2_given *given)
+LO2_ONCE int lo2_write_path(const struct lo2_given *given)
 {
-    struct lo2_moment *moment = given->moment;
-    struct lo2_bpf_names *names = &moment->cpu->names;
-    lo2_kernel_path *record = (lo2_kernel_path *)names->record;
-    __u32 length, size;
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
+    __u32 length, size, cpu_number;
+    struct lo2_bpf_names *names;
+    lo2_kernel_path *record;
     __u64 inode;
     bool absolute;
 
-    length = lo2_copy_path(moment->cpu, given->string);
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!given || !moment.cpu)
+        return 0;
+    moment.ring = lo2_ring(&cpu_number);
+    moment.time_ns = given->time_ns;
+    names = &moment.cpu->names;
+    record = (lo2_kernel_path *)names->record;
+    length = lo2_copy_path(moment.cpu, given->string);
     absolute = length && names->record[sizeof *record] == '/';
     if (absolute && given->in_root)
         return 0;
     names->begin = names->end = sizeof *record + length;
     if (!(names->flags & LO2_PATH_CUT)) {
-        inode = lo2_find_start(moment->task, names, absolute, given->directory);
+        inode = lo2_find_start(moment.task, names, absolute, given->directory);
         if (inode && !(absolute && lo2_is_nameless(names)))
-            lo2_find_names(names, (const struct inode *)inode);
+            lo2_find_names(inode);
     }
-    lo2_fill_head(&record->head, moment, LO2_KERNEL_PATH, 0);
+    lo2_fill_head(&record->head, &moment, LO2_KERNEL_PATH, 0);
     record->place = given->place;
     record->flags = names->flags;
     record->path_length = length;
@@ -100,7 +107,7 @@ static __noinline int lo2_write_path(const struct lo2_given *given)
     size = names->end;
     barrier_var(size);
     if (size <= sizeof names->record)
-        lo2_write_fact(moment->cpu, moment->ring, record, size);
+        lo2_write_fact(moment.cpu, moment.ring, record, size);
     return 0;
 }
 
@@ -115,7 +122,7 @@ INLINE bool lo2_is_in_root(const struct lo2_moment *moment)
 INLINE void lo2_write_given(struct lo2_moment *moment)
 {
     const volatile struct lo2_bpf_call *call = moment->call;
-    struct lo2_given given = { .moment = moment, .in_root = lo2_is_in_root(moment) };
+    struct lo2_given given = { .time_ns = moment->time_ns, .in_root = lo2_is_in_root(moment) };
 
     given.string = lo2_argument(moment, call->path);
     given.directory = call->dirfd ? (__s32)lo2_argument(moment, call->dirfd) : LO2_IN_CWD;
