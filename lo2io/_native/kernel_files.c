@@ -89,18 +89,19 @@ static uint32_t new_handle(engine *e, task *t, const sight *at)
     return d == NONE ? NONE : handle_new(e, t, at->of.fd, d, origin);
 }
 
-/* The row that the call has just been given names what its slot held: that is another one by now. */
+/* The duplicate that a call has just been given a row for is one of another description than its source has. */
 static void mend_row(engine *e, const task *t, uint32_t old, uint32_t index)
 {
     lo2_operation_columns *o = &e->batch->operations;
     uint32_t row = e->batch->nr_operations - 1;
-    if (!e->batch->nr_operations || !t->left.operation || o->id[row] != t->left.operation)
+    if (!e->batch->nr_operations || !t->left.operation || o->id[row] != t->left.operation ||
+        o->handle2[row] != e->handles.at[old].number)
         return;
-    if (o->handle2[row] == old)
-        o->handle2[row] = e->handles.at[index].number;
-    if (o->handle[row] == old)
-        o->handle[row] = e->handles.at[index].number;
-    e->handles.at[index].used = is_recorded(e, t);
+    o->handle[row] = NONE;
+    o->handle2[row] = e->handles.at[index].number;
+    o->first_use[row] |= 2;
+    e->handles.at[old].used = 0;
+    e->handles.at[index].used = 1;
 }
 
 /* The slot holds what nobody saw come: what was known to be there has ended at a time nobody knows. */
@@ -114,7 +115,7 @@ static bool replace(engine *e, task *t, slot *s, const sight *at)
         return true;
     }
     if (at->result && at->matched)
-        mend_row(e, t, e->handles.at[s->handle].number, index);
+        mend_row(e, t, s->handle, index);
     slot_clear(e, s, UNKNOWN, at->begin);
     slot_set(s, at->begin, index, false);
     return true;
@@ -137,24 +138,29 @@ static bool settle(engine *e, task *t, slot *s, const sight *at)
 
 /* ---- what it tells of it ---- */
 
-static void learn(engine *e, const slot *s, const sight *at)
+void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names)
 {
-    const lo2_kernel_file *of = &at->of;
-    description *d = description_of(e, s->handle);
+    description *d = &e->descriptions.at[index];
     d->has_identity = true;
     d->address = of->file;
     d->inode = of->inode;
     d->device = of->device;
     d->generation = of->generation;
-    learn_flags(e, s, d, of->open_flags);
-    compare_position(d, of->mode, of->position, at->time);
-    if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, at->names))
+    if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, names))
         return;
     uint64_t device = makedev(of->device >> MINOR_BITS, of->device & ((1u << MINOR_BITS) - 1));
     const file_facts facts = {.device = of->magic == BTRFS ? 0 : device, .inode = of->inode, .generation = of->generation,
                               .mode = of->mode, .mount = of->mount, .links = of->links,
                               .path_length = e->name.count, .source = NAME_KERNEL};
     description_named(e, d, &facts, e->name.at);
+}
+
+static void learn(engine *e, const slot *s, const sight *at)
+{
+    description *d = description_of(e, s->handle);
+    learn_flags(e, s, d, at->of.open_flags);
+    compare_position(d, at->of.mode, at->of.position, at->time);
+    description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);
 }
 
 /* A call that is about to get its row is about this handle, whatever was thought to be in the slot at its entry. */
@@ -184,11 +190,14 @@ void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
 {
     sight at = {.names = (const char *)record + sizeof at.of};
     memcpy(&at.of, record, sizeof at.of);
-    if (at.of.of == LO2_FILE_OF_REQUEST || (at.of.flags & LO2_FILE_SLOT))
+    if (at.of.flags & LO2_FILE_SLOT) {
+        ring_slot_fact(e, t, record, size);
         return;
+    }
     const left_call *left = &t->left;
     at.time = (int64_t)at.of.head.time_ns;
-    at.matched = left->completed && left->begin != UNKNOWN && at.time >= left->begin && at.time <= left->end;
+    at.matched = at.of.of != LO2_FILE_OF_REQUEST && left->completed && left->begin != UNKNOWN && at.time >= left->begin &&
+                 at.time <= left->end;
     at.begin = at.matched ? left->begin : at.time;
     at.result = at.of.of == LO2_FILE_OF_RESULT;
     slot *s = slot_at(e, t->table, at.of.fd, true);
