@@ -25,8 +25,8 @@ INLINE bool lo2_is_type(__u32 mode, __u32 type)
 /* The open file that a descriptor of the task stands for, or 0. */
 INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
 {
-    struct files_struct *files = task->files;
-    struct fdtable *table = files ? files->fdt : NULL;
+    const struct files_struct *files = LO2_READ(task, struct task_struct, files);
+    const struct fdtable *table = files ? files->fdt : NULL;
 
     if (!table || (__u32)fd >= table->max_fds)
         return 0;
@@ -66,7 +66,7 @@ INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 {
     struct task_struct *task = moment->task;
 
-    lo2_look_at(moment->cpu, lo2_file_at(task, fd), fd, lo2_number(&moment->cpu->names, task->files), 0);
+    lo2_look_at(moment->cpu, lo2_file_at(task, fd), fd, lo2_number(&moment->cpu->names, LO2_READ(task, struct task_struct, files)), 0);
 }
 
 /* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */

@@ -41,7 +41,7 @@ INLINE bool lo2_is_nameless(struct lo2_bpf_names *names)
 /* Where a path begins: at the root, at an open directory, or at the working directory. The inode there, or 0. */
 INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *names, bool absolute, __s32 directory)
 {
-    struct fs_struct *fs = task->fs;
+    const struct fs_struct *fs = LO2_READ(task, struct task_struct, fs);
     __u64 file;
 
     if (!absolute && directory != LO2_IN_CWD) {

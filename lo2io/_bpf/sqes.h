@@ -84,7 +84,7 @@ INLINE __u64 lo2_asked_file(struct lo2_moment *moment, const struct io_ring_ctx 
     __u64 table = lo2_number(&moment->cpu->names, ctx);
 
     if (!registered)
-        table = lo2_number(&moment->cpu->names, moment->task->files);
+        table = lo2_number(&moment->cpu->names, LO2_READ(moment->task, struct task_struct, files));
     if (!file)
         return 0;
     lo2_look_at(moment->cpu, file, number, table, registered ? LO2_FILE_SLOT : 0);
