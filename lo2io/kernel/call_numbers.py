@@ -1,6 +1,6 @@
 """System calls' numbers, by the names that tracepoints give them: no file of the kernel tells them to programs.
 
-They never change once a kernel with them is released. What is not listed is seen through perf events, at a higher price.
+They never change once a kernel with them is released. What is not listed is seen through perf events, which cost more.
 
 Facts: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, Linux 6.18; those of x86-64 were
 compared with ``syscall_metadata`` of a running one.
