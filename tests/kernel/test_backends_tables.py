@@ -1,0 +1,163 @@
+"""Both back ends, and names from the kernel or from /proc: the tables of one run say the same.
+
+Each workload of the suite runs once, while three recorders watch it: calls paired in the kernel (`--backend bpf`),
+calls from perf samples with facts from the kernel (`--backend perf`), and perf alone (`--names proc`). What "the same"
+means is in ``sametables.py``: the first two know the same; the third may know less, never anything else.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from sametables import differences, family, request_differences
+from workloads.build import STATIC, build
+from workloads.disks import loop_device
+from workloads.rings import GROUPS, WITHOUT_RINGS
+from workloads.sidebyside import ended, gate, go_on, read_all, record_sides, recorders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from workloads.record import Recorded
+
+    Sides = dict[str, Recorded]
+
+pytestmark = [
+    pytest.mark.requires("root", "tracefs", "events", "gcc", "musl-gcc", "losetup", "fio", "git", "tar"),
+]
+
+SIDES = {
+    "bpf": ("--backend", "bpf"),
+    "perf": ("--backend", "perf"),
+    "proc": ("--backend", "perf", "--names", "proc"),
+}
+PAIRS = [("perf", "bpf"), ("proc", "perf"), ("proc", "bpf")]
+"""Left and right: the right one knows as much, or more."""
+
+PROGRAMS = r"""
+set -e
+cat > in
+dd if=/dev/zero of=out bs=4k count=23 conv=fsync status=none
+cat in in > twice
+cat absent > nothing 2> said || true
+git init -q . && git add in && git -c user.name=a -c user.email=a@b commit -q -m x && git status > status
+mkdir d && cp in d/1 && ln d/1 d/2 && mv d/1 d/3 && tar -cf d.tar d && tar -xf d.tar
+/usr/bin/python3 -S -c 'import threading as t; run = lambda i: open(f"o{i}", "w").write("x" * 9); l = [t.Thread(target=run, args=(i,)) for i in range(7)]; [x.start() for x in l]; [x.join() for x in l]'
+for i in 1 2 3 4 5 6 7; do cat < in | tr x y > piped; done
+fio --name=job --filename=data --size=4m --bs=4k --rw=randrw --number_ios=1009 --norandommap --io_size=1g --randseed=7 \
+    --invalidate=0 --ioengine=psync --thread --output=psync
+fio --name=job --filename=data --size=4m --bs=4k --rw=randread --number_ios=101 --norandommap --io_size=1g \
+    --invalidate=0 --ioengine=libaio --direct=1 --iodepth=4 --output=libaio
+"""  # noqa: E501
+
+
+def commands(folder: Path, device: Path) -> dict[str, list[str | Path]]:
+    """The workloads of the suite; standard input of each is a file of 64 bytes."""
+    rings = "set -e\n" + "\n".join(
+        shlex.join(map(str, [build("rings"), "--dir", folder, "--truth", folder / group, "--device", device, *names]))
+        for group, names in {**GROUPS, **WITHOUT_RINGS}.items()
+    )
+    return {
+        "calls": [build("calls"), folder / "work", folder / "log"],
+        "static": [build("calls", STATIC), folder / "work", folder / "log"],
+        "programs": ["sh", "-c", PROGRAMS],
+        "direct": [build("direct"), device],
+        "rings": ["sh", "-c", rings],
+    }
+
+
+EVENTS = {"direct": "syscalls,block", "rings": "syscalls,io_uring"}
+
+
+@pytest.fixture(scope="module")
+def sides(
+    tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
+) -> Callable[[str], Sides]:
+    """A workload in process mode, recorded once by all sides."""
+    runs: dict[str, Sides | None] = {}
+
+    def recorded(workload: str) -> Sides:
+        if workload not in runs:
+            runs[workload] = None
+            folder = tmp_path_factory.mktemp(f"sides-{workload}")
+            (folder / "work").mkdir()
+            (folder / "in").write_bytes(b"x" * 64)
+            with awake(), loop_device(folder / "image") as device:
+                runs[workload] = record_sides(
+                    folder,
+                    commands(folder, device)[workload],
+                    SIDES,
+                    EVENTS.get(workload, "syscalls"),
+                    stdin=folder / "in",
+                    cwd=folder / "work",
+                )
+        found = runs[workload]
+        assert found is not None, f"recording {workload} has failed before"
+        return found
+
+    return recorded
+
+
+WORKLOADS = ["calls", "static", "programs", "direct", "rings"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_same_operations(workload: str, left: str, right: str, sides: Callable[[str], Sides]) -> None:
+    """Every call of every thread, in its order: arguments, results, errors, offsets, descriptors and their lives."""
+    recorded = sides(workload)
+    found = differences(recorded[left], recorded[right], more=left == "proc")
+    assert not found, "\n".join(found[:40])
+
+
+@pytest.mark.parametrize("workload", ["rings"])
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_same_requests(workload: str, left: str, right: str, sides: Callable[[str], Sides]) -> None:
+    """Every request of every ring, in the order of submission: what it was, the way it went, what became of it."""
+    recorded = sides(workload)
+    found = request_differences(recorded[left], recorded[right], more=left == "proc")
+    assert not found, "\n".join(found[:40])
+
+
+@pytest.fixture(scope="module")
+def machine(
+    tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
+) -> tuple[Sides, int]:
+    """The programs, while all sides record the whole machine; and their first process."""
+    for _ in range(4):  # samples may vanish, as in record_sides
+        folder = tmp_path_factory.mktemp("machine")
+        (folder / "in").write_bytes(b"x" * 64)
+        (folder / "work").mkdir()
+        with (
+            awake(),
+            gate(["sh", "-c", PROGRAMS], stdin=folder / "in", cwd=folder / "work") as pid,
+            recorders(folder, SIDES, "system-wide", "-a", "-e", "syscalls") as running,
+        ):
+            go_on(pid)
+            ended(pid)
+            for each in running.values():
+                each.send_signal(signal.SIGTERM)
+            recorded = read_all(folder, running)
+        if not any(each.trace.completeness.vanished for each in recorded.values()):
+            break
+    for each in recorded.values():
+        proof = each.trace.completeness
+        assert proof.proven, each.stderr
+        assert (proof.lost, proof.late) == (0, 0), each.stderr
+    return recorded, pid
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_same_operations_in_system_mode(left: str, right: str, machine: tuple[Sides, int]) -> None:
+    """Of the whole machine: the programs' calls, while the machine and the other recorders make theirs."""
+    recorded, pid = machine
+    pids = family(recorded[right], pid)
+    assert family(recorded[left], pid) == pids
+    assert len(pids) > 20
+    found = differences(recorded[left], recorded[right], more=left == "proc", pids=pids)
+    assert not found, "\n".join(found[:40])
