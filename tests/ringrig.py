@@ -38,7 +38,9 @@ TABLES = (
     "ring_works",
     "ring_states",
     "batches",
+    "iocbs",
 )
+_FILE = ("file", "path_offset", "path_length")
 
 Row = dict[str, Any]
 
@@ -46,8 +48,10 @@ Row = dict[str, Any]
 class Rig:
     """A spool in system mode with the process 10, of one thread, born in the trace: all that happens is in it."""
 
+    builder: type[SpoolBuilder] = SpoolBuilder
+
     def __init__(self, path: Path, *, born: bool = True, batch_rows: int = 1 << 12, **options: Any) -> None:
-        self.spool = SpoolBuilder(path / "spool", rings="6.18", start_ns=50_000, **options)
+        self.spool = self.builder(path / "spool", rings="6.18", start_ns=50_000, **options)
         self.now = 60_000
         self.batch_rows = batch_rows
         self.spool.fact_task(1_000, 1, 1, ppid=0, comm=b"init")
@@ -57,6 +61,8 @@ class Rig:
             self.spool.fact_task(1_000, PID, PID, ppid=1, comm=b"ten")
         self.totals: Totals
         self.rows: dict[str, list[Row]] = {}
+        self.paths: dict[int, bytes] = {}
+        """What each file is called."""
 
     def tick(self) -> int:
         """The next event's time."""
@@ -141,6 +147,8 @@ class Rig:
         engine = Engine(SpoolReader(self.spool.write(**changes)), load_catalog(), batch_rows=self.batch_rows)
         self.rows = {name: [] for name in TABLES}
         for batch in engine.batches():
+            for number, at, size in zip(*(batch.files[name] for name in _FILE), strict=True):
+                self.paths[int(number)] = batch.text[at : at + size]
             for name in TABLES:
                 columns = getattr(batch, name)
                 size = len(next(iter(columns.values())))

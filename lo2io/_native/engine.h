@@ -398,6 +398,7 @@ void kernel_facts_free(engine *e);
 void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_files.c */
 void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size); /* kernel_paths.c */
 void paths_free(engine *e);
+void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names);
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* ring_sqes.c */
 void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* iocbs.c */
 

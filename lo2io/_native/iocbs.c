@@ -86,8 +86,9 @@ void iocbs_submitted(engine *e, task *t, const int64_t *result, uint32_t row)
     iocb_set *set = e->iocbs;
     int64_t taken = result && row != NONE ? *result : 0;
     uint32_t place = 0;
-    bool mine = asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin;
-    for (uint32_t at = mine ? t->iocbs : 0; at && place < taken; at = asked_at(e, at)->next, place++) {
+    if (asked_at(e, t->iocbs)->iocb.head.time_ns > (uint64_t)t->pending.begin)
+        return; /* they are the next call's: this one's end was lost */
+    for (uint32_t at = t->iocbs; at && place < taken; at = asked_at(e, at)->next, place++) {
         if (asked_at(e, at)->iocb.place != place) /* one that was lost: what follows may be another call's */
             break;
         if (!VEC_ROOM(&set->queue, set->queue.count + 1)) {

@@ -12,6 +12,8 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
     bool open = false;
     r->status = status;
     r->end = time;
+    if (r->moving)
+        request_moved(e, r, time);
     if (by_cqe)
         open = path_is_open(e, r, th, !th || th != location);
     else
@@ -70,8 +72,6 @@ static void take_result(engine *e, ring_request *r, const ring_sample *s)
     r->result = (int32_t)s->result;
     r->cqe_flags = (uint32_t)s->flags;
     r->complete = s->time;
-    if (submitter && r->moves)
-        request_moved(e, r, submitter, s->time);
     if (submitter && meaning->kind == LO2_CALL_CLOSE)
         request_closed(e, r, submitter, s->time);
     if (r->result < 0)

@@ -41,8 +41,7 @@ typedef struct {
     bool in_run;                  /* its CQE came out of task work */
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
-    bool asked;                   /* what it asks for is known: op_flags, file_index, buffer_index, and `moves` */
-    bool moves;                   /* it reads or writes at its file's position, and moves that */
+    bool asked;                   /* what it asks for is known: op_flags, file_index, buffer_index */
     bool allocates;               /* it opens a registered file in a place that the kernel chooses */
     uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
     uint32_t phase, runs;         /* of its thread, when it was executed */
@@ -59,6 +58,7 @@ typedef struct {
     uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
     uint32_t op_flags, file_index;
     int32_t buffer_index;
+    uint32_t moving;              /* description whose position it reads or writes at, with a reference: index + 1 */
     uint32_t worker_index;        /* of the task that executes it now; NONE: none */
     request_ref head, tail, previous, next; /* of its chain; tail: the head's */
     uint64_t previous_id, culprit;
@@ -171,7 +171,7 @@ task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: th
 void request_asks(engine *e, ring_request *r, ring_thread *th, task *t); /* what its thread's SQE says, if that is its */
 void request_opened(engine *e, ring_request *r, task *t, int64_t time);  /* a descriptor, or the place of a registered file */
 void request_closed(engine *e, ring_request *r, task *t, int64_t time);
-void request_moved(engine *e, const ring_request *r, const task *t, int64_t time); /* its file's position */
+void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, and has moved its file's position */
 
 /* ring_executions.c */
 void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);

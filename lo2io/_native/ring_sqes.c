@@ -33,13 +33,6 @@ enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
                        BIT(43) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | BIT(54) | BIT(55) | BIT(56) | BIT(57) | BIT(58) | \
                        BIT(59) | BIT(60) | BIT(61))
 
-__attribute__((weak)) void description_learns(engine *e, uint32_t index, const lo2_kernel_file *fact, const char *names)
-{
-    description *d = &e->descriptions.at[index];
-    d->has_identity = true;
-    d->address = fact->file, d->inode = fact->inode, d->device = fact->device, d->generation = fact->generation;
-}
-
 /* ---- registered files ---- */
 
 static void registered_clear(engine *e, registered_file *f, int64_t time)
@@ -82,7 +75,10 @@ void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size)
     uint32_t index = description_new(e);
     if (index == NONE)
         return;
-    e->descriptions.at[index].refs++;
+    description *d = &e->descriptions.at[index];
+    d->refs++;
+    d->open_flags = fact.open_flags;
+    d->append = (fact.open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
     description_learns(e, index, &fact, (const char *)record + sizeof fact);
     th->registered = index;
 }
@@ -138,17 +134,12 @@ static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task 
 
 /* ---- what it asks for ---- */
 
-static const description *description_at(engine *e, const task *t, int32_t fd)
+/* Of what it works on. */
+static description *description_asked(engine *e, const ring_request *r, const task *t, const lo2_kernel_sqe *q)
 {
-    const slot *s = slot_at(e, t->table, fd, false);
-    return s && s->handle != NONE ? description_of(e, s->handle) : NULL;
-}
-
-/* The place of a registered file. Of handles, the one in the place; else that of the descriptor. */
-static const description *description_asked(engine *e, const ring_request *r, const task *t, const lo2_kernel_sqe *q)
-{
+    const slot *s = q->flags & SQE_FIXED_FILE ? NULL : slot_at(e, t->table, q->fd, false);
     if (!(q->flags & SQE_FIXED_FILE))
-        return description_at(e, t, q->fd);
+        return s && s->handle != NONE ? description_of(e, s->handle) : NULL;
     const ring *on = r->ring == NONE ? NULL : ring_at(e, r->ring);
     bool known = on && r->file_index < on->registered.count && on->registered.at[r->file_index].handle != NONE;
     return known ? description_of(e, on->registered.at[r->file_index].handle) : NULL;
@@ -162,14 +153,25 @@ static bool appends(const lo2_kernel_sqe *q, const description *d)
     return (q->op_flags & WRITE_APPENDS) || (d && d->append == APPENDS);
 }
 
-static void asks_where(ring_request *r, const lo2_kernel_sqe *q, const description *d)
+/* It reads or writes at its file's position: what that is nobody knows while it lasts. */
+static void begins_moving(engine *e, ring_request *r, description *d)
+{
+    if (d->moving++)
+        d->overlapped = 1;
+    d->position = UNKNOWN;
+    d->refs++;
+    r->moving = (uint32_t)(d - e->descriptions.at) + 1;
+}
+
+static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, description *d)
 {
     bool ranged = q->opcode == OP_FSYNC && (q->offset || q->length); /* else the whole file */
     if (!has_opcode(AT_OFFSET, q->opcode) && !ranged)
         return;
     if (q->offset <= INT64_MAX && !appends(q, d))
         r->offset = (int64_t)q->offset;
-    r->moves = q->offset == UINT64_MAX && has_opcode(READS_OR_WRITES, q->opcode);
+    if (q->offset == UINT64_MAX && has_opcode(READS_OR_WRITES, q->opcode) && d)
+        begins_moving(e, r, d);
 }
 
 static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
@@ -224,10 +226,8 @@ void request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
         r->op_flags = q->op_flags;
         r->buffer_index = has_opcode(FIXED_BUFFERS, q->opcode) ? q->buf_index : -1;
         asks_on_what(e, r, th, t, q);
-        asks_where(r, q, description_asked(e, r, t, q));
+        asks_where(e, r, q, description_asked(e, r, t, q));
         asks_how_much(r, q);
-        if (r->moves)
-            request_moved(e, r, t, r->submit);
     }
     let_registered_go(e, th);
 }
@@ -243,20 +243,15 @@ void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
 
 /* ---- what becomes of it ---- */
 
-/* By whom, and where to, nobody knows while it lasts. */
-void request_moved(engine *e, const ring_request *r, const task *t, int64_t time)
+void request_moved(engine *e, ring_request *r, int64_t time)
 {
-    slot *s = r->file_index == NONE ? slot_at(e, t->table, r->fd, false) : NULL;
-    const ring *on = r->ring == NONE ? NULL : ring_at(e, r->ring);
-    uint32_t index = s ? s->handle : NONE;
-    if (on && r->file_index < on->registered.count)
-        index = on->registered.at[r->file_index].handle;
-    if (index == NONE)
-        return;
-    description *d = description_of(e, index);
+    description *d = &e->descriptions.at[r->moving - 1];
+    if (--d->moving == 0)
+        d->overlapped = 0;
     d->position = UNKNOWN;
-    d->overlapped |= d->moving != 0;
     d->last_moved = time;
+    description_release(e, r->moving - 1);
+    r->moving = 0;
 }
 
 void request_opened(engine *e, ring_request *r, task *t, int64_t time)

@@ -1,0 +1,100 @@
+"""Histories of rings in which the kernel's own programs tell what requests ask for.
+
+Layouts are those of ``kernel_records.h``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, cast
+
+from kernelwriter import IOCB, OF_REQUEST, SLOT, SQE, WHOLE, KernelSpool
+from ringrig import PID, A, Rig
+
+UNKNOWN_BYTES = 2**64 - 1
+FIXED_FILE, LINK, ASYNC, BUFFER_SELECT = 1, 4, 16, 32
+POSITION = 2**64 - 1
+"""The offset that means the file's position."""
+
+
+class SqeRig(Rig):
+    """A spool whose calls are perf samples, so that facts stand where a test puts them."""
+
+    builder = KernelSpool
+
+    def __init__(self, path: Any, **options: Any) -> None:
+        super().__init__(path, backend="perf", **options)
+
+    @property
+    def kernel(self) -> KernelSpool:
+        """The builder."""
+        return cast("KernelSpool", self.spool)
+
+    def sqe(
+        self,
+        req: int,
+        ctx: int = A,
+        tid: int = PID,
+        *,
+        opcode: int = 0,
+        user_data: int = 0,
+        flags: int = 0,
+        fd: int = -1,
+        off: int = 0,
+        length: int = 0,
+        op_flags: int = 0,
+        file: int = 0,
+        file_index: int = 0,
+        buf_index: int = 0,
+        nr_bytes: int = UNKNOWN_BYTES,
+        file2: int = 0,
+    ) -> int:
+        """What a request asks for, right before its submission."""
+        body = struct.pack("<QIHH", self.tick(), tid, SQE, 0)
+        body += struct.pack("<QQQQQ", req, ctx, user_data, off, file)
+        body += struct.pack("<IIiIHBBI", length, op_flags, fd, file_index, buf_index, opcode, flags, 0)
+        self.kernel.kernel(0, body + struct.pack("<QQ", nr_bytes, file2))
+        return self.now
+
+    def ask(self, req: int, tid: int = PID, **asked: Any) -> int:
+        """SQE and submission; the time is the submission's."""
+        self.sqe(req, tid=tid, **asked)
+        told = {name: asked[name] for name in ("ctx", "opcode", "user_data", "flags") if name in asked}
+        return self.submit(req, tid=tid, **told)
+
+    def request(self, req: int, res: int, tid: int = PID, **asked: Any) -> int:
+        """SQE, submission and completion, and a call that settles all; the time is the completion's."""
+        self.ask(req, tid, **asked)
+        done = self.complete(req, res, tid=tid, user_data=asked.get("user_data", 0))
+        self.call("sync", tid=tid)
+        return done
+
+    def iocb(
+        self,
+        place: int,
+        *,
+        time: int | None = None,
+        tid: int = PID,
+        opcode: int = 0,
+        fd: int = -1,
+        off: int = 0,
+        length: int = 0,
+        data: int = 0,
+        iocb: int = 0,
+    ) -> int:
+        """What an io_submit is given, right before its entry; those of one call bear the same time."""
+        at = self.tick() if time is None else time
+        body = struct.pack("<QIHHQQqQiHH", at, tid, IOCB, 0, iocb, data, off, length, fd, opcode, place)
+        self.kernel.kernel(0, body)
+        return at
+
+    def told(self, fd: int, *names: bytes, file: int = 0x1000, tid: int = PID, slot: bool = False, **known: int) -> int:
+        """The fact about a file that a request names: a descriptor, or a registered one; names go upwards."""
+        flags = WHOLE | SLOT * slot
+        at = self.tick()
+        self.kernel.kernel_file(at, 0, tid, fd, names, file=file, of=OF_REQUEST, flags=flags, **known)
+        return at
+
+    def names(self) -> dict[int | None, bytes | None]:
+        """Number of each handle → what it is open on."""
+        return {row["handle"]: self.paths.get(row["file"]) for row in self.rows["handles"]}
