@@ -7,7 +7,7 @@ place. A run in between tells which waits belong to calls that pass, where ``sch
 rings' requests pass, where more than their own columns is asked.
 
 What stays: calls and requests that pass, all events of these requests, and what workers did for them; handles that they
-name, the handles they come from, their files and what happens to them; the waits and batches of calls that pass.
+name, the handles they come from, their files and what happens to them; the waits, batches and paths of calls that pass.
 Threads, switches, completions, rings with their states and losses stay whole: they say what the machine did and what is
 not known.
 """
@@ -77,6 +77,7 @@ class FilteredStream:
         self._kept_calls = 0
         self._waits = 0
         self._entered = NumberSet()
+        self._pathed = NumberSet()
         self.left_out = LeftOut()
 
     def __enter__(self) -> Self:
@@ -109,6 +110,7 @@ class FilteredStream:
         self._waits += len(waits)
         requests = passing.requests(batch.requests)
         self._entered.add(batch.operations["id"][calls & passing.are_batches(batch.operations)])
+        self._pathed.add(batch.operations["id"][calls & passing.take_paths(batch.operations)])
         ring_requests = passing.rings.holds(batch.ring_requests["id"])
         self.left_out.calls += _nr_false(calls)
         self.left_out.requests += _nr_false(requests)
@@ -121,6 +123,7 @@ class FilteredStream:
             ("handle_events", passing.named.at(batch.handle_events["handle"])),
             ("handles", passing.handles.at(batch.handles["handle"])),
             ("files", passing.files.at(batch.files["file"])),
+            ("paths", self._pathed.holds(batch.paths["operation"])),
             ("requests", requests),
             ("request_events", passing.requests(batch.request_events)),
             ("ring_requests", ring_requests),
@@ -182,12 +185,17 @@ class Passing:
         """Calls that pass. What they are about must have been learnt."""
         passes = self._matcher.calls_by_columns(operations)
         if not self._matcher.columns_suffice:
-            passes &= self._matcher.calls_by_subjects(*(operations[name] for name in _SUBJECTS))
+            task, handle, handle2 = (operations[name] for name in _SUBJECTS)
+            passes &= self._matcher.calls_by_subjects(task, handle, handle2, operations["id"])
         return passes
 
     def are_batches(self, operations: Columns) -> Flags:
         """Calls that have a row of batches."""
         return self._matcher.batch_calls[operations["call"]]
+
+    def take_paths(self, operations: Columns) -> Flags:
+        """Calls that may have rows of paths."""
+        return self._matcher.path_calls[operations["call"]]
 
     def find_rings(self, requests: Columns) -> None:
         """Tell which requests of rings pass. What they are about must have been learnt."""

@@ -16,6 +16,7 @@ import numpy as np
 from lo2io.filters.kernel import find_device
 from lo2io.filters.language import Comparison, Filter, below_cgroup
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, RequestOp, RingPath
+from lo2io.number_sets import NumberSet
 from lo2io.units import SECTOR_BYTES, kernel_dev, split_kernel_dev
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Matcher:
         self._calls = np.array([call.name in operations.calls for call in calls] or [False], np.bool_)
         self.batch_calls = np.array([call.kind in _BATCHES for call in calls] or [False], np.bool_)
         """By the codes of ``operations.call``: what has a row of batches."""
+        self.path_calls = np.array([_takes_path(call) for call in calls] or [False], np.bool_)
+        """Likewise, what may have rows of paths."""
         self._requests = np.array([op in operations.requests for op in RequestOp], np.bool_)
         self._opcodes = _opcodes(criteria.filter)
         self._ways = np.array([_passes_via(criteria.filter, path) for path in RingPath], np.bool_)
@@ -103,6 +106,9 @@ class Matcher:
         self._task_passes, self._task_asks = Numbered(np.bool_, missing=False), Numbered(np.bool_, missing=False)
         self._task_pid = Numbered(np.uint32, UNKNOWN_U32)
         self._file_hits = [Numbered(np.bool_, missing=False) for _ in self._of_files]
+        self._given_hits = [NumberSet() for _ in self._of_files]
+        self._given = NumberSet()
+        """Ids of calls with a path whose directory is known."""
         self._file_has = {field: Numbered(np.bool_, missing=False) for field in ("path", "device")}
         self._handle_file = Numbered(np.uint32, UNKNOWN_U32)
 
@@ -122,6 +128,7 @@ class Matcher:
         """Take what a batch says of threads, files and handles."""
         self._learn_tasks(batch)
         self._learn_files(batch)
+        self._learn_paths(batch)
         self._handle_file.put(batch.handles["handle"], batch.handles["file"])
 
     def _learn_tasks(self, batch: Batch) -> None:
@@ -151,6 +158,18 @@ class Matcher:
         self._file_has["path"].put(files["file"], [bool(path) for path in paths])
         self._file_has["device"].put(files["file"], [bool(of_file) for of_file in names])
 
+    def _learn_paths(self, batch: Batch) -> None:
+        asked = [(one, hits) for one, hits in zip(self._of_files, self._given_hits, strict=True) if one.field == "path"]
+        if not asked:
+            return
+        known = (batch.paths["source"] != 0) & (batch.paths["directory_length"] != 0)
+        rows = {name: column[known] for name, column in batch.paths.items()}
+        given, directories = _texts(rows, "path", batch.text), _texts(rows, "directory", batch.text)
+        paths = [whole_path(directory, path) for directory, path in zip(directories, given, strict=True)]
+        self._given.add(rows["operation"])
+        for comparison, hits in asked:
+            hits.add(rows["operation"][np.array([comparison.accepts(path) for path in paths], np.bool_)])
+
     def file_of(self, handles: NDArray[Any]) -> NDArray[np.uint32]:
         """Rows of the files table; UNKNOWN_U32 where there is none."""
         return self._handle_file.at(handles)
@@ -176,16 +195,26 @@ class Matcher:
         span = operations["begin_time_ns"], operations["end_time_ns"]
         return self._calls[operations["call"]] & self._by_numbers(operations, span, operations["bytes_request"])
 
-    def calls_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
-        """Calls that their thread and the files they are about let pass. All must have been learnt."""
+    def calls_by_subjects(
+        self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any], ids: NDArray[Any] | None = None
+    ) -> Flags:
+        """Calls that their thread and the files they are about let pass. All must have been learnt.
+
+        Calls without a handle are about the paths they were given, which are looked up where ``ids`` are.
+        """
         passes = self._task_passes.at(task) if self._of_tasks else np.ones(len(task), np.bool_)
         if self._of_files:
             files = self.file_of(handle), self.file_of(handle2)
-        for comparison, hits in zip(self._of_files, self._file_hits, strict=True):
+            bare = (handle == UNKNOWN_U32) & (handle2 == UNKNOWN_U32)
+        for comparison, hits, given in zip(self._of_files, self._file_hits, self._given_hits, strict=True):
             hit = hits.at(files[0]) | hits.at(files[1])
+            if ids is not None and comparison.field == "path":
+                hit |= bare & given.holds(ids)
             if comparison.negative:
-                has = self._file_has[comparison.field]
-                hit = (has.at(files[0]) | has.at(files[1])) & ~hit
+                has = self._file_has[comparison.field].at(files[0]) | self._file_has[comparison.field].at(files[1])
+                if ids is not None and comparison.field == "path":
+                    has |= bare & self._given.holds(ids)
+                hit = has & ~hit
             passes &= hit
         return passes
 
@@ -229,6 +258,15 @@ class Matcher:
             pid = self._task_pid.at(task)
             passes &= _compare(comparison, pid, pid != UNKNOWN_U32)
         return passes
+
+
+def whole_path(directory: str, path: str) -> str:
+    """A path behind the directory it starts at; dots and symbolic links in it stay."""
+    return f"{directory.rstrip('/')}/{path.lstrip('/')}" if path else directory
+
+
+def _takes_path(call: CallSpec) -> bool:
+    return not call.fields.keys().isdisjoint(("path", "path2"))
 
 
 def _opcodes(chosen: Filter) -> Flags:
