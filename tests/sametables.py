@@ -32,6 +32,10 @@ KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
 """Numbers of the trace, times, and how something is known."""
 HANDLES = frozenset({"handle", "handle2"})
+ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle"})}
+"""Tables whose rows belong to one of operations, and their numbers that the trace gives away itself."""
+FILE = ("path", "mode", "device", "inode", "mount")
+"""What both may know of a file."""
 
 
 class Comparison:
@@ -45,6 +49,7 @@ class Comparison:
         ]
         self.handles = [{row["handle"]: row for row in side.trace.handles.to_pylist()} for side in (left, right)]
         self.files = [{row["file"]: row for row in side.trace.files.to_pylist()} for side in (left, right)]
+        self.attached = [{table: _by_operation(side, table) for table in ATTACHED} for side in (left, right)]
         self.found: list[str] = []
         self.pairs: dict[int, set[int]] = defaultdict(set)
         """Handles of the left trace, and what stands for them on the right."""
@@ -82,6 +87,10 @@ class Comparison:
                 self._known(where, column, a[column], b[column])
         for column in sorted(HANDLES):
             self._pair(where, column, a[column], b[column])
+        for table in ATTACHED:
+            one, other = (side[table].get(row["id"], []) for side, row in zip(self.attached, (a, b), strict=True))
+            if one != other and not (self.more and not one):
+                self.found.append(f"{where}: {table}: {one} and {other}")
 
     def _known(self, where: str, what: str, a: object, b: object) -> None:
         if a != b and not (self.more and a is None):
@@ -99,9 +108,8 @@ class Comparison:
         file = self.files[1].get(handle["file"]) if handle else None
         return file is not None and stat.S_IFMT(file["mode"] or 0) in {0, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFSOCK}
 
-    def _path(self, side: int, handle: int) -> str | None:
-        row = self.files[side].get(self.handles[side][handle]["file"])
-        return None if row is None else row["path"]
+    def _file(self, side: int, handle: int) -> Row:
+        return self.files[side].get(self.handles[side][handle]["file"], dict.fromkeys(FILE))
 
     def _compare_handles(self) -> None:
         descriptions: dict[int, set[int]] = defaultdict(set)
@@ -114,7 +122,8 @@ class Comparison:
                 if a["description"] is not None and b["description"] is not None:
                     descriptions[b["description"]].add(a["description"])
                 where = f"handle {left} of fd {a['fd']} ({a['origin']}) and {right}"
-                self._known(where, "path", self._path(0, left), self._path(1, right))
+                for column in FILE:
+                    self._known(where, column, self._file(0, left)[column], self._file(1, right)[column])
                 if len(rights) == 1:
                     for column in ("fd", "origin", "close_on_exec"):
                         if a[column] != b[column]:
@@ -125,6 +134,14 @@ class Comparison:
                 self.found.append(f"handle {left} of fd {a['fd']} ({a['origin']}) is {sorted(rights)} on the right")
         self.found += [f"handles {sorted(a)} are {b} on the right" for b, a in back.items() if len(a) > 1]
         self.found += [f"descriptions {sorted(a)} are {b} on the right" for b, a in descriptions.items() if len(a) > 1]
+
+
+def _by_operation(side: Recorded, table: str) -> dict[int, list[Row]]:
+    """The rows of each operation, in their order."""
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in side.trace.table(table).to_pylist():
+        found[row["operation"]].append({key: value for key, value in row.items() if key not in ATTACHED[table]})
+    return {operation: sorted(rows, key=lambda row: row["place"]) for operation, rows in found.items()}
 
 
 def first_difference(left: Sequence[object], right: Sequence[object]) -> str:
@@ -154,12 +171,6 @@ def family(recorded: Recorded, pid: int) -> set[int]:
         new = set().union(*(children[each] for each in new)) - found
         found |= new
     return found
-
-
-def names_known(recorded: Recorded) -> tuple[int, int]:
-    """Handles that operations name: those with a path, and all."""
-    used = [row for row in recorded.trace.handles.to_pylist() if row["used"]]
-    return sum(row["file"] is not None for row in used), len(used)
 
 
 REQUEST_TIMES = frozenset({
