@@ -24,6 +24,7 @@ from reference.fds import (
     new_description,
 )
 from reference.pending import Pending
+from reference.positions import Offset, begin_moving, end_moving, offset_of, signed, told_offset
 from reference.tasks import CLONE_FILES
 
 if TYPE_CHECKING:
@@ -34,15 +35,10 @@ EBADF = 9
 F_DUPFD, F_SETFD, F_SETFL, F_DUPFD_CLOEXEC = 0, 2, 4, 1030
 FIONCLEX, FIOCLEX = 0x5450, 0x5451
 RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
-MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+MASK32 = 2**32 - 1
 UNSEEN_OPENED, ABSENT = (OPENED, DUPLICATED), -1
 OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
 NAMES_NO_HANDLE = (*OPENS, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
-
-
-def _signed(value: int, bits: int) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
 
 
 class Calls:
@@ -61,8 +57,8 @@ class Calls:
             self.in_flight(task.pending)
         task.entered, spec = True, self.engine.specs.calls[call]
         op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
-        op.fd = _signed(values["fd"], 32) if "fd" in values else -1
-        op.fd2 = _signed(values["fd2"], 32) if "fd2" in values else -1
+        op.fd = signed(values["fd"], 32) if "fd" in values else -1
+        op.fd2 = signed(values["fd2"], 32) if "fd2" in values else -1
         self.engine.rings.batches.by_number(op)
         if spec.kind is CallKind.CLOSE:
             op.taken = task.table.take(op.fd, time)
@@ -73,7 +69,7 @@ class Calls:
             if spec.kind is CallKind.COPY:
                 op.handle2 = self._resolve(op, op.fd2)
         self._claim(op)
-        self._begin_moving(op)
+        begin_moving(op)
         self.engine.rings.batches.entered(op)
 
     @staticmethod
@@ -87,50 +83,6 @@ class Calls:
     def _resolve(self, op: Pending, fd: int) -> Handle | None:
         slot = op.task.table.slots.get(fd)
         return None if slot is None else self.tables.use(slot, op.task, fd)
-
-    def _begin_moving(self, op: Pending) -> None:
-        kind = op.spec.kind
-        handles = [op.handle, op.handle2] if kind is CallKind.COPY else [op.handle]
-        if kind in (CallKind.READ, CallKind.WRITE) and self._is_positioned(op):
-            return
-        if kind not in (CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY):
-            return
-        for handle in handles:
-            if handle is None or handle.description in op.moves:
-                continue
-            description = handle.description
-            for other in description.moving:
-                other.overlapped = op.overlapped = True
-            description.moving.append(op)
-            op.moves.append(description)
-            op.position = description.position
-
-    @staticmethod
-    def _is_positioned(op: Pending) -> bool:
-        """The offset is an argument; to preadv2 and pwritev2, which have flags, -1 means the position."""
-        if "offset" not in op.values:
-            return False
-        takes_minus_one = op.spec.kind in (CallKind.READ, CallKind.WRITE) and "flags" in op.spec.fields
-        return not (takes_minus_one and _signed(op.values["offset"], 64) == -1)
-
-    def _end_moving(self, op: Pending, time: int, ret: int | None) -> None:
-        """Advance the position; ``ret`` None means that nobody knows what the call did."""
-        for description in op.moves:
-            description.moving.remove(op)
-            description.last_moved = time
-            kind = op.spec.kind
-            if ret is None:
-                description.move_to(None)
-            elif ret < 0:
-                continue
-            elif kind is CallKind.SEEK:
-                description.move_to(None if op.overlapped else ret)
-            elif ret == 0:
-                continue
-            elif kind is CallKind.COPY or (kind is CallKind.WRITE and description.append is not False):
-                description.move_to(None)
-            elif description.position is not None:
-                description.move_to(description.position + ret)
 
     # -- exit
 
@@ -150,10 +102,13 @@ class Calls:
         error = -ret if -4095 <= ret < 0 else 0
         self._see_unseen(op, error)
         self.engine.rings.seen(op)
-        offset = self._offset(op)
-        self._end_moving(op, time, ret)
+        offset, position, told = told_offset(op, ret, offset_of(op))
+        end_moving(op, time, ret)
+        if told:
+            op.moves[0].move_to(position)
         row = self._row(op, offset) | {"end_time_ns": time, "status": 0, "result": ret, "error": error}
         row["bytes_result"] = ret if op.spec.returns is Returns.BYTES and not error else None
+        self._use_value(op, row)
         ended: list[Handle] = []
         if not error:
             ended = self._effects(op, time, ret, row)
@@ -168,6 +123,16 @@ class Calls:
             self._tell(op.handle, task, time, kind=1, flags=op.new_flags)
         for handle in ended:
             self._destroy(handle, task, time)
+
+    @staticmethod
+    def _use_value(op: Pending, row: dict[str, Any]) -> None:
+        """What the arguments point to, if the kernel's own programs have read it."""
+        if op.told_value is None:
+            return
+        if op.spec.vectored and op.told_value >= 0:
+            row["bytes_request"] = op.told_value
+        elif op.spec.kind is CallKind.OPEN and "flags" not in op.values and op.spec.fixed_flags is None:
+            op.values["flags"] = row["flags"] = op.told_value & MASK32
 
     def _see_unseen(self, op: Pending, error: int) -> None:
         """An fd nobody saw opened gets its handle when a call on it ends with anything but EBADF."""
@@ -200,8 +165,8 @@ class Calls:
         """A call whose exit nobody saw, perhaps because its thread ended."""
         self.engine.sched.back(op.task, None)
         op.task.pending = None
-        offset = self._offset(op)
-        self._end_moving(op, self.engine.now, None)
+        offset = offset_of(op)
+        end_moving(op, self.engine.now, None)
         if op.spec.kind is CallKind.CLOSE and op.handle is not None:
             op.handle.end(ended)
         self.engine.totals["nr_in_flight_calls"] += op.task.recorded
@@ -209,19 +174,7 @@ class Calls:
         nothing |= {"handle": op.handle, "handle2": op.handle2}
         self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
 
-    def _offset(self, op: Pending) -> tuple[int | None, int]:
-        if self._is_positioned(op):
-            offset = _signed(op.values["offset"], 64)
-            appends = op.spec.kind is CallKind.WRITE and op.handle is not None and op.handle.description.append is True
-            impossible = op.spec.kind in (CallKind.READ, CallKind.WRITE) and offset < 0
-            return (None, 0) if appends or impossible else (offset, 1)
-        if op.spec.kind not in (CallKind.READ, CallKind.WRITE) or op.overlapped or op.position is None:
-            return None, 0
-        if op.spec.kind is CallKind.WRITE and op.moves[0].append is not False:
-            return None, 0
-        return op.position, 2
-
-    def _row(self, op: Pending, offset: tuple[int | None, int]) -> dict[str, Any]:
+    def _row(self, op: Pending, offset: Offset) -> dict[str, Any]:
         spec, values = op.spec, op.values
         counted = "count" in values and not spec.vectored and spec.kind is not CallKind.FCNTL
         flags = values.get("flags", 0)

@@ -15,6 +15,7 @@ from reference.specs import SPECS, Specs
 from reference.tasks import Tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from reference.tasks import Task
@@ -108,24 +109,20 @@ class Reference:
         return counted > sum(row[self.meta.events.index(name)] for row in self.seen)
 
     def _run(self, streams: list[list[Record]]) -> None:
+        steps: dict[str, Callable[[Record], None]] = {
+            "sample": self._sample,
+            "value": self._value,
+            "fork": lambda record: self.tasks.fork(record.time, record.values),
+            "exit": lambda record: self.tasks.exit(record.time, record.values),
+            "comm": lambda record: self.tasks.comm(record.time, record.values),
+            "fact_task": lambda record: self.tasks.fact(record.values),
+            "fact_fd": lambda record: self.calls.fact(record.values),
+            "fact_ring": lambda record: self.rings.fact(record.values),
+        }
         for record in heapq.merge(*streams, key=lambda record: (record.time, record.order)):
             self.now = record.time
-            if record.kind == "sample":
-                self._sample(record)
-            elif record.kind == "value":
-                self._value(record.values)
-            elif record.kind == "fork":
-                self.tasks.fork(record.time, record.values)
-            elif record.kind == "exit":
-                self.tasks.exit(record.time, record.values)
-            elif record.kind == "comm":
-                self.tasks.comm(record.time, record.values)
-            elif record.kind == "fact_task":
-                self.tasks.fact(record.values)
-            elif record.kind == "fact_fd":
-                self.calls.fact(record.values)
-            elif record.kind == "fact_ring":
-                self.rings.fact(record.values)
+            if record.kind in steps:
+                steps[record.kind](record)
             self.rings.look_for_ends(record.time)
         self.over = True
         for op in sorted((t.pending for t in self.tasks.all if t.pending), key=lambda op: (op.time, op.task.tid)):
@@ -159,11 +156,11 @@ class Reference:
         elif meaning.role is not Role.IGNORED:
             self.block.sample(meaning.role, record.time, tid, task, values, cpu=record.stream)
 
-    def _value(self, values: dict[str, Any]) -> None:
+    def _value(self, record: Record) -> None:
         """What the kernel tells of the call that a thread is in, and is about to leave."""
-        task = self.tasks.of_sample(values["tid"], create=True)
+        task = self.tasks.of_sample(record.values["tid"], create=True)
         if task is not None and (task.recorded or task.from_exec):
-            self._tell(task, values)
+            self._tell(task, record.values)
 
     @staticmethod
     def _tell(task: Task, values: dict[str, Any]) -> None:

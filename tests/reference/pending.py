@@ -31,6 +31,9 @@ class Pending:
     position: int | None = None
     moves: list[Description] = field(default_factory=list)
     overlapped: bool = False
+    told_position: int | None = None
+    """By the kernel's own programs, as is …"""
+    told_value: int | None = None
     first_use: int = 0
     new_flags: int | None = None
     off: tuple[int, int] | None = None

@@ -31,6 +31,8 @@ class Record:
     stream: int
     kind: str
     values: dict[str, Any]
+    order: int = 0
+    """Of its stream, among records of one time."""
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Stream:
     reordered: int = 0
     truncated: int = 0
     losses: list[tuple[int | None, int, int]] = field(default_factory=list)
+    cpu: int | None = None
+    """Index into the spool's CPUs; None: the facts."""
 
 
 class Decoder:
@@ -68,12 +72,19 @@ class Decoder:
         self.margin = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def streams(self) -> list[Stream]:
-        """CPUs in their order, then the facts."""
-        files = [paths for paths, _ in self.reader.streams()] + [self.reader.facts]
-        contents = [b"".join(path.read_bytes() for path in paths) for paths in files]
-        return [self._stream(i, data, facts=i == len(files) - 1) for i, data in enumerate(contents)]
+        """What the kernel's own programs wrote on each CPU, the CPUs' rings, then the facts."""
+        from reference.kernel_records import read_stream  # noqa: PLC0415 - it makes these records
 
-    def _stream(self, index: int, data: bytes, *, facts: bool) -> Stream:
+        kernel = [(read_stream(self, _read(paths)), cpu) for cpu, (paths, _) in enumerate(self.reader.kernel_streams())]
+        rings = [(self._stream(_read(paths), facts=False), cpu) for cpu, (paths, _) in enumerate(self.reader.streams())]
+        facts: tuple[Stream, int | None] = (self._stream(_read(self.reader.facts), facts=True), None)
+        for order, (stream, cpu) in enumerate((*kernel, *rings, facts)):
+            stream.cpu = cpu
+            for record in stream.records:
+                record.order, record.stream = order, 0 if cpu is None else cpu
+        return [stream for stream, _ in (*kernel, *rings, facts)]
+
+    def _stream(self, data: bytes, *, facts: bool) -> Stream:
         stream, at, newest = Stream(), 0, None
         while len(data) - at >= 8:
             kind, misc, size = struct.unpack_from("<IHH", data, at)
@@ -84,7 +95,6 @@ class Decoder:
             at += size
             if record is None:
                 continue
-            record.stream = index
             if record.kind == "lost":
                 stream.losses.append((newest, record.time, record.values["lost"]))
             if newest is not None and record.time < newest:
@@ -180,6 +190,10 @@ class Decoder:
             drift = _drift(*pair)
         doubt = int(abs(monotonic - nearest.monotonic_ns) * MAX_DRIFT)
         return _from(nearest, monotonic, drift or 0.0), doubt
+
+
+def _read(paths: tuple[Path, ...]) -> bytes:
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def _drift(before: ClockSync, after: ClockSync) -> float | None:

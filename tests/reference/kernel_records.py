@@ -1,0 +1,112 @@
+"""What the kernel's own programs wrote, as the slow engine reads it: calls become samples of their entry and exit."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import UNKNOWN_I64, Role
+from reference.records import Record, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reference.records import Decoder, Meaning
+
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB = range(1, 9)
+FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56}
+CALL_BYTES, ENTER_BYTES = 56, 24
+UNFINISHED, DISCARDED = 1 << 31, 1 << 30
+
+
+def read_stream(decoder: Decoder, data: bytes) -> Stream:
+    """One CPU's file."""
+    stream, at, newest = Stream(), 0, None
+    for end, body in _frames(data):
+        at = end
+        for record in _records(decoder, body):
+            if newest is not None and record.time < newest:
+                stream.reordered += 1
+            newest = record.time if newest is None else max(newest, record.time)
+            stream.records.append(record)
+    stream.truncated = len(data) - at
+    stream.records.sort(key=lambda record: record.time)
+    return stream
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Where each record ends, and what it holds; nothing of one that was discarded."""
+    at = 0
+    while len(data) - at >= 8:
+        (length,) = struct.unpack_from("<I", data, at)
+        size = length & ~(UNFINISHED | DISCARDED)
+        end = at + 8 + size + -size % 8
+        if length & UNFINISHED or end > len(data) or (size < 16 and not length & DISCARDED):
+            return
+        yield end, b"" if length & DISCARDED else data[at + 8 : at + 8 + size]
+        at = end
+
+
+def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
+    if not body:
+        return
+    time, tid, kind, event = struct.unpack_from("<QIHH", body)
+    entry, exit_ = _Half(decoder, time, tid, event), _Half(decoder, time, tid, event)
+    if kind == CALL:
+        exit_event, nr_args = struct.unpack_from("<HH", body.ljust(20, b"\0"), 16)
+        yield entry.entered(nr_args, body[CALL_BYTES:] if len(body) >= CALL_BYTES else None)
+        if len(body) >= CALL_BYTES:
+            (duration,) = struct.unpack_from("<Q", body, 24)
+            yield _Half(decoder, time + duration, tid, exit_event).left(body[32:])
+    elif kind == ENTER:
+        (nr_args,) = struct.unpack_from("<H", body.ljust(18, b"\0"), 16)
+        yield entry.entered(nr_args, body[ENTER_BYTES:] if len(body) >= ENTER_BYTES else None)
+    elif kind == EXIT:
+        yield exit_.left(body[16:])
+    elif kind == VALUE and len(body) >= FACT_BYTES[VALUE]:
+        yield Record(time, 0, "value", {"tid": tid} | _told(*struct.unpack_from("<qq", body, 16)))
+    elif len(body) < FACT_BYTES.get(kind, 1 << 30):
+        yield Record(time, 0, "broken", {})
+
+
+@dataclass
+class _Half:
+    """The entry or the exit of a call, which becomes a sample."""
+
+    decoder: Decoder
+    time: int
+    tid: int
+    event: int
+
+    def entered(self, nr_args: int, args: bytes | None) -> Record:
+        values: dict[str, Any] = {"meaning": None}
+        meaning = self._meaning(Role.ENTER)
+        if meaning is not None and args is not None and nr_args <= 6 and len(args) >= 8 * nr_args:
+            raw = bytes(16) + args[: 8 * nr_args]
+            # The string of a path is no argument.
+            places = {role: place for role, place in meaning.fields.items() if not place[3]}
+            if all(offset + size <= len(raw) for offset, size, _, _ in places.values()):
+                values = {"meaning": meaning, "common_pid": self.tid}
+                for role, (offset, size, signed, _) in places.items():
+                    values[role] = int.from_bytes(raw[offset : offset + size], "little", signed=signed)
+        return Record(self.time, 0, "sample", values)
+
+    def left(self, result: bytes) -> Record:
+        meaning = self._meaning(Role.EXIT)
+        if meaning is None or len(result) < 24:
+            return Record(self.time, 0, "sample", {"meaning": None})
+        ret, *told = struct.unpack_from("<qqq", result)
+        values = {"meaning": meaning, "common_pid": self.tid, "ret": ret}
+        return Record(self.time, 0, "sample", values | _told(*told))
+
+    def _meaning(self, role: Role) -> Meaning | None:
+        meaning = self.decoder.by_type.get(self.event)
+        return meaning if meaning is not None and meaning.role is role else None
+
+
+def _told(position: int, value: int) -> dict[str, int | None]:
+    return {
+        "told_position": None if position == UNKNOWN_I64 else position,
+        "told_value": None if value == UNKNOWN_I64 else value,
+    }

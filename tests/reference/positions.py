@@ -1,0 +1,105 @@
+"""File positions, as the slow engine follows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lo2io.model import CallKind
+
+if TYPE_CHECKING:
+    from reference.pending import Pending
+
+Offset = tuple[int | None, int]
+"""A call's offset and how it is known."""
+EXPLICIT, FOLLOWED, KERNEL = 1, 2, 3
+DATA = (CallKind.READ, CallKind.WRITE)
+
+
+def signed(value: int, bits: int) -> int:
+    """The number that these bits are."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def begin_moving(op: Pending) -> None:
+    """The call may move the positions of what it names."""
+    kind = op.spec.kind
+    handles = [op.handle, op.handle2] if kind is CallKind.COPY else [op.handle]
+    if kind in DATA and is_positioned(op):
+        return
+    if kind not in (*DATA, CallKind.SEEK, CallKind.COPY):
+        return
+    for handle in handles:
+        if handle is None or handle.description in op.moves:
+            continue
+        description = handle.description
+        for other in description.moving:
+            other.overlapped = op.overlapped = True
+        description.moving.append(op)
+        op.moves.append(description)
+        op.position = description.position
+
+
+def is_positioned(op: Pending) -> bool:
+    """The offset is an argument; to preadv2 and pwritev2, which have flags, -1 means the position."""
+    if "offset" not in op.values:
+        return False
+    takes_minus_one = op.spec.kind in DATA and "flags" in op.spec.fields
+    return not (takes_minus_one and signed(op.values["offset"], 64) == -1)
+
+
+def end_moving(op: Pending, time: int, ret: int | None) -> None:
+    """Advance the position; ``ret`` None means that nobody knows what the call did."""
+    for description in op.moves:
+        description.moving.remove(op)
+        description.last_moved = time
+        kind = op.spec.kind
+        if ret is None:
+            description.move_to(None)
+        elif ret < 0:
+            continue
+        elif kind is CallKind.SEEK:
+            description.move_to(None if op.overlapped else ret)
+        elif ret == 0:
+            continue
+        elif kind is CallKind.COPY or (kind is CallKind.WRITE and description.append is not False):
+            description.move_to(None)
+        elif description.position is not None:
+            description.move_to(description.position + ret)
+
+
+def offset_of(op: Pending) -> Offset:
+    """By the arguments, or by what is known of the position at entry."""
+    if is_positioned(op):
+        offset = signed(op.values["offset"], 64)
+        appends = op.spec.kind is CallKind.WRITE and op.handle is not None and op.handle.description.append is True
+        impossible = op.spec.kind in DATA and offset < 0
+        return (None, 0) if appends or impossible else (offset, EXPLICIT)
+    if op.spec.kind not in DATA or op.overlapped or op.position is None:
+        return None, 0
+    if op.spec.kind is CallKind.WRITE and op.moves[0].append is not False:
+        return None, 0
+    return op.position, FOLLOWED
+
+
+def told_offset(op: Pending, ret: int, offset: Offset) -> tuple[Offset, int | None, bool]:
+    """What the position behind the call, as the kernel told it, makes of the offset.
+
+    Returns:
+        The offset; the position from now on, and whether the kernel tells it.
+    """
+    told, kind = op.told_position, op.spec.kind
+    usable = told is not None and told >= 0 and op.moves and kind is not CallKind.COPY and not op.overlapped
+    if not usable or not op.moves[0].movable or told is None:
+        return offset, None, False
+    appends = kind is CallKind.WRITE and op.moves[0].append is not False
+    if kind is CallKind.SEEK:
+        certain = ret if ret >= 0 else op.position
+        return offset, told if certain in (None, told) else None, True
+    moved = max(ret, 0)
+    certain = None if op.position is None or (appends and moved) else op.position + moved
+    if certain not in (None, told):
+        return ((None, 0) if offset[1] == FOLLOWED else offset), None, True
+    if offset[1] == 0 and told >= moved and (moved or not appends):
+        offset = told - moved, KERNEL
+    return offset, told, True
