@@ -131,6 +131,13 @@ class Trace:
                     for column in columns
                 }
 
+    def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+        """Columns of any kind, batch by batch, as Python values; None: unknown. All must be there."""
+        with self._open(name, columns) as reader:
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index)
+                yield [batch.column(column).to_pylist() for column in columns]
+
     def column(self, name: str, column: str) -> NDArray[Any]:
         """One number column whole, values of ``columns.h`` for unknown."""
         parts = [batch[column] for batch in self.batches(name, [column])]
