@@ -26,11 +26,11 @@ INLINE bool lo2_is_type(__u32 mode, __u32 type)
 INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
 {
     const struct files_struct *files = LO2_READ(task, struct task_struct, files);
-    const struct fdtable *table = files ? files->fdt : NULL;
+    const struct fdtable *table = LO2_READ(files, struct files_struct, fdt);
 
-    if (!table || (__u32)fd >= table->max_fds)
+    if ((__u32)fd >= LO2_READ(table, struct fdtable, max_fds)) /* 0 where there is no table: of a task that ends */
         return 0;
-    return (__u64)LO2_READ(table->fd + (__u32)fd, struct hlist_head, first);
+    return (__u64)LO2_READ(LO2_READ(table, struct fdtable, fd) + (__u32)fd, struct hlist_head, first);
 }
 
 INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
@@ -100,7 +100,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     lo2_fill_head(&record->head, &moment, LO2_KERNEL_FILE, 0);
     record->file = look->file;
     record->inode = LO2_READ(inode, struct inode, i_ino);
-    record->device = LO2_READ(inode, struct inode, i_sb->s_dev);
+    record->device = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_dev);
     record->position = lo2_position(file, look->mode);
     record->fd = look->fd;
     record->generation = LO2_READ(inode, struct inode, i_generation);
@@ -108,7 +108,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     record->links = LO2_READ(inode, struct inode, i_nlink);
     record->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
     record->mount = LO2_READ(names->first_mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
-    record->magic = LO2_READ(inode, struct inode, i_sb->s_magic);
+    record->magic = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic);
     record->of = of;
     /* The memory of an open file may be another's at once (SLAB_TYPESAFE_BY_RCU), if another thread has closed it. */
     lo2_fence(names);
@@ -179,7 +179,7 @@ INLINE bool lo2_files_left_out(struct lo2_moment *moment)
     if (!lo2.config.nr_devices || !look->inode ||
         !(lo2_is_type(look->mode, LO2_REGULAR) || lo2_is_type(look->mode, LO2_DIRECTORY)))
         return false;
-    device = LO2_READ(look->inode, struct inode, i_sb->s_dev);
+    device = LO2_READ(LO2_READ(look->inode, struct inode, i_sb), struct super_block, s_dev);
     if (!(device >> 20))
         return false;
     for (i = 0; i < sizeof lo2.config.devices / sizeof lo2.config.devices[0]; i++)

@@ -199,6 +199,7 @@ LO2_ONCE int lo2_find_names(__u64 inode_address)
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
     const struct inode *inode = (const struct inode *)inode_address;
     const struct dentry_operations *operations;
+    const struct super_block *block;
     const struct dentry *dentry;
     const struct vfsmount *mount;
     struct lo2_bpf_names *names;
@@ -215,8 +216,9 @@ LO2_ONCE int lo2_find_names(__u64 inode_address)
         operations = LO2_READ(dentry, struct dentry, d_op);
         if (!operations || !LO2_READ(operations, struct dentry_operations, d_dname))
             return 0; /* found by a handle, without a way up */
-        if (LO2_READ(inode, struct inode, i_sb->s_magic) == LO2_MAGIC_NSFS ? lo2_copy_namespace(names, inode)
-                                                                        : lo2_copy_name(names, dentry))
+        block = LO2_READ(inode, struct inode, i_sb);
+        if (LO2_READ(block, struct super_block, s_magic) == LO2_MAGIC_NSFS ? lo2_copy_namespace(names, inode)
+                                                                          : lo2_copy_name(names, dentry))
             names->flags = LO2_FILE_PSEUDO;
         return 0;
     }

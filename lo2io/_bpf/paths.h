@@ -51,10 +51,10 @@ INLINE __u64 lo2_find_start(struct task_struct *task, struct lo2_bpf_names *name
         names->first_mount = (__u64)LO2_READ(file, struct file, f_path.mnt);
         names->first_dentry = (__u64)LO2_READ(file, struct file, f_path.dentry);
     } else {
-        if (!fs)
-            return 0;
-        names->first_mount = (__u64)(absolute ? fs->root.mnt : fs->pwd.mnt);
-        names->first_dentry = (__u64)(absolute ? fs->root.dentry : fs->pwd.dentry);
+        names->first_mount = (__u64)(absolute ? LO2_READ(fs, struct fs_struct, root.mnt)
+                                              : LO2_READ(fs, struct fs_struct, pwd.mnt));
+        names->first_dentry = (__u64)(absolute ? LO2_READ(fs, struct fs_struct, root.dentry)
+                                               : LO2_READ(fs, struct fs_struct, pwd.dentry));
     }
     return lo2_number(names, LO2_READ(names->first_dentry, struct dentry, d_inode));
 }
@@ -78,7 +78,7 @@ LO2_ONCE int lo2_write_path(const struct lo2_given *given)
     __u32 length, size, cpu_number;
     struct lo2_bpf_names *names;
     lo2_kernel_path *record;
-    __u64 inode;
+    __u64 inode, mount, dentry;
     bool absolute;
 
     moment.cpu = lo2_this_cpu(&cpu_number);
@@ -97,6 +97,12 @@ LO2_ONCE int lo2_write_path(const struct lo2_given *given)
         inode = lo2_find_start(moment.task, names, absolute, given->directory);
         if (inode && !(absolute && lo2_is_nameless(names)))
             lo2_find_names(inode);
+        mount = names->first_mount;
+        dentry = names->first_dentry;
+        lo2_fence(names);
+        if (inode != lo2_find_start(moment.task, names, absolute, given->directory) || mount != names->first_mount ||
+            dentry != names->first_dentry) /* another thread went elsewhere, or closed it */
+            names->flags |= LO2_FILE_MOVED;
     }
     lo2_fill_head(&record->head, &moment, LO2_KERNEL_PATH, 0);
     record->place = given->place;

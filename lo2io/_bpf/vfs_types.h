@@ -120,9 +120,11 @@ enum special_kfunc_type {
 };
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
+#ifndef LO2_CAN_CAST
 #define LO2_CAN_CAST bpf_core_enum_value_exists(enum special_kfunc_type, KF_bpf_rdonly_cast)
+#endif
 
-/* A field of kernel memory, wherever the pointer is from; 0 where there is no memory. */
+/* A field of kernel memory, wherever the pointer is from; 0 where there is no memory. No pointers within `field`. */
 #define LO2_READ(pointer, type, field) \
     ({ \
         const type *lo2_object = (const type *)(pointer); \
