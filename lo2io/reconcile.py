@@ -99,6 +99,8 @@ class Reconciler:
             return "counted when pages get dirty and bios are sent, not by calls"
         if self._meta.cgroup:
             return "only a cgroup was recorded"
+        if self._meta.nr_left_out:
+            return "the filter left calls out in the kernel"
         calls = READ_CALLS if name in {"rchar", "syscr"} else WRITE_CALLS
         return _event_reason(self._meta, self._processes.events(calls))
 

@@ -37,7 +37,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
 
     Returns:
         ``lost`` holds what the kernel reported, what vanished, and records that are no samples (forks, names) lost
-        beyond that: without them the choice of tasks is not proven either.
+        beyond that: without them the choice of tasks is not proven either. Programs that the kernel did not run would
+        have counted something: what that was vanished, too.
     """
     counted = {counts.name: counts for counts in meta.counts}
     events = tuple(
@@ -46,7 +47,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         for index in range(len(meta.cpus))
     )
     reported = sum(event.lost for event in events)
-    missing = sum(event.vanished for event in events)
+    missing = sum(event.vanished for event in events) + meta.missed_runs
     # Before Linux 6.0 the kernel tells a ring's losses, not an event's: those are no longer unexplained.
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0

@@ -63,6 +63,14 @@ def test_vanished_counts_as_lost() -> None:
     assert f" captured, 1 lost: {ENTER} 1, 3 vanished: {ENTER} 3 ·" in completeness_line(proof)
 
 
+def test_programs_that_the_kernel_did_not_run_leave_a_gap_nobody_can_name() -> None:
+    """What they would have told is in no count: the counts agree, and nothing is proven."""
+    proof = completeness(replace(WHOLE, missed_runs=2), seen([5, 5], [6, 6]), Totals())
+    assert not proof.proven
+    assert (proof.lost, proof.vanished) == (2, 2)
+    assert completeness_line(proof).startswith("incomplete: 22 of 22 counted events captured, 2 vanished ·")
+
+
 def test_one_cpu_does_not_make_up_for_another() -> None:
     """A surplus here and a gap there are two faults, not none."""
     proof = completeness(WHOLE, seen([6, 5], [5, 6]), Totals())

@@ -226,6 +226,7 @@ def test_a_cgroup_by_its_requests() -> None:
         (command(rchar=5), {"events": EVENTS[:-14]}, "syscalls:sys_enter_read was not recorded"),
         (command(rchar=5), {"filters": (("syscalls:sys_exit_read", "ret > 5"),)}, "the kernel filtered"),
         (command(rchar=5), {"cgroup": "/g"}, "only a cgroup was recorded"),
+        (command(rchar=5), {"nr_left_out": 1}, "the filter left calls out in the kernel"),
         (command(read_bytes=5), {}, "not by calls"),
     ],
 )
