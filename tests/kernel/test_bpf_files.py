@@ -20,6 +20,7 @@ from bpffiles import NONE, CallRecord, FileRecord, Record, Rig, join, loaded
 from lo2io._native._lib import lib
 from workloads.disks import device_number, loop_device
 
+from lo2io.kernel import bpf
 from lo2io.model import CallFilter
 from lo2io.units import kernel_dev
 
@@ -135,6 +136,18 @@ def test_every_kind_is_named_as_proc_names_it(rig: Rig, tmp_path: Path) -> None:
     assert told[4].names[0] == b"line\nbreak \xff\xfe"
     assert told[5].flags == lib.LO2_FILE_WHOLE | lib.LO2_FILE_DELETED
     assert told[5].links == 0
+
+
+@pytest.mark.requires("clang")
+def test_kernels_that_cast_no_pointers_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.2 each field is read by a call: programs built so load and name what the others do."""
+    machine = {"x86_64": "x86", "aarch64": "arm64"}[os.uname().machine]
+    flags = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", f"-D__TARGET_ARCH_{machine}", "-DLO2_CAN_CAST=0")
+    built = tmp_path / "programs.o"
+    subprocess.run(["clang", *flags, "-c", str(bpf.OBJECT.with_suffix(".c")), "-o", str(built)], check=True)
+    monkeypatch.setattr(bpf, "OBJECT", built)
+    with loaded(CALLS) as rig:
+        compare_links(rig, lambda: open_kinds(tmp_path))
 
 
 def test_a_name_of_four_kilobytes_is_whole(rig: Rig, tmp_path: Path) -> None:
