@@ -126,7 +126,8 @@ class Comparison:
                     self._known(where, column, self._file(0, left)[column], self._file(1, right)[column])
                 if len(rights) == 1:
                     for column in ("fd", "origin", "close_on_exec"):
-                        if a[column] != b[column]:
+                        guessed = column == "close_on_exec" and self.more and a["open_flags"] is None
+                        if a[column] != b[column] and not guessed:
                             self.found.append(f"{where}: {column}: {a[column]} and {b[column]}")
                     self._known(where, "open_flags", a["open_flags"], b["open_flags"])
             unseen = [self.handles[1][each]["origin"] == "appeared unseen" for each in rights]

@@ -33,6 +33,20 @@ INLINE __u64 lo2_file_at(struct task_struct *task, __s32 fd)
     return (__u64)LO2_READ(LO2_READ(table, struct fdtable, fd) + (__u32)fd, struct hlist_head, first);
 }
 
+/* Whether an exec closes the descriptor: a bit beside the table (include/linux/fdtable.h), one word for 64 descriptors. */
+INLINE bool lo2_ends_with_exec(struct task_struct *task, __s32 fd)
+{
+    const struct files_struct *files = LO2_READ(task, struct task_struct, files);
+    const struct fdtable *table = LO2_READ(files, struct files_struct, fdt);
+    __u32 number = fd;
+    __u64 word;
+
+    if (number >= LO2_READ(table, struct fdtable, max_fds) ||
+        bpf_probe_read_kernel(&word, sizeof word, LO2_READ(table, struct fdtable, close_on_exec) + number / 64))
+        return false;
+    return word >> (number & 63) & 1;
+}
+
 INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
     __u32 number = (__u32)(table >> 6) * 0x9e3779b1u >> 16;
@@ -107,6 +121,8 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     record->mode = look->mode;
     record->links = LO2_READ(inode, struct inode, i_nlink);
     record->open_flags = LO2_READ(file, struct file, f_flags) & ~LO2_CLOEXEC;
+    if (!(look->flags & LO2_FILE_SLOT) && lo2_ends_with_exec(moment.task, look->fd))
+        record->open_flags |= LO2_CLOEXEC;
     record->mount = LO2_READ(names->first_mount - bpf_core_field_offset(struct mount, mnt), struct mount, mnt_id);
     record->magic = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_magic);
     record->of = of;

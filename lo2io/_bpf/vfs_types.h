@@ -97,6 +97,7 @@ struct file {
 struct fdtable {
     unsigned int max_fds;
     struct file **fd;
+    unsigned long *close_on_exec;
 } KERNEL_TYPE;
 
 struct files_struct {

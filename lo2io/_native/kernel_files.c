@@ -4,6 +4,7 @@
  * others who share the table may do meanwhile, stand in docs/explanation/design.md.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/sysmacros.h>
 
 #include "names.h"
@@ -155,9 +156,11 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
     description_named(e, d, &facts, e->name.at);
 }
 
-static void learn(engine *e, const slot *s, const sight *at)
+static void learn(engine *e, slot *s, const sight *at)
 {
     description *d = description_of(e, s->handle);
+    if (d->open_flags == NONE)
+        s->cloexec = (at->of.open_flags & O_CLOEXEC) != 0;
     learn_flags(e, s, d, at->of.open_flags);
     compare_position(d, at->of.mode, at->of.position, at->time);
     description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);

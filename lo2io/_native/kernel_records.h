@@ -81,7 +81,7 @@ typedef struct {
     uint32_t generation;     /* i_generation */
     uint32_t mode;           /* i_mode */
     uint32_t links;          /* i_nlink */
-    uint32_t open_flags;     /* f_flags, without O_CLOEXEC */
+    uint32_t open_flags;     /* f_flags, with O_CLOEXEC if the descriptor has it, as /proc/PID/fdinfo shows */
     uint32_t mount;          /* mount id, as in mountinfo */
     uint32_t magic;          /* of the file system, as statfs(2) gives it */
     uint8_t of;              /* enum lo2_kernel_file_of */

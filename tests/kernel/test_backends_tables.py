@@ -124,6 +124,23 @@ def test_same_requests(workload: str, left: str, right: str, sides: Callable[[st
     assert not found, "\n".join(found[:40])
 
 
+def test_same_operations_after_a_filter(tmp_path: Path, awake: Callable[[], AbstractContextManager[None]]) -> None:
+    """What programs leave out in the kernel is what converting leaves out: the same rows remain, counts are proven."""
+    (tmp_path / "in").write_bytes(b"x" * 64)
+    (tmp_path / "work").mkdir()
+    filtered = {side: (*options, "--filter", "size >= 4KiB") for side, options in SIDES.items()}
+    with awake():
+        recorded = record_sides(
+            tmp_path, ["sh", "-c", PROGRAMS], filtered, "syscalls", stdin=tmp_path / "in", cwd=tmp_path / "work"
+        )
+    for left, right in PAIRS:
+        found = differences(recorded[left], recorded[right], more=left == "proc")
+        assert not found, "\n".join(found[:40])
+    sizes = recorded["bpf"].trace.operations["bytes_request"].to_pylist()
+    assert len(sizes) >= 1009
+    assert min(sizes) >= 4096
+
+
 @pytest.fixture(scope="module")
 def machine(
     tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]

@@ -211,7 +211,7 @@ def test_facts_are_those_of_stat(rig: Rig, tmp_path: Path) -> None:
     (told,) = files(records, fd)
     assert (told.inode, told.mode, told.links) == (stat.st_ino, stat.st_mode, 2)
     assert told.device == kernel_dev(os.major(stat.st_dev), os.minor(stat.st_dev))
-    assert (told.generation, told.open_flags) == (generation, flags | O_LARGEFILE)
+    assert (told.generation, told.open_flags) == (generation, flags | O_LARGEFILE | os.O_CLOEXEC)
     assert (opened.position, told.position) == (0, 10)
     assert (told.of, told.file) == (lib.LO2_FILE_OF_ARGUMENT, opened.file)
     found = subprocess.run(["stat", "-f", "-c", "%t", str(tmp_path)], capture_output=True, text=True, check=True)
