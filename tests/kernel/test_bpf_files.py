@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import select
-import signal
 import socket
 import subprocess
 import tempfile
@@ -295,42 +293,6 @@ def test_copies_have_the_address_of_their_description(rig: Rig, tmp_path: Path) 
     assert len(files(records)) == len(told) == len(fds)
     assert len({told[fd] for fd in fds[:4]}) == 1
     assert told[fds[4]] != told[fds[0]]
-
-
-def test_a_name_that_changes_is_never_mixed(rig: Rig, tmp_path: Path) -> None:
-    """A directory goes to and fro between two names in two folders as its file is opened: no name is half of each."""
-    for name in ("left", "right"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "left/one").mkdir()
-    (tmp_path / "left/one/file").touch()
-    os.chdir(tmp_path)
-    mover = os.fork()
-    if mover == 0:
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        while os.getppid() != 1:
-            Path("left/one").rename("right/other")
-            Path("right/other").rename("left/one")
-        os._exit(0)
-
-    def work() -> None:
-        folder = os.open("left", os.O_RDONLY)
-        while True:
-            with contextlib.suppress(FileNotFoundError):
-                below = os.open("one", os.O_RDONLY, dir_fd=folder)
-                break
-        for _ in range(3000):
-            os.close(os.open("file", os.O_RDONLY, dir_fd=below))
-
-    try:
-        _, records = rig.watch(work)
-    finally:
-        os.kill(mover, signal.SIGKILL)
-        os.waitpid(mover, 0)
-    told = [record for record in files(records) if record.names[0] == b"file"]
-    assert len(told) == 3000
-    proven = {join(record.names) for record in told if not record.flags & lib.LO2_FILE_MOVED}
-    here = os.fsencode(tmp_path)
-    assert proven == {here + b"/left/one/file", here + b"/right/other/file"}
 
 
 def test_positions_and_values_come_with_the_call(rig: Rig, tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import struct
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,3 +260,52 @@ def test_what_hangs_in_the_air_is_not_whole(rig: Rig, tmp_path: Path) -> None:
 
     fds, records = rig.watch(work)
     assert [opened(records, fd).flags for fd in fds] == [0] * 6
+
+
+def move_for_ever(folder: str, below: int) -> None:
+    """a/…/x becomes a/…/y, then b/…/y, and the same way back: b/…/x there never is."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.chdir(folder)
+    while os.getppid() != 1:
+        os.rename("x", "y", src_dir_fd=below, dst_dir_fd=below)
+        os.rename("a", "b")  # noqa: PTH104
+        time.sleep(1e-4)
+        os.rename("b", "a")  # noqa: PTH104
+        os.rename("y", "x", src_dir_fd=below, dst_dir_fd=below)
+        time.sleep(1e-4)
+
+
+def test_a_name_that_changes_is_never_mixed(rig: Rig) -> None:
+    """Two directories, 800 levels apart, change names in turn as the file below is opened: no path mixes times."""
+    levels, times = 800, 1500
+    folder = tempfile.mkdtemp(dir="/dev/shm")  # in memory: renames must be as fast as looking
+    top = Path(folder, "a")
+    top.mkdir()
+    below = os.open(top, os.O_RDONLY)
+    for name in [*["d"] * levels, "x"]:
+        os.mkdir(name, dir_fd=below)
+        above, below = below, os.open(name, os.O_RDONLY, dir_fd=below)
+        if name == "d":
+            os.close(above)
+    os.close(os.open("file", os.O_CREAT, dir_fd=below))
+    mover = os.fork()
+    if mover == 0:
+        move_for_ever(folder, above)
+
+    def work() -> None:
+        for _ in range(times):
+            os.close(os.open("file", os.O_RDONLY, dir_fd=below))
+
+    try:
+        _, records = rig.watch(work)
+    finally:
+        os.kill(mover, signal.SIGKILL)
+        os.waitpid(mover, 0)
+        os.close(below)
+        os.close(above)
+        subprocess.run(["rm", "-rf", folder], check=True)
+    told = [each for each in records if isinstance(each, FileRecord) and each.of == lib.LO2_FILE_OF_RESULT]
+    assert len(told) == times
+    proven = [each for each in told if not each.flags & lib.LO2_FILE_MOVED]
+    assert {len(each.names) for each in proven} == {levels + 6}
+    assert {each.names[1] + each.names[levels + 2] for each in proven} <= {b"xa", b"ya", b"yb"}
