@@ -158,6 +158,7 @@ def _tables(t: int) -> dict[str, list[Row]]:
             {"id": CALL, "ring": 0, "asked": 3, "submitted": 3, "nr_requests": 3, "nr_completions": 1},
             {"id": 5, "ring": 0, "wanted": 1},
         ],
+        "iocbs": [{"operation": CALL, "place": place, "handle": 0} for place in range(3)],
         "requests": [{"id": BLOCK, "task": 0, "ring_request": INLINE}],
         "ring_requests": [
             known

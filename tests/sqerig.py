@@ -21,6 +21,8 @@ class SqeRig(Rig):
     """A spool whose calls are perf samples, so that facts stand where a test puts them."""
 
     builder = KernelSpool
+    follow = False
+    """SQEs follow the samples of their submissions: somebody else recorded the event before."""
 
     def __init__(self, path: Any, **options: Any) -> None:
         super().__init__(path, backend="perf", **options)
@@ -57,9 +59,13 @@ class SqeRig(Rig):
         return self.now
 
     def ask(self, req: int, tid: int = PID, **asked: Any) -> int:
-        """SQE and submission; the time is the submission's."""
-        self.sqe(req, tid=tid, **asked)
+        """SQE and submission, in the order of this history; the time is the submission's."""
         told = {name: asked[name] for name in ("ctx", "opcode", "user_data", "flags") if name in asked}
+        if self.follow:
+            time = self.submit(req, tid=tid, **told)
+            self.sqe(req, tid=tid, **asked)
+            return time
+        self.sqe(req, tid=tid, **asked)
         return self.submit(req, tid=tid, **told)
 
     def request(self, req: int, res: int, tid: int = PID, **asked: Any) -> int:

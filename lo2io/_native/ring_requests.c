@@ -131,8 +131,10 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
         r->traits |= LO2_TRAIT_DRAINED;
     if (has_fd)
         request_looks_up(e, r, th->fd, s->time, t);
-    if (th->has_sqe && !refused)
-        request_asks(e, r, th, t);
+    if (!refused && th->has_sqe && request_asks(e, r, th, t))
+        e->ring_requests->sqes_precede = true;
+    else if (!refused)
+        th->unasked = ref_to(e, r);
     th->fresh = ref_to(e, r);
     th->fresh_call = t->pending.active ? t->pending.begin : UNKNOWN;
     if (refused) {
@@ -378,6 +380,8 @@ void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid
     if (t && t->ring_worker)
         thread_of(e, submitter_behind(e, t)); /* its location, before a pointer into them is taken */
     ring_thread *th = is_followed(e, t) ? thread_of(e, t) : NULL;
+    if (th)
+        th->unasked.id = 0;
     switch (event->role) {
     case LO2_ROLE_RING_SUBMIT: on_submit(e, &s, t, th, false); break;
     case LO2_ROLE_RING_REFUSE: on_submit(e, &s, t, th, true); break;

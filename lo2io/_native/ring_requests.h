@@ -89,6 +89,7 @@ typedef struct {
     uint16_t work_inferred;
     bool is_off;
     bool has_sqe;                 /* of the request it submits next */
+    request_ref unasked;          /* the request that it has submitted right now, whose SQE may follow */
     lo2_kernel_sqe sqe;
     uint32_t registered;          /* description of a registered file that its next SQE names, with a reference; or NONE */
 } ring_thread;
@@ -127,6 +128,7 @@ typedef struct ring_request_set {
     VEC(ring_event_row) event_queue;
     VEC(ring_work_row) work_queue;
     uint32_t rows_out, events_out, works_out;
+    bool sqes_precede, sqes_follow; /* ... the samples of their submissions, as has been seen */
 } ring_request_set;
 
 ring_request_set *ring_requests_needed(engine *e); /* NULL: memory is short */
@@ -168,7 +170,7 @@ void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
 task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: that one has ended */
 
 /* ring_sqes.c */
-void request_asks(engine *e, ring_request *r, ring_thread *th, task *t); /* what its thread's SQE says, if that is its */
+bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t); /* what its thread's SQE says, if that is its */
 void request_opened(engine *e, ring_request *r, task *t, int64_t time);  /* a descriptor, or the place of a registered file */
 void request_closed(engine *e, ring_request *r, task *t, int64_t time);
 void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, and has moved its file's position */

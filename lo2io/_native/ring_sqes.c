@@ -27,10 +27,10 @@ enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
 #define COUNTS_BYTES (BIT(4) | BIT(5) | BIT(8) | BIT(22) | BIT(23) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(47) | BIT(49))
 #define FIXED_BUFFERS (BIT(4) | BIT(5) | BIT(60) | BIT(61))
 /* Opcodes whose fd is a descriptor that they work on (needs_file, io_uring/opdef.c): 1-6, 8-10, 13, 16, 17, 22-24, 26, 27,
- * SPLICE, TEE, SHUTDOWN, FSETXATTR, FGETXATTR, 46-49, 54-61 */
+ * SPLICE, TEE, SHUTDOWN, MSG_RING, FSETXATTR, FGETXATTR, 46-49, 54-61 */
 #define WORKS_ON_FILE (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5) | BIT(6) | BIT(8) | BIT(9) | BIT(10) | BIT(13) | BIT(16) | \
-                       BIT(17) | BIT(22) | BIT(23) | BIT(24) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(34) | BIT(41) | \
-                       BIT(43) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | BIT(54) | BIT(55) | BIT(56) | BIT(57) | BIT(58) | \
+                       BIT(17) | BIT(22) | BIT(23) | BIT(24) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(34) | BIT(40) | \
+                       BIT(41) | BIT(43) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | BIT(54) | BIT(55) | BIT(56) | BIT(57) | BIT(58) | \
                        BIT(59) | BIT(60) | BIT(61))
 
 /* ---- registered files ---- */
@@ -217,28 +217,44 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
     }
 }
 
-void request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
+bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
 {
     const lo2_kernel_sqe *q = &th->sqe;
+    bool own = q->request == r->address && q->ring == r->ctx && q->user_data == r->user_data && q->opcode == r->opcode;
     th->has_sqe = false;
-    if (q->request == r->address && q->ring == r->ctx && q->user_data == r->user_data && q->opcode == r->opcode) {
+    if (own) {
         r->asked = true;
         r->op_flags = q->op_flags;
         r->buffer_index = has_opcode(FIXED_BUFFERS, q->opcode) ? q->buf_index : -1;
         asks_on_what(e, r, th, t, q);
         asks_where(e, r, q, description_asked(e, r, t, q));
         asks_how_much(r, q);
+        let_registered_go(e, th);
     }
-    let_registered_go(e, th);
+    return own;
 }
 
+/*
+ * The program and perf's sample are called one right after the other, in the order in which they were attached to the
+ * tracepoint, which stays what it is while a recording lasts. perf is the first where somebody records the event already.
+ */
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
 {
     ring_thread *th = is_followed(e, t) && ring_requests_needed(e) ? thread_of(e, t) : NULL;
     if (!th)
         return;
+    ring_request_set *set = e->ring_requests;
+    ring_request *submitted = set->sqes_precede ? NULL : request_of(e, th->unasked);
     memcpy(&th->sqe, record, sizeof th->sqe);
-    th->has_sqe = true;
+    th->has_sqe = !set->sqes_follow;
+    th->unasked.id = 0;
+    if (!submitted || !submitted->alive)
+        return;
+    bool waits = th->has_sqe;
+    if (request_asks(e, submitted, th, t))
+        set->sqes_follow = true;
+    else
+        th->has_sqe = waits;
 }
 
 /* ---- what becomes of it ---- */

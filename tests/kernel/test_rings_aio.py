@@ -47,6 +47,28 @@ def test_libaio(rings: Callable[[str], Run]) -> None:
     verified(trace)
 
 
+def test_requests_of_libaio(rings: Callable[[str], Run]) -> None:
+    """Each io_submit has a row for each request that it took, which says what stands in the program's iocb."""
+    seen = rings("aio")
+    if not seen.told_by_kernel:
+        pytest.skip("recorded without programs in the kernel: nothing else shows what stands in the program's memory")
+    trace = seen.recorded.trace
+    rows = trace.table("iocbs").to_pylist()
+    batches = {row["id"]: row for row in trace.table("batches").to_pylist()}
+    assert Counter(row["operation"] for row in rows) == {
+        number: row["submitted"] for number, row in batches.items() if row["submitted"]
+    }
+    told = {row["user_data"]: row for row in seen.told("request", "libaio")}
+    assert [row["data"] for row in rows] == sorted(told)
+    instances = {row["ring"]: instance for instance, row in seen.ring_rows.items()}
+    for row in rows:
+        truth = told[row["data"]]
+        assert truth["instance"] == instances[batches[row["operation"]]["ring"]]
+        assert row["opcode"] == {"READ": "PREAD", "WRITE": "PWRITE"}[truth["opcode"]]
+        assert (row["fd"], row["offset_bytes"], row["bytes_request"]) == (truth["fd"], truth["offset"], truth["length"])
+        assert seen.paths[row["handle"]] == truth["file"]
+
+
 def test_posix_aio(rings: Callable[[str], Run]) -> None:
     """The C library's aio_read and aio_write are preads and pwrites of a thread of its own, and no ring."""
     seen = rings("aio")

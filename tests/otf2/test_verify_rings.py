@@ -9,6 +9,7 @@ import pytest
 from otf2_builder import BLOCKING, NON_BLOCKING, NONE64, START, Breakage, Trace, begin, complete
 from otf2_rings import (
     BLOCK,
+    CALL,
     CANCELLED,
     CAUSE,
     CULPRIT,
@@ -288,6 +289,26 @@ for _table, _column in (
 @breaks("table.reference")
 def _batch_of_no_call(trace: RingTrace) -> None:
     trace.tables["batches"].append({"id": NOBODY, "ring": 0})
+
+
+@breaks("table.iocb")
+def _request_that_its_call_did_not_take(trace: RingTrace) -> None:
+    trace.tables["iocbs"].append({"operation": CALL, "place": 3})
+
+
+@breaks("table.iocb")
+def _gap_among_the_requests_of_a_call(trace: RingTrace) -> None:
+    del trace.tables["iocbs"][1]
+
+
+@breaks("table.iocb")
+def _request_of_a_call_that_took_none(trace: RingTrace) -> None:
+    trace.tables["iocbs"].append({"operation": 5, "place": 0})
+
+
+@breaks("table.reference")
+def _request_of_libaio_on_no_handle(trace: RingTrace) -> None:
+    trace.row("iocbs")["handle"] = NOBODY
 
 
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)

@@ -6,7 +6,8 @@
  *
  * Each scenario is one behaviour. What was asked and what came of it goes to FILE (standard output if not given) as JSON
  * lines, one object each, with the scenario's name:
- *   kind request  ring, instance, opcode, opcode_number, fd (-1: none, or a registered file), fixed, file (behind fd), fd2
+ *   kind request  ring, instance, opcode, opcode_number, fd (-1: none, or a registered file), fixed, file_index and
+ *                 buffer_index (places of what is registered), file (behind fd, or registered), fd2
  *                 and file2 (what splice and tee read), user_data, sqe_flags, offset and length (as in the SQE, whatever
  *                 they mean there), result (of the last completion but notifications), results (if several), cqes,
  *                 cqe_flags, last_cqe_flags (of a notification, too), tid (of the submitter; -1: the ring's own thread,

@@ -42,6 +42,7 @@ typedef struct request {
     const char *paths, *status;           /* "inline|worker": one of these */
     const char *scenario;
     int fd2;                              /* of splice and tee: where it reads; -1 none */
+    int file_index, buffer;               /* places of a registered file and buffer; -1 none */
     char file[120], file2[120];           /* behind fd and fd2 when prepared; empty: none, or no file of a directory */
 } request;
 
@@ -81,6 +82,11 @@ void set_flags(request *q, unsigned sqe_flags);
 void set_user_data(request *q, uint64_t user_data);
 /* Splice and tee read there. */
 void set_source(request *q, int fd, uint64_t offset);
+/* What it opens or closes is a registered file, in this place; what it works on, being registered, is this file. */
+request *set_place(request *q, int place);
+request *set_file(request *q, const char *path);
+void set_buffer(request *q, unsigned index);
+void name_file(char *file, int fd);       /* room for 120 bytes */
 request *expect(request *q, const char *paths);
 request *ends(request *q, const char *status);
 /* q follows `before` in a chain. */

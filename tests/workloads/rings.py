@@ -20,7 +20,18 @@ Row = dict[str, Any]
 EVENTS = "syscalls,io_uring"
 """No block requests: on a machine where others use the disk, some are under way when a recording begins."""
 GROUPS = {
-    "files": ("nop", "equal", "cached", "uncached", "fixed-buffers", "fixed-files", "direct", "metadata", "splice"),
+    "files": (
+        "nop",
+        "equal",
+        "cached",
+        "uncached",
+        "fixed-buffers",
+        "fixed-files",
+        "places",
+        "direct",
+        "metadata",
+        "splice",
+    ),
     "waits": (
         *("pipe-reads", "socket-reads", "polls", "accept-multishot", "recv-multishot", "send-zc", "msg-ring"),
         *("partial-wait", "timeouts", "cancels", "links", "hard-links", "broken-chain", "link-timeout", "drain"),
@@ -52,6 +63,26 @@ NO_LOOKUP = frozenset(
     ["OPENAT", "OPENAT2", "CLOSE", "STATX", "UNLINKAT", "RENAMEAT", "MKDIRAT", "PROVIDE_BUFFERS", "NOP", "TIMEOUT"]
 )
 """Opcodes whose descriptor, if they have any, no tracepoint tells."""
+ON_FILES = frozenset(
+    [
+        *("READV", "WRITEV", "FSYNC", "READ_FIXED", "WRITE_FIXED", "POLL_ADD", "SYNC_FILE_RANGE", "SENDMSG", "RECVMSG"),
+        *("ACCEPT", "CONNECT", "FALLOCATE", "READ", "WRITE", "FADVISE", "SEND", "RECV", "SPLICE", "TEE", "SHUTDOWN"),
+        *("SEND_ZC", "SENDMSG_ZC", "CLOSE", "MSG_RING"),
+    ]
+)
+"""Opcodes that name a descriptor or a registered file."""
+AT_OFFSET = frozenset(
+    ["READ", "WRITE", "READV", "WRITEV", "READ_FIXED", "WRITE_FIXED", "FALLOCATE", "SYNC_FILE_RANGE", "SPLICE"]
+)
+COUNT_BYTES = frozenset(
+    [
+        *("READ", "WRITE", "READ_FIXED", "WRITE_FIXED", "RECV", "SEND", "SEND_ZC", "SPLICE", "TEE"),
+        "SYNC_FILE_RANGE",
+    ]
+)
+OTHER_BYTES = {"READV": 1024, "WRITEV": 1024, "FALLOCATE": 131072}
+"""What the vectors of the workload hold, and the range it allocates; the SQE's length counts something else."""
+SQE_BUFFER_SELECT = 32
 BYTES = frozenset(
     ["READ", "WRITE", "READV", "WRITEV", "READ_FIXED", "WRITE_FIXED", "RECV", "SEND", "SEND_ZC", "SPLICE", "TEE"]
 )
@@ -69,6 +100,11 @@ class Run:
         """What the program says: objects of a kind, of one scenario or of all."""
         rows = (row for row in self.truth if row["kind"] == kind)
         return [row for row in rows if scenario in {None, row["scenario"]}]
+
+    @property
+    def told_by_kernel(self) -> bool:
+        """Whether lo2io's programs in the kernel told what requests ask for."""
+        return bool(self.recorded.trace.metadata["kernel_facts"])
 
     @cached_property
     def ring_rows(self) -> dict[int, Row]:
@@ -151,12 +187,17 @@ def _by_user_data(told: Sequence[Row], rows: Sequence[Row]) -> list[tuple[Row, R
     return [(truth, waiting[truth["user_data"]].pop(0)) for truth in told if truth["status"] != "before"]
 
 
-def run(folder: Path, scenarios: Iterable[str], *options: str | Path, events: str = EVENTS) -> Run:
-    """Record these scenarios in one program, with these options of the program's; files lie in the folder."""
+def run(
+    folder: Path, scenarios: Iterable[str], *options: str | Path, events: str = EVENTS, recorder: Iterable[str] = ()
+) -> Run:
+    """Record these scenarios in one program, with these options of the program's and of the recorder's.
+
+    Files lie in the folder.
+    """
     work, truth = folder / "work", folder / "truth"
     work.mkdir(parents=True, exist_ok=True)
     command = [build("rings"), "--dir", work, "--truth", truth, *options, *scenarios]
-    recorded = record(folder / "T", command, "-e", events, attempts=5)
+    recorded = record(folder / "T", command, "-e", events, *recorder, attempts=5)
     return Run(recorded, read_json_lines(truth.read_text()), work)
 
 
@@ -192,6 +233,8 @@ def differences(run: Run, truth: Row, row: Row) -> list[str]:
     if isinstance(truth["status"], str):  # else whether the kernel ends it with its ring is seen or not
         differ("nr_completions", truth["cqes"], row["nr_completions"])
     _differ_file(run, truth, row, differ)
+    if run.told_by_kernel and row["status"] != "refused":
+        _differ_asked(run, truth, row, differ)
     _differ_ties(run, truth, row, differ)
     for bit, told in _traits(truth, row).items():
         differ(f"trait {bit}", told, bool(row["traits"] & bit))
@@ -221,7 +264,10 @@ def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
         differ(file, truth[file], truth[file] if path is None else path)
 
     fd = _looked_up(truth, row)
-    differ("fd", fd, row["fd"])
+    if not run.told_by_kernel or row["status"] == "refused":
+        differ("fd", fd, row["fd"])
+    if fd is None and run.told_by_kernel:
+        return
     if fd is None:
         differ("handle", None, row["handle"])
         return
@@ -232,6 +278,35 @@ def _differ_file(run: Run, truth: Row, row: Row, differ: Any) -> None:
         differ("handle", None, row["handle"])
     if "fd2" in truth and "file" in truth:
         differ_name("file", "handle2")
+
+
+def _differ_asked(run: Run, truth: Row, row: Row, differ: Any) -> None:
+    """What the kernel's programs read off the submission queue is what the program put there."""
+    opcode = truth["opcode"]
+    offset = truth["offset"] if opcode in AT_OFFSET and truth["offset"] >= 0 else None
+    size = truth["length"] if opcode in COUNT_BYTES else OTHER_BYTES.get(opcode)
+    chosen_later = size == 0 and truth["sqe_flags"] & SQE_BUFFER_SELECT
+    differ("offset", offset, row["offset_bytes"])
+    differ("bytes asked for", None if chosen_later else size, row["bytes_request"])
+    given = truth["fd"] if truth["fd"] >= 0 else None
+    differ("fd", given if opcode in ON_FILES else _looked_up(truth, row), row["fd"])
+    differ("file_index", truth.get("file_index"), row["file_index"])
+    differ("buffer_index", truth.get("buffer_index"), row["buffer_index"])
+    differ("what it asks for known", True, row["op_flags"] is not None)
+    known = run.paths.get(row["handle"])
+    if (
+        opcode not in NO_LOOKUP - {"CLOSE"}
+        and "file" in truth
+        and "fd2" not in truth
+        and truth.get("result") != -errno.EBADF
+    ):
+        looked_up = row["path"] != "cancelled" and not (truth["fixed"] and _runs_later(truth, row))
+        differ("file", truth["file"] if looked_up or known else None, known)
+
+
+def _runs_later(truth: Row, row: Row) -> bool:
+    """Whether it may meet another registered file than the one that was there at its submission."""
+    return bool(row["sqe_flags"] & 0x1E or row["previous"] or truth["drain"] or truth["opcode"] == "FSYNC")
 
 
 def _differ_ties(run: Run, truth: Row, row: Row, differ: Any) -> None:

@@ -27,6 +27,8 @@ static request *iocb(ring *r, struct iocb *c, int opcode, int fd, unsigned lengt
     request *q = log_request();
     q->ring = -1, q->instance = r->instance, q->fd = fd, q->user_data = next++, q->tid = gettid_();
     q->opcode = opcode == IOCB_CMD_PREAD ? IORING_OP_READ : IORING_OP_WRITE;
+    q->offset = offset, q->length = length;
+    name_file(q->file, fd);
     return q;
 }
 

@@ -127,7 +127,7 @@ int ring_register(const ring *r, unsigned opcode, const void *argument, unsigned
 
 /* ---- requests ---- */
 
-static void name_file(char file[120], int fd)
+void name_file(char *file, int fd)
 {
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -162,13 +162,34 @@ void set_flags(request *q, unsigned sqe_flags)
     q->sqe->flags = (uint8_t)sqe_flags;
     q->fixed = sqe_flags & IOSQE_FIXED_FILE;
     if (q->fixed)
-        q->fd = -1, *q->file = 0;
+        q->file_index = q->fd, q->fd = -1, *q->file = 0;
     q->drain = sqe_flags & IOSQE_IO_DRAIN;
 }
 
 void set_user_data(request *q, uint64_t user_data)
 {
     q->user_data = q->sqe->user_data = user_data;
+}
+
+request *set_place(request *q, int place)
+{
+    q->sqe->file_index = (unsigned)place + 1;
+    q->file_index = place;
+    if (q->opcode == IORING_OP_CLOSE)
+        q->fd = -1, *q->file = 0;
+    return q;
+}
+
+request *set_file(request *q, const char *path)
+{
+    snprintf(q->file, sizeof q->file, "%s", path);
+    return q;
+}
+
+void set_buffer(request *q, unsigned index)
+{
+    q->sqe->buf_index = (uint16_t)index;
+    q->buffer = (int)index;
 }
 
 void set_source(request *q, int fd, uint64_t offset)

@@ -136,11 +136,11 @@ static void fixed_buffers(void)
         int write = i % 3 == 2;
         request *q = add(r, write ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED, fd, buffers[i % 2].iov_base, 300 + i,
                          i * 4096);
-        q->sqe->buf_index = i % 2;
+        set_buffer(q, i % 2);
         one(r, expect(q, write ? "inline|worker" : "inline"));
     }
     request *q = add(r, IORING_OP_READ_FIXED, fd, arena, 512, 0);
-    q->sqe->buf_index = 9;                /* EFAULT: there is none */
+    set_buffer(q, 9);                     /* EFAULT: there is none */
     one(r, q);
     checked(ring_register(r, IORING_UNREGISTER_BUFFERS, NULL, 0), "unregistering buffers");
     close(fd);
@@ -155,13 +155,16 @@ static void fixed_files(void)
     for (unsigned i = 0; i < 6; i++) {
         request *q = add(r, IORING_OP_READ, i % 2 ? 2 : 0, arena, 200 + i, i * 512);
         set_flags(q, IOSQE_FIXED_FILE);
+        set_file(q, in(i % 2 ? "third" : "first"));
         one(r, expect(q, "inline"));
     }
     request *q = add(r, IORING_OP_WRITE, 2, arena, 77, 0);
     set_flags(q, IOSQE_FIXED_FILE);
+    set_file(q, in("third"));
     one(r, expect(q, "inline|worker"));
     q = add(r, IORING_OP_FSYNC, 0, NULL, 0, 0);
     set_flags(q, IOSQE_FIXED_FILE);
+    set_file(q, in("first"));
     one(r, expect(q, "worker"));
     q = add(r, IORING_OP_READ, 1, arena, 5, 0);
     set_flags(q, IOSQE_FIXED_FILE);       /* EBADF: an empty place */
@@ -174,11 +177,55 @@ static void fixed_files(void)
     checked(ring_register(r, IORING_REGISTER_FILES_UPDATE, &update, 1), "updating files");
     q = add(r, IORING_OP_READ, 1, arena, 5, 0);
     set_flags(q, IOSQE_FIXED_FILE);
+    set_file(q, in("second"));
     one(r, expect(q, "inline"));
     checked(ring_register(r, IORING_UNREGISTER_FILES, NULL, 0), "unregistering files");
     for (int i = 0; i < 4; i += 2)
         close(files[i]);
     close(taken);
+    ring_close(r);
+}
+
+static request *read_place(ring *r, int place, unsigned length, const char *path, unsigned flags)
+{
+    request *q = add(r, IORING_OP_READ, place, arena, length, 512);
+    set_flags(q, IOSQE_FIXED_FILE | flags);
+    return set_file(q, path);
+}
+
+static request *open_place(ring *r, const char *path)
+{
+    request *q = add(r, IORING_OP_OPENAT, AT_FDCWD, path, 0, 0);
+    q->sqe->open_flags = O_RDWR;
+    return q;
+}
+
+/* Files that never have a descriptor: opened into the table of registered ones, used there, closed there. */
+static void places(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    int none[5] = {-1, -1, -1, -1, -1}, kept = new_file("kept", SIZE, O_RDWR | O_CREAT);
+    char path[120], other[120];
+    close(new_file("placed", SIZE, O_RDWR | O_CREAT)), close(new_file("other", SIZE, O_RDWR | O_CREAT));
+    snprintf(path, sizeof path, "%s", in("placed")), snprintf(other, sizeof other, "%s", in("other"));
+    checked(ring_register(r, IORING_REGISTER_FILES, none, 5), "registering places");
+    checked(one(r, expect(set_place(open_place(r, path), 1), "inline|worker")), "OPENAT");
+    one(r, expect(read_place(r, 1, 33, path, 0), "inline"));
+    one(r, expect(set_place(add(r, IORING_OP_CLOSE, 0, NULL, 0, 0), 1), "inline|worker"));
+    request *q = open_place(r, other);    /* the kernel chooses the place */
+    q->sqe->file_index = IORING_FILE_INDEX_ALLOC;
+    q->file_index = (int)checked(one(r, expect(q, "inline|worker")), "OPENAT");
+    one(r, expect(read_place(r, q->file_index, 34, other, 0), "inline"));
+    q = set_place(open_place(r, path), 3); /* opened, read and closed in one chain */
+    set_flags(q, IOSQE_IO_LINK);
+    request *second = after(read_place(r, 3, 35, path, IOSQE_IO_LINK), q);
+    after(set_place(add(r, IORING_OP_CLOSE, 0, NULL, 0, 0), 3), second);
+    submit(r, 3);
+    reap_n(r, 3);
+    int again = (int)checked(open(other, O_RDONLY), other);
+    one(r, expect(add(r, IORING_OP_CLOSE, again, NULL, 0, 0), "inline|worker"));
+    one(r, expect(add(r, IORING_OP_READ, kept, arena, 36, 0), "inline"));   /* nothing has happened to descriptors */
+    close(kept);
     ring_close(r);
 }
 
@@ -271,6 +318,7 @@ const scenario file_scenarios[] = {
     {"uncached", uncached, "buffered reads of pages that are not in memory"},
     {"fixed-buffers", fixed_buffers, "READ_FIXED and WRITE_FIXED"},
     {"fixed-files", fixed_files, "registered files"},
+    {"places", places, "files opened, read and closed as registered ones"},
     {"direct", direct, "O_DIRECT, of --device or of a file"},
     {"metadata", metadata, "fsync, open, close, rename and others"},
     {"splice", splice_, "SPLICE and TEE"},

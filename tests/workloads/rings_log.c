@@ -47,7 +47,7 @@ request *log_request(void)
     request *q = slot((void **)requests, &nr_requests, sizeof *q);
     pthread_mutex_unlock(&lock);
     q->scenario = running;
-    q->fd2 = -1, q->previous = q->culprit = q->waker = q->target = NO_NUMBER;
+    q->fd2 = q->file_index = q->buffer = -1, q->previous = q->culprit = q->waker = q->target = NO_NUMBER;
     return q;
 }
 
@@ -169,6 +169,10 @@ static void print_request(FILE *to, const request *q)
     fprintf(to, ", \"fd\": %d, \"fixed\": %s, \"user_data\": %llu, \"sqe_flags\": %u, \"offset\": %lld", q->fixed ? -1 : q->fd,
             truth_of(q->fixed), (unsigned long long)q->user_data, q->sqe_flags, (long long)q->offset);
     fprintf(to, ", \"length\": %u", q->length);
+    if (q->file_index >= 0)
+        fprintf(to, ", \"file_index\": %d", q->file_index);
+    if (q->buffer >= 0)
+        fprintf(to, ", \"buffer_index\": %d", q->buffer);
     if (q->nr_results)
         fprintf(to, ", \"result\": %lld, \"cqe_flags\": %u, \"last_cqe_flags\": %u",
                 (long long)q->results[q->nr_results - 1], q->cqe_flags, q->last_flags);
