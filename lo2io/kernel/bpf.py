@@ -12,12 +12,10 @@ Facts: ``lo2io/_bpf/config.h`` and ``maps.h``, mirrored in ``bpf_layout.py``; bp
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import mmap
 import os
 import struct
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -42,11 +40,10 @@ _SUBMIT = {"io_uring_submit_req": "lo2_submit"}
 _SELECTED_SHIFT = 12
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
-_MEMBARRIER = {"x86_64": 324}
-_MEMBARRIER_GENERIC = 283
 _ENTER_HEAD = struct.Struct("<QIHHH6x")
 """``lo2_kernel_enter`` without its arguments."""
 _ENTER_TYPE = 2
+_LOCKDOWN_REMEDY = ", or boot without lockdown=confidentiality"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class Programs:
         self._calls = calls
         self._object = made = libbpf.BpfObject(content)
         self._fds.callback(made.close)
-        made.set_value(".rodata.lo2io", _told(config, calls))
+        made.set_value(".rodata.lo2io", tell(config, calls))
         made.set_entries("lo2_cpus", possible)
         made.set_entries("lo2_rings", possible)
         if not config.all_tasks:
@@ -176,9 +173,8 @@ class Programs:
         Raises:
             AccessError: The kernel refuses.
         """
-        assert self._object is not None  # noqa: S101 # load_programs returns loaded ones only
         try:
-            link = libbpf.link_event(self._object.program_fd(_ENTER if entry else _EXIT), event_fd, call)
+            link = libbpf.link_event(self._loaded.program_fd(_ENTER if entry else _EXIT), event_fd, call)
         except OSError as error:
             raise _refused("attach a kernel program to a perf event", error) from error
         self._fds.callback(os.close, link)
@@ -189,14 +185,13 @@ class Programs:
         Raises:
             AccessError: The kernel refuses.
         """
-        assert self._object is not None  # noqa: S101 # as in attach
         unused = self._unused()
         for name, program in {**_SWITCH, **_FOLLOW, **_SUBMIT, **_CALLS}.items():
             if program in unused:
                 continue
             typed = name in _CALLS  # such programs know their tracepoint since they were loaded
             try:
-                link = libbpf.open_raw_tracepoint(None if typed else name, self._object.program_fd(program))
+                link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
             except OSError as error:
                 if error.errno == errno.ENOENT and name in _SUBMIT:
                     continue
@@ -212,7 +207,7 @@ class Programs:
         """Begin, or end, to count and to write; begins off. Once it is off, no program is still about to write."""
         self._switch[:4] = int(on).to_bytes(4, "little")
         if not on:
-            _wait_for_programs()
+            libbpf.wait_for_programs()
 
     def add_cpu(self, cpu: int) -> None:
         """Give a CPU that came later a ring: from now on all that is read per CPU has one column more.
@@ -271,6 +266,11 @@ class Programs:
         """Detach and unload all; nothing may be read afterwards."""
         self._fds.close()
 
+    @property
+    def _loaded(self) -> libbpf.BpfObject:
+        assert self._object is not None  # noqa: S101 # load_programs returns loaded ones only
+        return self._object
+
     def _unused(self) -> set[str]:
         config = self._config
         unused = set[str]()
@@ -288,19 +288,16 @@ class Programs:
         return unused
 
     def _read_programs(self) -> list[tuple[int, int]]:
-        assert self._object is not None  # noqa: S101 # as in attach
         names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _SUBMIT))) - self._unused()
-        return [libbpf.read_program(self._object.program_fd(name)) for name in sorted(names)]
+        return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
 
     def _give_ring(self, cpu: int) -> None:
-        assert self._object is not None  # noqa: S101 # as in attach
         self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
         self._fds.callback(os.close, self._rings[cpu])
-        libbpf.put_fd(self._object.map_fd("lo2_rings"), cpu, self._rings[cpu])
+        libbpf.put_fd(self._loaded.map_fd("lo2_rings"), cpu, self._rings[cpu])
 
     def _map(self, name: str, size: int) -> mmap.mmap:
-        assert self._object is not None  # noqa: S101 # as in attach
-        memory = mmap.mmap(self._object.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        memory = mmap.mmap(self._loaded.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
         self._fds.callback(memory.close)
         return memory
 
@@ -346,7 +343,12 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
     return programs
 
 
-def _told(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
+def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
+    """What the programs read as constants.
+
+    Raises:
+        CaptureError: There is no room for so many calls, devices, or bytes of prefix.
+    """
     if len(calls) > MAX_CALLS or len(config.devices) > MAX_DEVICES or len(config.prefix) > MAX_PREFIX:
         raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
     told = Told()
@@ -366,25 +368,22 @@ def _told(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
 
 def _refused(tried: str, error: OSError) -> AccessError:
     answer = os.strerror(error.errno or 0)
-    if error.errno in {errno.EPERM, errno.EACCES} and not (said := libbpf.last_words()):
+    if error.errno == errno.EPERM:  # before the verifier: it has nothing to say
         return AccessError(tried, answer, "run as root, or with CAP_BPF and CAP_PERFMON")
     said = libbpf.last_words()
-    return AccessError(tried, f"{answer} ({said})" if said else answer, "run as root, or with CAP_BPF and CAP_PERFMON")
+    remedy = f"record with --names proc{_LOCKDOWN_REMEDY if _is_locked_down() else ''}"
+    return AccessError(tried, f"{answer} ({said})" if said else answer, remedy)
+
+
+def _is_locked_down() -> bool:
+    """Whether the kernel lets no program read its memory (Documentation of lockdown in kernel_lockdown(7))."""
+    try:
+        return "[confidentiality]" in (ROOT / "sys/kernel/security/lockdown").read_text(encoding="ascii")
+    except OSError:
+        return False
 
 
 def _read_possible() -> int:
     """One more than the highest number that a CPU can have here."""
     text = (ROOT / "sys/devices/system/cpu/possible").read_text(encoding="ascii")
     return 1 + int(text.strip().replace(",", "-").split("-")[-1])
-
-
-def _wait_for_programs() -> None:
-    """Until every program that runs now has ended.
-
-    They run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
-    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). Where it is refused, some time will do as well.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = _MEMBARRIER.get(os.uname().machine, _MEMBARRIER_GENERIC)
-    if libc.syscall(ctypes.c_long(number), 1, 0, 0):
-        time.sleep(0.02)

@@ -12,6 +12,7 @@ import collections
 import ctypes
 import errno
 import os
+import time
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,8 @@ _PERF_EVENT = 41
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _said: collections.deque[str] = collections.deque(maxlen=64)
 _libc = ctypes.CDLL(None, use_errno=True)
+_MEMBARRIER = {"x86_64": 324}
+_MEMBARRIER_GENERIC = 283
 _MAX_MESSAGE = 4 << 20
 """The verifier's log is one message, and its end is what matters."""
 _INFORMATION = 1
@@ -235,3 +238,14 @@ def read_program(program_fd: int) -> tuple[int, int]:
     size = ctypes.c_uint32(ctypes.sizeof(info))
     check(library().bpf_obj_get_info_by_fd(program_fd, ctypes.byref(info), ctypes.byref(size)))
     return info.recursion_misses, info.verified_insns
+
+
+def wait_for_programs() -> None:
+    """Until every program that runs now has ended.
+
+    They run with preemption disabled, so a grace period of RCU is enough: membarrier(2) waits for one
+    (MEMBARRIER_CMD_GLOBAL, kernel/sched/membarrier.c). Where it is refused, some time will do as well.
+    """
+    number = _MEMBARRIER.get(os.uname().machine, _MEMBARRIER_GENERIC)
+    if _libc.syscall(ctypes.c_long(number), 1, 0, 0):
+        time.sleep(0.02)

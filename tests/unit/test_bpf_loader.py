@@ -1,0 +1,158 @@
+"""Loading the kernel programs, as far as it needs no rights: structures, refusals, what the package holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cffi
+import pytest
+
+from lo2io.catalog import load_catalog
+from lo2io.errors import AccessError, CaptureError
+from lo2io.kernel import bpf, bpf_layout, libbpf
+from lo2io.kernel.call_numbers import call_number
+from lo2io.model.tracepoints import CallSpec
+
+if TYPE_CHECKING:
+    import ctypes
+
+SOURCES = Path(bpf.__file__).parent.parent / "_bpf"
+TYPES = "typedef uint8_t __u8; typedef uint16_t __u16; typedef uint32_t __u32; typedef uint64_t __u64;"
+NOTHING = bpf.BpfConfig(recorder=1)
+CALL = bpf.BpfCall(enter_event=7, exit_event=8, enter_index=0, exit_index=1, flags=bpf.RECORDED, nr_args=4)
+
+
+def parse_structs() -> cffi.FFI:
+    """The structures that both sides share, as a C compiler lays them out."""
+    records = (SOURCES.parent / "_native" / "kernel_records.h").read_text(encoding="utf-8")
+    config = (SOURCES / "config.h").read_text(encoding="utf-8")
+    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
+    text = records + config + re.search(r"struct lo2_bpf_slot \{.*?\n\};", maps, re.DOTALL)[0]  # type: ignore[index]
+    sizes = dict(re.findall(r"#define (LO2_MAX_\w+) +(\d+)", text))
+    text = re.sub(r"/\*.*?\*/|^#.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub("|".join(sizes), lambda found: sizes[found[0]], text)
+    ffi = cffi.FFI()
+    ffi.cdef(f"{TYPES} typedef int64_t __s64; {text}")
+    return ffi
+
+
+@pytest.mark.parametrize(
+    ("mirror", "name", "renamed"),
+    [
+        (bpf_layout.Call, "struct lo2_bpf_call", {}),
+        (bpf_layout.Config, "struct lo2_bpf_config", {}),
+        (
+            bpf_layout.Slot,
+            "struct lo2_bpf_slot",
+            {
+                "time_ns": "record.head.time_ns",
+                "tid": "record.head.tid",
+                "type": "record.head.type",
+                "event": "record.head.event",
+                "exit_event": "record.exit_event",
+                "nr_args": "record.nr_args",
+                "ignored": "record.reserved",
+                "exit": "record.duration_ns",
+                "args": "record.args",
+            },
+        ),
+    ],
+)
+def test_structures_are_those_of_the_programs(
+    mirror: type[ctypes.Structure], name: str, renamed: dict[str, str]
+) -> None:
+    """Every member lies where the programs' own header puts it."""
+    ffi = parse_structs()
+    for field, *_ in mirror._fields_:
+        path = renamed.get(field, field).split(".")
+        assert getattr(mirror, field).offset == ffi.offsetof(name, *path), field
+
+
+def test_counts_stand_first_of_what_belongs_to_a_cpu() -> None:
+    """User space reads counts, misses and the slot; what follows is the programs' own."""
+    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
+    members = re.search(r"struct lo2_bpf_cpu \{(.*?)\};", maps, re.DOTALL)
+    assert members is not None
+    declared = re.findall(r"struct (\w+) (\w+)", members[1])
+    assert declared[:3] == [("lo2_bpf_counts", "counts"), ("lo2_bpf_misses", "misses"), ("lo2_bpf_slot", "slot")]
+    ffi = parse_structs()
+    assert bpf_layout.Cpu.misses.offset == bpf_layout.MAX_EVENTS * ffi.sizeof("struct lo2_bpf_counts")
+    assert bpf_layout.Cpu.slot.offset == bpf_layout.Cpu.misses.offset + ffi.sizeof("struct lo2_bpf_misses")
+
+
+def test_what_is_told_lies_where_the_programs_look() -> None:
+    """A call's number leads to its place, and its place to what is worth reading of it."""
+    calls = [CALL, bpf.BpfCall(9, 10, 2, 3, bpf.RECORDED | bpf.CLOSES, 1, fd=1, number=3)]
+    told = bpf_layout.Told.from_buffer_copy(bpf.tell(bpf.BpfConfig(recorder=77, devices=(8 << 20,)), calls))
+    assert (told.config.recorder, told.config.nr_devices, told.config.devices[0]) == (77, 1, 8 << 20)
+    assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (bpf.RECORDED | bpf.CLOSES, 1, 3)
+    assert {number: place for number, place in enumerate(told.of_number) if place} == {3: 2}
+    told = bpf_layout.Told.from_buffer_copy(bpf.tell(bpf.BpfConfig(recorder=1, calls=False), calls))
+    assert not any(told.of_number)  # facts alone come from the events that are open anyway
+
+
+def test_more_than_the_programs_hold_is_refused() -> None:
+    """17 devices, where there is room for 16: nothing is cut silently."""
+    with pytest.raises(CaptureError, match="they hold no more"):
+        bpf.tell(bpf.BpfConfig(recorder=1, devices=tuple(range(17))), [CALL])
+
+
+def test_a_package_without_the_object_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was built where there was no clang."""
+    monkeypatch.setattr(bpf, "OBJECT", tmp_path / "lo2io.bpf.o")
+    with pytest.raises(AccessError, match="built without them") as caught:
+        bpf.load_programs(NOTHING, [CALL], [0], 4096)
+    assert "clang" in caught.value.remedy
+
+
+def test_a_kernel_without_types_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No BTF: nobody knows where the kernel's fields are."""
+    monkeypatch.setattr(bpf, "OBJECT", Path(__file__))
+    monkeypatch.setattr(bpf, "ROOT", tmp_path)
+    with pytest.raises(AccessError, match="does not describe its types"):
+        bpf.load_programs(NOTHING, [CALL], [0], 4096)
+
+
+def test_without_the_library_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library is the user's to install."""
+    monkeypatch.setattr(libbpf, "LIBRARY", "libnosuch.so.1")
+    with pytest.raises(AccessError, match="load libbpf") as caught:
+        libbpf.library.__wrapped__()
+    assert "libbpf1" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([], ""),
+        (["libbpf: R1 invalid mem access 'scalar'", "libbpf: processed 12 insns (limit 1000000)"], "R1 invalid mem"),
+        (["libbpf: Error in btf", "libbpf: failed to load object 'x'"], "Error in btf"),
+    ],
+)
+def test_the_verifiers_complaint_is_what_is_told(monkeypatch: pytest.MonkeyPatch, said: list[str], words: str) -> None:
+    """Not its statistics, nor that loading failed, which is known."""
+    monkeypatch.setattr(libbpf, "_said", said)
+    assert libbpf.last_words().startswith(words)
+    assert bool(libbpf.last_words()) == bool(words)
+
+
+def test_every_call_of_the_catalog_has_a_number() -> None:
+    """On x86-64 all have one, each another; elsewhere some are seen through perf events."""
+    names = [spec.name for spec in load_catalog().by_event.values() if isinstance(spec, CallSpec)]
+    numbers = {name: call_number(name, "x86_64") for name in names}
+    assert [name for name, number in numbers.items() if number < 0] == []
+    assert len(set(numbers.values())) == len(numbers)
+    known = [number for name in set(names) if (number := call_number(name, "aarch64")) >= 0]
+    assert len(known) == len(set(known)) > len(numbers) // 2
+    assert (numbers["openat"], call_number("openat", "aarch64"), call_number("openat", "vax")) == (257, 56, -1)
+
+
+def test_calls_need_events_where_their_number_is_not_known() -> None:
+    """Else raw tracepoints see them; facts alone always come with the perf events of their samples."""
+    calls = [CALL, bpf.BpfCall(9, 10, 2, 3, bpf.RECORDED, 1, number=3)]
+    for has_calls, expected in ((True, [True, False]), (False, [True, True])):
+        programs: Any = bpf.Programs(bpf.BpfConfig(recorder=1, calls=has_calls), [0], 4096)
+        programs._calls = calls
+        assert [programs.needs_event(place) for place in range(2)] == expected
