@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.kernel.bpf import BYTES, CLOSES, DROPPABLE, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
+from lo2io.kernel.call_numbers import call_number
 from lo2io.model import CallKind, CallSpec, Returns
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             iocbs=argument("iocbs"),
             iocbs_count=argument("count") if "iocbs" in roles else 0,
             count=argument("count") if counts_bytes else 0,
+            number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event
         ),
         enter,
         leave,

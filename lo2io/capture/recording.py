@@ -160,6 +160,8 @@ def _run(plan: _Plan) -> SpoolMeta:
             undo.callback(flight.abandon)  # after the session's: its thread uses what that closes
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
+        if not flight:
+            writer.put_aside(sum(len(event.text) for event in plan.events))
         scanner = _start(session, writer, plan)
         meta = _describe(plan, session, filters, flight.first_segments if flight else ())
         writer.write_meta(meta)
@@ -224,7 +226,7 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
         complete=True,
         stop_ns=stopped.stop_ns,
         syncs=stopped.syncs,
-        counts=stopped.counts,
+        counts=tuple(sorted(stopped.counts, key=lambda each: meta.events.index(each.name))),
         nr_left_out=stopped.nr_left_out,
         missed_runs=stopped.missed_runs,
         facts_lost=stopped.facts_lost,

@@ -187,7 +187,11 @@ class SpoolWriter:
         try:
             if meta.complete:
                 reserve.unlink(missing_ok=True)
-            fresh.write_bytes(content)
+            try:
+                fresh.write_bytes(content)
+            except OSError:  # the rings have filled the disk before the first one was written
+                reserve.unlink(missing_ok=True)
+                fresh.write_bytes(content)
             fresh.replace(target)
             if not meta.complete:
                 _reserve(reserve, 3 * len(content) + _RESERVE_EXTRA)
@@ -198,6 +202,22 @@ class SpoolWriter:
                 f"write {target}",
                 error.strerror or str(error),
                 f"free {len(content)} bytes on that disk, or use another",
+            ) from error
+
+    def put_aside(self, size: int) -> None:
+        """Put space aside for the first ``spool.json``, where rings are written before it.
+
+        Args:
+            size: Bytes that it will have, about.
+
+        Raises:
+            CaptureError: The disk has not even that.
+        """
+        try:
+            _reserve(self.path / _RESERVE_NAME, 5 * size + _RESERVE_EXTRA)
+        except OSError as error:
+            raise CaptureError(
+                f"create the spool {self.path}", error.strerror or str(error), "use a disk with space"
             ) from error
 
     def close(self) -> None:

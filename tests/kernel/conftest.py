@@ -169,8 +169,10 @@ def public(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options(tmp_path: Path, opener: str) -> RecordOptions:
-    """Two events, a spool of its own, each opener in turn."""
-    return RecordOptions(spool=tmp_path / "spool", events=EVENTS, opener=opener, command=work())
+    """Two events as perf samples, a spool of its own, each opener in turn."""
+    return RecordOptions(
+        spool=tmp_path / "spool", events=EVENTS, backend="perf", names="proc", opener=opener, command=work()
+    )
 
 
 _RECORDER = """

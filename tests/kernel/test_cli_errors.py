@@ -148,7 +148,7 @@ def test_disk_full_while_recording(small_disk: Path) -> None:
 def test_disk_full_while_converting(small_disk: Path) -> None:
     """The spool stays, nothing half-written does, and the command that is printed works once there is room."""
     script = "dd if=/dev/zero of=/dev/null bs=1 count=30000 status=none"
-    done = lo2io(small_disk, "record", "-q", "-o", "T", "--", "sh", "-c", script)
+    done = lo2io(small_disk, "record", "-q", "--backend", "perf", "-o", "T", "--", "sh", "-c", script)
     assert done.returncode == 5, done.stderr
     assert "make room in T" in done.stderr
     assert "lo2io convert T/spool -o T" in done.stderr
@@ -159,10 +159,14 @@ def test_disk_full_while_converting(small_disk: Path) -> None:
     assert open_trace(small_disk / "T").operations.num_rows > 10_000
 
 
-def test_damaged_spools(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "files"), [("perf", "*.ring"), ("bpf", "*.calls")])
+def test_damaged_spools(tmp_path: Path, backend: str, files: str) -> None:
     """A cut or garbled ring is what is left of it, with what is missing counted; a missing file is an error."""
-    assert lo2io(tmp_path, "record", "-q", "--no-convert", "-o", "S", "--", "true").returncode == 0
-    rings = sorted((tmp_path / "S/spool").glob("*.ring"), key=lambda path: path.stat().st_size)
+    recorded = lo2io(tmp_path, "record", "-q", "--backend", backend, "--no-convert", "-o", "S", "--", "true")
+    if backend == "bpf" and recorded.returncode == 3:
+        pytest.skip(recorded.stderr)
+    assert recorded.returncode == 0
+    rings = sorted((tmp_path / "S/spool").glob(files), key=lambda path: path.stat().st_size)
     whole = rings[-1].read_bytes()
     for content in (whole[: len(whole) // 2 - 3], whole[:100] + b"\xff" * 5000, b""):
         rings[-1].write_bytes(content)
