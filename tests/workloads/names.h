@@ -1,0 +1,100 @@
+/*
+ * What the files of the workload `names` share: calls that are noted with the true names of what they worked on.
+ *
+ * The journal lies in a mapped file, so that children and programs started by exec write into it without a call.
+ */
+#ifndef NAMES_H
+#define NAMES_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define L(x) ((long)(x))
+#define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define NOTHING INT32_MIN                 /* no such descriptor or directory */
+
+/* What a tracer that reads the kernel's own tables is to know of the descriptor's file. */
+enum know {
+    MUST,                                 /* one of the names */
+    MAY,                                  /* one of the names, or that it is unknown */
+    NONE,                                 /* nothing: the descriptor is not open, or nobody can tell */
+    ANY                                   /* this program cannot tell either */
+};
+
+typedef struct {
+    const char *call;
+    long number;
+    int fd;                               /* the argument; NOTHING if it has none. Opens: what they return is meant */
+    int dirfd, dirfd2;                    /* of the paths: NOTHING or AT_FDCWD: the working directory */
+    enum know know;
+    bool opens, follows, unseen;          /* returns a descriptor; no marker of its own; do not look at it */
+    bool inside;                          /* /proc shows it from inside of a chroot, `names` from outside */
+    const char *const *names;             /* true ones; NULL: those of the descriptor's opening */
+    const char *given, *given2;           /* paths as passed */
+} what;
+
+/* Makes the call and notes it; -errno if it failed. */
+int64_t note(what w, long a, long b, long c, long d, long e, long f);
+/* Notes what was known only later of the last call of this thread: its true names. */
+void correct(enum know know, const char *const *names);
+
+/* ---- names_core.c ---- */
+
+extern const char *directory, *running, *self_path, *journal_path;
+extern char folder[4096];                 /* of the scenario: directory/scenario, and the working directory */
+
+_Noreturn void die(const char *what);
+int64_t checked(int64_t result, const char *what);
+void open_journal(const char *path, bool create);
+void print_journal(FILE *to);
+void begin_scenario(const char *name);
+const char *in(const char *name);         /* folder/name, as a string that lives on */
+const char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void remember(int fd, const char *const *names, enum know know);
+const char *const *names_of(int fd);
+enum know know_of(int fd);
+void make(const char *path, const char *content);
+void make_folder(const char *path);
+int gettid_(void);
+/* A child process; its scenario goes on in it and it must end with exit code 0. */
+void in_child(void (*run)(void));
+void wait_for(pid_t child);
+const char *link_of(int fd);              /* what /proc/self/fd shows */
+
+/* The usual calls. */
+int open_at(int dirfd, const char *given, int flags, const char *name);
+int open_as(const char *given, int flags, const char *name);
+int open_here(const char *name, int flags);       /* of the scenario's folder, by the bare name */
+int64_t read_byte(int fd);                /* at offset 0: which byte, or -errno */
+int64_t use(int fd);                      /* lseek(fd, 0, SEEK_CUR): does nothing, on any file */
+int64_t touch(int fd);                    /* fcntl(F_GETFD): works on O_PATH, too */
+int64_t close_it(int fd);
+void round_trip(const char *given, int flags, const char *name);  /* opened, used, closed */
+
+typedef struct {
+    const char *name;
+    void (*run)(void);
+    const char *about;
+} scenario;
+
+extern const scenario file_scenarios[], change_scenarios[], mount_scenarios[], kind_scenarios[], pass_scenarios[],
+    race_scenarios[], path_scenarios[], disk_scenarios[];
+extern const char *disk_of(const char *type);
+int after_exec(char **arguments);         /* main() of what the scenario `exec` starts */
+
+#endif
