@@ -33,7 +33,7 @@ pytestmark = [
 
 SIDES = {
     "bpf": ("--backend", "bpf"),
-    "perf": ("--backend", "perf"),
+    "perf": ("--backend", "perf", "--names", "kernel"),
     "proc": ("--backend", "perf", "--names", "proc"),
 }
 PAIRS = [("perf", "bpf"), ("proc", "perf"), ("proc", "bpf")]
