@@ -117,6 +117,7 @@ class Rig:
         return value, _between_marks(list(self._drain(child)))
 
     def _drain(self, tid: int) -> Iterator[Record]:
+        found = []
         for ring in self.kernel.rings:
             length = ring.fill_bytes
             content = b"".join(bytes(part) for part in ring.peek(length))
@@ -124,10 +125,11 @@ class Rig:
             at = 0
             while at < len(content):
                 size = int.from_bytes(content[at : at + 4], "little")
-                record = content[at + HEADER_BYTES :][:size]
+                found.append(content[at + HEADER_BYTES :][:size])
                 at += HEADER_BYTES + size + 7 & ~7
-                if int.from_bytes(record[8:12], "little") == tid:
-                    yield from self._decode(record)
+        for record in sorted(found, key=lambda each: int.from_bytes(each[:8], "little")):
+            if int.from_bytes(record[8:12], "little") == tid:
+                yield from self._decode(record)
 
     def _decode(self, record: bytes) -> Iterator[Record]:
         kind = int.from_bytes(record[12:14], "little")

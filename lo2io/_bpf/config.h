@@ -18,7 +18,8 @@ enum {
     LO2_CALL_CLOSES = 8,     /* its descriptor is looked at before the call */
     LO2_CALL_DROPPABLE = 16, /* nothing but its own row depends on it: the filters below apply */
     LO2_CALL_BYTES = 32,     /* its result counts bytes */
-    LO2_CALL_FIRST = 64      /* its paths are read before the call */
+    LO2_CALL_FIRST = 64,     /* its paths are read before the call */
+    LO2_CALL_ENDS = 128      /* may end any descriptors of its table */
 };
 
 struct lo2_bpf_call {

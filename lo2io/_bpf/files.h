@@ -2,7 +2,7 @@
  * What descriptors stand for: records FILE.
  *
  * Of a descriptor that a call was given one is written only if this CPU has not told the same of it before: same table,
- * same process, same description and inode. Of one that a call has returned, always.
+ * same process, same description and inode, and no end of it seen since. Of one that a call has returned, always.
  */
 #ifndef LO2IO_BPF_FILES_H
 #define LO2IO_BPF_FILES_H
@@ -47,10 +47,31 @@ INLINE bool lo2_ends_with_exec(struct task_struct *task, __s32 fd)
     return word >> (number & 63) & 1;
 }
 
+INLINE __u32 lo2_hash(__u64 table, __s32 fd)
+{
+    return ((__u32)(table >> 6) * 0x9e3779b1u >> 16) + fd;
+}
+
 INLINE struct lo2_bpf_known *lo2_known(struct lo2_bpf_cpu *cpu, __u64 table, __s32 fd)
 {
-    __u32 number = (__u32)(table >> 6) * 0x9e3779b1u >> 16;
-    return &cpu->known[(number + fd) % LO2_KNOWN_FILES];
+    return &cpu->known[lo2_hash(table, fd) % LO2_KNOWN_FILES];
+}
+
+INLINE __u32 lo2_count_ends(__u64 table, __s32 fd)
+{
+    return *(volatile __u32 *)&lo2_ends[lo2_hash(table, fd) % LO2_ENDS] +
+           *(volatile __u32 *)&lo2_ends[lo2_hash(table, -1) % LO2_ENDS];
+}
+
+/* A descriptor has ended or is about to; -1: any of the table. No CPU knows any more what it stands for. */
+INLINE void lo2_forget(__u64 table, __s32 fd)
+{
+    __sync_fetch_and_add(&lo2_ends[lo2_hash(table, fd) % LO2_ENDS], 1);
+}
+
+INLINE __u64 lo2_table(const struct lo2_moment *moment)
+{
+    return lo2_number(&moment->cpu->names, LO2_READ(moment->task, struct task_struct, files));
 }
 
 /* Where the file stands; INT64_MIN: files of this kind stand nowhere. */
@@ -68,8 +89,10 @@ INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 tab
 {
     struct lo2_bpf_look *look = &cpu->look;
 
+    look->ends = lo2_count_ends(table, fd);
     look->file = file;
     look->inode = file ? (__u64)LO2_READ(file, struct file, f_inode) : 0;
+    look->number = look->inode ? LO2_READ(look->inode, struct inode, i_ino) : 0;
     look->mode = look->inode ? LO2_READ(look->inode, struct inode, i_mode) : 0;
     look->table = table;
     look->fd = fd;
@@ -78,9 +101,12 @@ INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 tab
 
 INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 {
-    struct task_struct *task = moment->task;
+    __u64 table = lo2_table(moment);
+    __u32 ends = lo2_count_ends(table, fd); /* before: what ends from now on makes it unknown */
 
-    lo2_look_at(moment->cpu, lo2_file_at(task, fd), fd, lo2_number(&moment->cpu->names, LO2_READ(task, struct task_struct, files)), 0);
+    lo2_fence(&moment->cpu->names);
+    lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, 0);
+    moment->cpu->look.ends = ends;
 }
 
 /* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */
@@ -151,7 +177,8 @@ INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
     if (!look->inode)
         return;
     if (lo2.config.facts != LO2_FACTS_ALWAYS && of != LO2_FILE_OF_RESULT && known->table == look->table &&
-        known->fd == look->fd && known->file == look->file && known->inode == look->inode && known->process == process)
+        known->fd == look->fd && known->file == look->file && known->inode == look->inode &&
+        known->number == look->number && known->ends == look->ends && known->process == process)
         return;
     known->table = 0;
     if (!lo2_write_file(moment->time_ns, of))
@@ -160,6 +187,8 @@ INLINE void lo2_tell(const struct lo2_moment *moment, __u32 of)
     known->fd = look->fd;
     known->file = look->file;
     known->inode = look->inode;
+    known->number = look->number;
+    known->ends = look->ends;
     known->process = process;
 }
 
@@ -171,8 +200,11 @@ INLINE __s32 lo2_descriptor(const struct lo2_moment *moment, __u32 number)
 /* At the entry, of calls that close: the descriptor is looked at before it is gone. */
 INLINE void lo2_files_at_entry(struct lo2_moment *moment)
 {
-    lo2_look_at_descriptor(moment, lo2_descriptor(moment, moment->call->fd));
+    __s32 fd = lo2_descriptor(moment, moment->call->fd);
+
+    lo2_look_at_descriptor(moment, fd);
     lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
+    lo2_forget(lo2_table(moment), fd);
 }
 
 /* At the exit, before CALL or EXIT is written: sets moment->position. */
@@ -209,12 +241,19 @@ INLINE void lo2_write_files(struct lo2_moment *moment)
 {
     const volatile struct lo2_bpf_call *call = moment->call;
 
+    if (call->flags & LO2_CALL_CLOSES) { /* once more: between entry and end it may have been told again */
+        lo2_forget(lo2_table(moment), lo2_descriptor(moment, call->fd));
+        return;
+    }
+    if (call->flags & LO2_CALL_ENDS)
+        lo2_forget(lo2_table(moment), -1);
     lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
-    if (call->fd2 && !(call->flags & (LO2_CALL_CLOSES | LO2_CALL_RETURNS_FD))) {
+    if (call->fd2 && !(call->flags & LO2_CALL_RETURNS_FD)) {
         lo2_look_at_descriptor(moment, lo2_descriptor(moment, call->fd2));
         lo2_tell(moment, LO2_FILE_OF_ARGUMENT);
     }
     if (call->flags & LO2_CALL_RETURNS_FD && moment->result >= 0) {
+        lo2_forget(lo2_table(moment), moment->result);
         lo2_look_at_descriptor(moment, moment->result);
         lo2_tell(moment, LO2_FILE_OF_RESULT);
     }

@@ -51,19 +51,26 @@ struct lo2_bpf_names {
 #define LO2_KNOWN_FILES 512
 struct lo2_bpf_known {
     __u64 table;                   /* struct files_struct *, or the ring whose registered files they are */
-    __u64 file, inode;
+    __u64 file, inode, number;     /* struct file *, struct inode *, i_ino */
     __u32 process;
     __s32 fd;
+    __u32 ends;                    /* lo2_count_ends() before it was looked at */
+    __u32 reserved;
 };
+
+/* How often descriptors have ended, or all of a table at once (fd -1), counted by a hash of both: what a CPU knows of one
+ * holds until another CPU, too, has seen it end. Addresses alone prove nothing: the next file may get the same. */
+#define LO2_ENDS 4096
+__u32 lo2_ends[LO2_ENDS] SEC(".bss.lo2io") = {};
 
 /* The file of the call that is being looked at. */
 struct lo2_bpf_look {
     __u64 file, inode;             /* 0: there is none */
-    __u64 table;                   /* as above */
+    __u64 table, number;           /* as above */
     __s32 fd;
     __u32 mode;                    /* i_mode */
     __u32 flags;                   /* enum lo2_kernel_file_flag */
-    __u32 reserved;
+    __u32 ends;                    /* as above */
 };
 
 /* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf.py up to `slot`. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.kernel.bpf import BYTES, CLOSES, DROPPABLE, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
+from lo2io.kernel.bpf import BYTES, CLOSES, DROPPABLE, ENDS, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
 from lo2io.kernel.call_numbers import call_number
 from lo2io.model import CallKind, CallSpec, Returns
 
@@ -26,6 +26,8 @@ _WITHOUT_HANDLE = frozenset({CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSH
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
 _READ_FIRST = frozenset({"chdir", "chroot", "pivot_root", "execve", "execveat"})
 """Their paths mean something else afterwards, or stand in memory that is gone."""
+_END_MANY = frozenset({"close_range", "execve", "execveat"})
+"""They end descriptors that they do not name one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
         | DROPPABLE * is_droppable
         | BYTES * (spec.returns is Returns.BYTES)
         | FIRST * (spec.name in _READ_FIRST)
+        | ENDS * (spec.name in _END_MANY)
     )
 
 

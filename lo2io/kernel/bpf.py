@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OBJECT = Path(__file__).parent.parent / "_bpf" / "lo2io.bpf.o"
 ROOT = Path("/")
-RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST = (1 << bit for bit in range(7))
+RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST, ENDS = (1 << bit for bit in range(8))
 """``flags`` of a call: ``LO2_CALL_...`` in config.h."""
 
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"

@@ -28,7 +28,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires("root", "tracefs")
 
 CALLS = (
-    *("openat", "open_tree", "fsopen", "close", "read", "write", "pread64", "readv", "writev", "lseek", "dup", "dup2"),
+    *(
+        "openat",
+        "open_tree",
+        "fsopen",
+        "close",
+        "close_range",
+        "read",
+        "write",
+        "pread64",
+        "readv",
+        "writev",
+        "lseek",
+        "dup",
+        "dup2",
+    ),
     *("dup3", "memfd_create", "memfd_secret", "socket", "epoll_create1", "eventfd2", "pidfd_open"),
 )
 MAGIC = {
@@ -39,7 +53,7 @@ MAGIC = {
     "pidfd": 0x50494446,
 }
 O_LARGEFILE = 0o100000
-FSOPEN, MEMFD_SECRET = 430, 447
+FSOPEN, CLOSE_RANGE, MEMFD_SECRET = 430, 436, 447
 """Their numbers, the same everywhere (asm-generic/unistd.h)."""
 libc = ctypes.CDLL(None, use_errno=True)
 KEPT: list[object] = []
@@ -277,6 +291,29 @@ def test_a_descriptor_from_elsewhere_is_news(rig: Rig, tmp_path: Path) -> None:
         (lib.LO2_FILE_OF_RESULT, b"first"),
         (lib.LO2_FILE_OF_ARGUMENT, b"second"),
     ]
+
+
+def test_a_number_that_was_closed_is_news_on_every_cpu(rig: Rig) -> None:
+    """Files that no recorded call makes get number, addresses, inode of one just closed: each is told, where used."""
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def work() -> list[int]:
+        found = []
+        for _ in range(23):
+            found.append(libc.timerfd_create(1, 0))
+            for cpu in cpus * 2:
+                os.sched_setaffinity(0, {cpu})
+                libc.pread(found[-1], None, 0, 0)
+            if len(found) % 2:
+                os.close(found[-1])
+            else:
+                system_call(CLOSE_RANGE, found[-1], found[-1], 0)
+        return found
+
+    fds, records = rig.watch(work)
+    assert len(set(fds)) == 1
+    told = [record.of for record in files(records, fds[0])]
+    assert told == [lib.LO2_FILE_OF_ARGUMENT] * len(cpus) * len(fds)
 
 
 def test_copies_have_the_address_of_their_description(rig: Rig, tmp_path: Path) -> None:
