@@ -36,6 +36,6 @@ ffibuilder.set_source(
     '#include "all.h"',
     sources=SOURCES,
     include_dirs=[str(HERE)],
-    extra_compile_args=["-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
+    extra_compile_args=["-O2", "-g1", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
     py_limited_api=True,
 )

@@ -70,6 +70,16 @@ static bool names_handle(const lo2_call *call)
            call->kind != LO2_CALL_UNSHARE;
 }
 
+static bool may_end_others(const lo2_call *call)
+{
+    return call->kind == LO2_CALL_CLOSE || call->kind == LO2_CALL_DUP_TO || call->kind == LO2_CALL_CLOSE_RANGE;
+}
+
+static const pending_call FRESH = {
+    .active = true, .offset = UNKNOWN, .position = UNKNOWN, .told_position = UNKNOWN, .told_value = UNKNOWN, .off_begin = UNKNOWN,
+    .found_since = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .made = NONE,
+};
+
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, uint16_t cpu,
               int64_t time)
 {
@@ -77,16 +87,18 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     pending_call *p = &t->pending;
     if (p->active)
         call_abandon(e, t, UNKNOWN); /* its exit was lost */
-    *p = (pending_call){.active = true, .call = event->call, .cpu = cpu, .begin = time, .offset = UNKNOWN,
-                        .position = UNKNOWN, .off_begin = UNKNOWN,
-                        .made = NONE, .found_since = UNKNOWN, .told_position = UNKNOWN, .told_value = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE};
+    memcpy(p, &FRESH, sizeof FRESH); /* an assignment would clear it by `rep stos`, which takes longer than the rest of an entry */
+    p->call = event->call;
+    p->cpu = cpu;
+    p->begin = time;
     read_arguments(p, call, event, raw);
     if (event->fields[LO2_FIELD_PATH].size)
         keep_path(t, &event->fields[LO2_FIELD_PATH], raw, raw_size);
     if (call->kind == LO2_CALL_RING_SETUP)
         ring_call_entered(e, t, event, raw);
     if (!names_handle(call)) {
-        ends_begin(e, t);
+        if (may_end_others(call))
+            ends_begin(e, t);
         return;
     }
     p->handle = resolve(e, t, p->fd);
@@ -103,7 +115,8 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
         slot_set(s, time, NONE, false);
         /* the slot's reference stays with the handle until the exit ends it */
     }
-    ends_begin(e, t);
+    if (may_end_others(call))
+        ends_begin(e, t);
     if (call->kind >= LO2_CALL_RING_ENTER)
         ring_call_entered(e, t, event, raw);
 }
@@ -168,7 +181,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     position_left(e, p, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
-    ends_over(e, t, e->totals.last_time_ns);
+    if (p->ends)
+        ends_over(e, t, e->totals.last_time_ns);
     let_go(e, t);
     t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
     if (t->held)
@@ -283,6 +297,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     t->left.operation = is_recorded(e, t) ? o->id[row] : 0;
     if (t->held)
         kernel_facts_due(e, t);
-    ends_over(e, t, time);
+    if (p->ends)
+        ends_over(e, t, time);
     let_go(e, t);
 }

@@ -10,6 +10,18 @@ bool emit_has_room(const engine *e)
            b->nr_off_cpu + 2 < b->capacity;
 }
 
+/* How many records have room for their rows, whatever they are: none gives more than 4 rows of a table. */
+uint32_t emit_records_fit(const engine *e)
+{
+    const lo2_batch *b = e->batch;
+    const uint32_t used[] = {b->nr_operations, b->nr_batches, b->nr_requests, b->nr_request_events, b->nr_losses,
+                             b->nr_completions, b->nr_switches, b->nr_off_cpu};
+    uint32_t most = 0;
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        most = used[i] > most ? used[i] : most;
+    return most + 4 < b->capacity ? (b->capacity - most - 1) / 4 : emit_has_room(e);
+}
+
 static void queue_event(engine *e, handle_event_row row)
 {
     if (!VEC_ROOM(&e->event_queue, e->event_queue.count + 1)) {

@@ -256,9 +256,11 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
     batch->first_operation = e->nr_operations;
     if (!e->started && start_streams(e))
         return -1;
+    uint32_t fit = 0;
     while (!e->finishing) {
-        if (!emit_flush(e) || !emit_has_room(e))
+        if (!emit_flush(e) || (!fit && !(fit = emit_records_fit(e))))
             return e->out_of_memory ? -1 : 1;
+        fit--;
         if (!e->heap_count) {
             e->finishing = true;
             break;

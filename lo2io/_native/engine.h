@@ -126,20 +126,20 @@ typedef struct {
     int64_t begin, offset;
     int64_t position;             /* the description's at entry */
     int64_t told_position, told_value; /* by the kernel's own programs, of lo2_kernel_call */
-    bool flags_told;              /* `flags` are those of open(2), though no argument has them */
     uint64_t count;
     uint32_t flags;
     int32_t fd, fd2;
     uint32_t handle, handle2;     /* handle indices with a reference held, or NONE */
     bool has_fd, counts_bytes;
     bool positioned;              /* the offset is an argument */
+    bool flags_told;              /* `flags` are those of open(2), though no argument has them */
     int64_t off_begin;            /* without a CPU since then; UNKNOWN: it has one, as far as is known */
     uint8_t off_state;            /* enum lo2_off_state */
     uint8_t moves;                /* bit 0: counted in `moving` of handle's description, bit 1: of handle2's */
     uint8_t first_use;
     uint8_t ends;                 /* enum ends: what it counts as, of others' in its table */
-    int64_t found_since;          /* what its result was put in the place of was there since then; UNKNOWN: nothing was */
     uint32_t made;                /* handle that it has put there, or NONE */
+    int64_t found_since;          /* what its result was put in the place of was there since then; UNKNOWN: nothing was */
 } pending_call;
 
 enum ends { ENDS_NOTHING = 0, ENDS_FD = 1, ENDS_FD_BLINDLY = 2, ENDS_RANGE = 3 };
@@ -320,6 +320,7 @@ typedef struct lo2_engine engine;
 /* emit.c */
 bool emit_flush(engine *e);       /* true: nothing waits any more */
 bool emit_has_room(const engine *e);
+uint32_t emit_records_fit(const engine *e);
 bool paths_flush(engine *e);      /* false: the batch has no room for all */
 void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number);
 void emit_flags_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number, uint32_t flags);
