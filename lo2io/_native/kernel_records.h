@@ -21,7 +21,7 @@ enum lo2_kernel_record {
     LO2_KERNEL_FILE = 4,     /* what a descriptor stands for */
     LO2_KERNEL_PATH = 5,     /* a path that a call was given */
     LO2_KERNEL_VALUE = 6,    /* what CALL and EXIT have in place, for calls that are perf samples */
-    LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; precedes the sample of its submission */
+    LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; stands beside the sample of its submission */
     LO2_KERNEL_IOCB = 8      /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
 };
 

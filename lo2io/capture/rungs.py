@@ -45,7 +45,7 @@ class Rung:
 
 
 LOWEST = Rung(PERF, PROC)
-BY_DEFAULT = True
+BY_DEFAULT = False
 """Programs are tried where nobody asked for them."""
 
 
