@@ -104,10 +104,14 @@ def sides(
 
 
 WORKLOADS = ["calls", "static", "programs", "direct", "rings"]
+# Which descriptor a ring's CLOSE ends, programs alone can tell: without them the process's whole table is in doubt, and
+# handles part where they do not with them.
+COMPARED = [
+    (*pair, workload) for workload in WORKLOADS for pair in PAIRS if workload != "rings" or pair == ("perf", "bpf")
+]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize(("left", "right"), PAIRS)
+@pytest.mark.parametrize(("left", "right", "workload"), COMPARED)
 def test_same_operations(workload: str, left: str, right: str, sides: Callable[[str], Sides]) -> None:
     """Every call of every thread, in its order: arguments, results, errors, offsets, descriptors and their lives."""
     recorded = sides(workload)
@@ -115,12 +119,10 @@ def test_same_operations(workload: str, left: str, right: str, sides: Callable[[
     assert not found, "\n".join(found[:40])
 
 
-@pytest.mark.parametrize("workload", ["rings"])
-@pytest.mark.parametrize(("left", "right"), PAIRS)
-def test_same_requests(workload: str, left: str, right: str, sides: Callable[[str], Sides]) -> None:
+def test_same_requests(sides: Callable[[str], Sides]) -> None:
     """Every request of every ring, in the order of submission: what it was, the way it went, what became of it."""
-    recorded = sides(workload)
-    found = request_differences(recorded[left], recorded[right], more=left == "proc")
+    recorded = sides("rings")
+    found = request_differences(recorded["perf"], recorded["bpf"], more=False)
     assert not found, "\n".join(found[:40])
 
 
