@@ -67,7 +67,7 @@ def plan(name: str) -> KernelCall:
         ("openat", {"dirfd": 1, "path": 2, "nr_args": 4, "flags": bpf.RETURNS_FD}),
         ("openat2", {"dirfd": 1, "path": 2, "how": 3, "how_size": 4, "nr_args": 4, "flags": bpf.RETURNS_FD}),
         ("close", {"fd": 1, "nr_args": 1, "flags": bpf.CLOSES}),
-        ("close_range", {"nr_args": 3, "flags": 0}),
+        ("close_range", {"nr_args": 3, "flags": bpf.ENDS}),
         ("dup2", {"fd": 1, "nr_args": 2, "flags": bpf.RETURNS_FD}),
         ("fcntl", {"fd": 1, "nr_args": 3, "flags": 0}),
         ("copy_file_range", {"fd": 1, "fd2": 3, "count": 5, "nr_args": 6, "flags": bpf.BYTES}),
