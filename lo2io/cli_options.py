@@ -44,7 +44,7 @@ Backend = Annotated[
     typer.Option(
         "--backend",
         metavar="bpf|perf",
-        help="What records calls: programs in the kernel, or perf events. [default: perf]",
+        help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
     ),
 ]
 Names = Annotated[
@@ -52,7 +52,7 @@ Names = Annotated[
     typer.Option(
         "--names",
         metavar="kernel|proc",
-        help="Who tells about files and paths: programs in the kernel, or /proc. [default: proc; kernel with bpf]",
+        help="Who tells about files and paths: programs in the kernel, or /proc. [default: kernel where it is allowed]",
     ),
 ]
 Opener = Annotated[str | None, typer.Option("--opener", help="How events are opened: python-perf or native.")]

@@ -45,7 +45,7 @@ class Rung:
 
 
 LOWEST = Rung(PERF, PROC)
-BY_DEFAULT = False
+BY_DEFAULT = True
 """Programs are tried where nobody asked for them."""
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 from rawspool import NR_CALLS, work
 
-from lo2io.capture import rungs
 from lo2io.kernel import bpf
 from lo2io.spool.format import META_NAME, parse_meta
 from lo2io.tables import open_trace
@@ -102,7 +101,6 @@ def read_meta(trace: Path) -> SpoolMeta:
     return parse_meta((trace / "spool" / META_NAME).read_bytes())
 
 
-@pytest.mark.skipif(not rungs.BY_DEFAULT, reason="programs are loaded only where somebody asks for them")
 def test_the_next_rung_records_all(refusal: tuple[tuple[str, ...], str, str], tmp_path: Path) -> None:
     """One line says what was refused and the least that helps; nothing in the spool is the programs'."""
     prefix, answer, remedy = refusal
