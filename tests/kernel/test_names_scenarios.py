@@ -36,8 +36,8 @@ LEAST_RIGHT = 10_000
 """Calls whose file is known, whatever the races leave open: no mode is right about nothing."""
 LONGEST = 4095
 """Bytes of a path that a call can be given, without the zero byte."""
-NR_PATHS = 70
-"""Paths of calls that return no descriptor, or fail; more in races."""
+NR_PATHS = 63
+"""Paths of calls that return no descriptor, or fail; without the two that are as long as can be, and longer."""
 _HIDDEN = "unknown: a file made unseen at the addresses of the one before, on its number, is taken for that one"
 _MOUNT = "wrong mount: a file seen in two mount namespaces keeps the mount id of the first"
 _REPLACED = "wrong: the descriptor is replaced by another thread while the call looks it up"
@@ -164,8 +164,11 @@ def _expected(truth: Row) -> list[tuple[int, bytes, bytes | None]]:
     return [(place, given, start) for place, given, start in pairs if given is not None]
 
 
-def _paths(names: Names, *, longest: bool) -> tuple[int, list[str]]:
-    """How many paths stand in the table as given, and where it says something else; of the longest, or the others."""
+def _paths(names: Names, lengths: range) -> tuple[int, list[str]]:
+    """How many paths of these lengths stand in the table, and where it says something else than what was given.
+
+    What is longer than any path is to have its row, and nothing in it.
+    """
     table = names.recorded.trace.table("paths")
     found: dict[int, dict[int, tuple[bytes | None, bytes | None]]] = {}
     texts = zip(exact_paths(table), exact_paths(table, "directory"), strict=True)
@@ -174,26 +177,25 @@ def _paths(names: Names, *, longest: bool) -> tuple[int, list[str]]:
     right, wrong = 0, []
     for truth, row in names.pairs:
         for place, given, start in _expected(truth):
-            if (len(given) == LONGEST) != longest:
+            if len(given) not in lengths:
                 continue
-            path, directory = found.get(row["id"], {}).get(place, (None, None))
-            fits = path == given or (path is None and truth["know"] == "may")
+            path, directory = found.get(row["id"], {}).get(place, (b"no row", None))
+            fits = path == given if len(given) <= LONGEST else path is None
             if not fits or (start is not None and not truth["inside"] and directory != start):
                 told = f"{truth['scenario']} {truth['id']} {truth['call']} {place}: {given!r} from {start!r}"
                 wrong.append(f"{told}: table {path!r} from {directory!r}")
-            right += path == given
+            right += fits
     return right, wrong
 
 
 def test_paths_of_calls(named: Callable[[str], Names]) -> None:
     """Each path stands in the table byte by byte as the program passed it, with the directory that it starts at."""
-    right, wrong = _paths(named("every-call"), longest=False)
+    right, wrong = _paths(named("every-call"), range(LONGEST))
     assert not wrong, "\n".join(wrong)
-    assert right > NR_PATHS
+    assert right == NR_PATHS
 
 
-@pytest.mark.xfail(reason="unknown: the longest path that a call can be given has no row", strict=False)
 def test_longest_path(named: Callable[[str], Names]) -> None:
-    """4,095 bytes."""
-    right, wrong = _paths(named("every-call"), longest=True)
-    assert (right, wrong) == (1, [])
+    """4,095 bytes are carried whole; of 4,999, which the kernel refuses, there is a row that says: unknown."""
+    assert _paths(named("every-call"), range(LONGEST, LONGEST + 1)) == (1, [])
+    assert _paths(named("every-call"), range(LONGEST + 1, 1 << 16)) == (1, [])
