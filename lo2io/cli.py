@@ -14,6 +14,7 @@ import typer
 
 from lo2io import output
 from lo2io._version import __version__
+from lo2io.cli_export import export
 from lo2io.cli_options import (
     BlockRecords,
     Events,
@@ -120,6 +121,11 @@ def dump(trace: TraceArgument) -> None:
 def report(trace: TraceArgument, as_json: Json = False) -> None:
     """Say what happened: totals, processes, files, devices, latencies, losses."""
     print_summary(trace, as_json=as_json, to_stdout=True)
+
+
+app.command(
+    epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
+)(export)
 
 
 @app.command(epilog="Examples: `lo2io verify T` | `lo2io verify T --json`")

@@ -54,6 +54,7 @@ __all__ = [
     "Column",
     "Trace",
     "arrow_schema",
+    "as_numpy",
     "open_trace",
 ]
 
@@ -105,10 +106,22 @@ class Trace:
     path: Path
     metadata: Mapping[str, Any] = field(repr=False)
 
+    def schema(self, name: str) -> pa.Schema:
+        """The columns that a table of this trace has, with units and descriptions in the fields' metadata."""
+        with self._open(name, None) as reader:
+            return reader.schema
+
+    def record_batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """A table batch by batch as Arrow has it, in constant memory; the file's order of columns."""
+        with self._open(name, columns) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A whole table, decompressed in memory: for long traces prefer :meth:`batches`."""
         with self._open(name, columns) as reader:
-            return reader.read_all()
+            schema = reader.schema
+        return pa.Table.from_batches(self.record_batches(name, columns), schema)
 
     def batches(self, name: str, columns: Sequence[str]) -> Iterator[Columns]:
         """Columns of a table, batch by batch, in constant memory.
@@ -121,22 +134,16 @@ class Trace:
             Arrays with the values of ``columns.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
         """
         lacking = self._lacking(name, columns)
-        with self._open(name, [column for column in columns if column not in lacking]) as reader:
-            for index in range(reader.num_record_batches):
-                batch = reader.get_batch(index)
-                yield {
-                    column: lacking[column].unknown(batch.num_rows)
-                    if column in lacking
-                    else _as_numpy(batch.column(column))
-                    for column in columns
-                }
+        for batch in self.record_batches(name, [column for column in columns if column not in lacking]):
+            yield {
+                column: lacking[column].unknown(batch.num_rows) if column in lacking else as_numpy(batch.column(column))
+                for column in columns
+            }
 
     def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Columns of any kind, batch by batch, as Python values; None: unknown. All must be there."""
-        with self._open(name, columns) as reader:
-            for index in range(reader.num_record_batches):
-                batch = reader.get_batch(index)
-                yield [batch.column(column).to_pylist() for column in columns]
+        for batch in self.record_batches(name, columns):
+            yield [batch.column(column).to_pylist() for column in columns]
 
     def column(self, name: str, column: str) -> NDArray[Any]:
         """One number column whole, values of ``columns.h`` for unknown."""
@@ -147,12 +154,10 @@ class Trace:
         """A text column's values for the few rows whose ``key`` column is wanted, in constant memory."""
         found: dict[int, str | None] = {}
         keys = np.fromiter(wanted, np.int64, len(wanted))
-        with self._open(name, [key, column]) as reader:
-            for index in range(reader.num_record_batches if len(keys) else 0):
-                batch = reader.get_batch(index)
-                numbers, values = _as_numpy(batch.column(key)), batch.column(column)
-                for row in np.flatnonzero(np.isin(numbers, keys)).tolist():
-                    found[int(numbers[row])] = values[row].as_py()
+        for batch in self.record_batches(name, [key, column]) if len(keys) else ():
+            numbers, values = as_numpy(batch.column(key)), batch.column(column)
+            for row in np.flatnonzero(np.isin(numbers, keys)).tolist():
+                found[int(numbers[row])] = values[row].as_py()
         return found
 
     def rows(self, name: str) -> int:
@@ -243,7 +248,8 @@ def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Record
     return pa.ipc.open_file(sink.getvalue())
 
 
-def _as_numpy(array: pa.Array) -> NDArray[Any]:
+def as_numpy(array: pa.Array) -> NDArray[Any]:
+    """A number column of a batch without a copy: codes as signed integers, bits as bool, unknown as ``columns.h``."""
     if isinstance(array, pa.DictionaryArray):
         array = array.indices
     if pa.types.is_boolean(array.type):

@@ -48,3 +48,37 @@ def _start(stack: contextlib.ExitStack, spool: Path) -> tuple[object, object]:
     total = sum(path.stat().st_size for path in spool.glob("*.ring"))
     progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
     return progress, progress.add_task("convert", total=total)
+
+
+@contextlib.contextmanager
+def share_progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Progress of work whose share that is done is known.
+
+    Args:
+        what: The word before the bar.
+
+    Yields:
+        What to call with the share, from 0 to 1; it does nothing where no bar is wanted.
+    """
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        bar: list[tuple[object, object]] = []
+
+        def advance(share: float) -> None:
+            if not bar:
+                if not sys.stderr.isatty() or time.monotonic() - started < PATIENCE_S:
+                    return
+                bar.append(_start_share(stack, what))
+            progress, task = bar[0]
+            progress.update(task, completed=share)  # type: ignore[attr-defined]
+
+        yield advance
+
+
+def _start_share(stack: contextlib.ExitStack, what: str) -> tuple[object, object]:
+    from rich.console import Console  # noqa: PLC0415 - only long work pays for it
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    return progress, progress.add_task(what, total=1.0)
