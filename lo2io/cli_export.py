@@ -1,0 +1,71 @@
+"""`lo2io export`: a trace in the formats of other programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lo2io.cli_options import TraceArgument
+from lo2io.exports.formats import FORMATS
+from lo2io.units import format_bytes
+
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="FORMAT", help="; ".join(f"{name}: {found.text}" for name, found in FORMATS.items()) + "."
+    ),
+]
+ExportOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="F", help="File or folder to write. [default: the trace's name with the format's end]"
+    ),
+]
+ExportForce = Annotated[bool, typer.Option("--force", help="Replace an export that is there.")]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-O",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Of the format. "
+        + "; ".join(
+            f"{name}: "
+            + ", ".join(f"{each.name}={'|'.join(each.values) or '…'} ({each.text})" for each in found.options)
+            for name, found in FORMATS.items()
+            if found.options
+        )
+        + ".",
+    ),
+]
+
+
+def export(
+    trace: TraceArgument,
+    to: To,
+    output: ExportOutput = None,
+    options: FormatOptions = None,
+    force: ExportForce = False,
+) -> None:
+    """Write a trace in the format of other programs. The trace stays as it is."""
+    from lo2io.exports import formats
+
+    found = formats.find_format(to)
+    formats.read_options(to, options or ())
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+
+    from lo2io.reports.progress import share_progress
+    from lo2io.tables import open_trace
+
+    opened = open_trace(trace)
+    target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
+    with share_progress("exporting") as progress:
+        summary = formats.export(opened, to, target, progress, force=force, options=options or ())
+    print(target)
+    print(f"lo2io: {summary.rows:,} rows, {format_bytes(summary.size_bytes)}", file=sys.stderr)
+    for note in summary.notes:
+        print(f"lo2io: {note}", file=sys.stderr)

@@ -1,0 +1,94 @@
+"""What Parquet and CSV share: which tables go where, how many rows at a time, and what is said beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lo2io.errors import UsageError
+from lo2io.exports.target import ExportSummary
+from lo2io.tables import METADATA_FILE, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lo2io.exports.target import Progress
+    from lo2io.tables import Trace
+
+    WriteTable = Callable[[Trace, str, Iterator[pa.Table]], None]
+
+PIECE_ROWS: Final = 4 * 65536
+"""Rows that are written at a time: a row group of Parquet. Four batches as ``writers/tables.py`` makes them."""
+
+
+def choose_tables(text: str) -> tuple[str, ...]:
+    """Tables by their names, separated by colons; empty: all.
+
+    Raises:
+        UsageError: There is no such table.
+    """
+    names = tuple(dict.fromkeys(text.split(":"))) if text else tuple(TABLES)
+    for name in names:
+        if name not in TABLES:
+            raise UsageError(f"export the table {name!r}", "there is none", f"tables are {', '.join(TABLES)}")
+    return names
+
+
+def export_tables(
+    trace: Trace, target: Path, progress: Progress, tables: tuple[str, ...], write: WriteTable
+) -> ExportSummary:
+    """Write each table by ``write``, and the trace's ``metadata.json``, into the folder ``target``.
+
+    Raises:
+        TraceError: A table cannot be read.
+    """
+    every = sum(trace.rows(name) for name in tables)
+    done = 0
+
+    def pieces(name: str) -> Iterator[pa.Table]:
+        nonlocal done
+        for piece in _pieces(trace, name):
+            yield piece
+            done += piece.num_rows
+            progress(min(1.0, done / every) if every else 1.0)
+
+    for name in tables:
+        write(trace, name, pieces(name))
+    text = json.dumps(trace.metadata, indent=1, ensure_ascii=True)
+    (target / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
+    return ExportSummary(done)
+
+
+def _pieces(trace: Trace, name: str) -> Iterator[pa.Table]:
+    schema = trace.schema(name)
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in trace.record_batches(name):
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= PIECE_ROWS:
+            yield pa.Table.from_batches(held, schema)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held, schema)
+
+
+def describe(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Each column's name, type, unit, whether it may be null, and what it means."""
+    return [
+        {
+            "column": field.name,
+            "type": "text" if pa.types.is_dictionary(field.type) else str(field.type),
+            "unit": _said(field, "unit"),
+            "null": field.nullable,
+            "description": _said(field, "description"),
+        }
+        for field in schema
+    ]
+
+
+def _said(field: pa.Field, key: str) -> str:
+    return str((field.metadata or {}).get(key.encode(), b"").decode())
