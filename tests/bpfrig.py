@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.capture.kernel_ring import KernelRing
 from lo2io.kernel import abi, bpf, sysfs, tracefs
+from lo2io.kernel.bpf_layout import Cpu
 from lo2io.kernel.call_numbers import call_number
 
 if TYPE_CHECKING:
@@ -105,6 +106,15 @@ class Loaded:
         counts = self.programs.read_counts()
         index = self.names.index(name)
         return _sums(counts[2 * index]), _sums(counts[2 * index + 1])
+
+    def set_of_cpus(self, field: str, value: int) -> None:
+        """Write a number into every CPU's memory: ``busy`` as if a program were at work, ``slot.occupied`` as if a call ran."""
+        owner, offset = Cpu, 0
+        for name in field.split("."):
+            offset += getattr(owner, name).offset
+            owner = dict(owner._fields_)[name]
+        for cpu in self.cpus:
+            owner.from_buffer(self.programs._memory, self.programs._stride * cpu + offset).value = value
 
     def close(self) -> None:
         """Unmap the rings, unload the programs."""

@@ -59,5 +59,6 @@ struct lo2_bpf_misses {              /* per CPU */
     __u64 facts_lost;                /* records of facts, for want of room in the ring */
     __u64 unreadable;                /* strings and arrays in the program's memory that were not there */
     __u64 unpaired;                  /* entries whose thread left the CPU unseen */
+    __u64 skipped;                   /* runs that found another one at work on the CPU */
 };
 #endif

@@ -37,6 +37,24 @@ INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
     return bpf_map_lookup_elem(&lo2_cpus, number);
 }
 
+/*
+ * Makes all that belongs to the CPU the caller's, until lo2_give_back(). False: another program has it, which was
+ * preempted amid its work; that costs this run, and is counted. What the other has begun is safe: it goes on on this CPU.
+ */
+INLINE bool lo2_take_cpu(struct lo2_bpf_cpu *cpu)
+{
+    if (!__sync_lock_test_and_set(&cpu->busy, 1))
+        return true;
+    __sync_fetch_and_add(&cpu->misses.skipped, 1);
+    return false;
+}
+
+INLINE void lo2_give_back(struct lo2_bpf_cpu *cpu)
+{
+    barrier();
+    *(volatile __u64 *)&cpu->busy = 0;
+}
+
 INLINE void *lo2_ring(const __u32 *number)
 {
     return bpf_map_lookup_elem(&lo2_rings, number);

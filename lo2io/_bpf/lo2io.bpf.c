@@ -5,8 +5,9 @@
  * takes the CPU from its thread passes through sched_switch, which writes the entry and empties the slot. So no table of
  * threads is needed, and the records of a CPU are in the order of their times.
  *
- * All programs of a CPU exclude each other: the kernel runs them with preemption disabled (kernel/trace/trace_syscalls.c,
- * include/linux/tracepoint.h), and none is attached to what interrupts do.
+ * All programs of a CPU exclude each other. Most kernels run them with preemption disabled (kernel/trace/trace_syscalls.c,
+ * include/linux/tracepoint.h), and none is attached to what interrupts do; since Linux 6.19 a thread may lose its CPU amid
+ * one and comes back to the same CPU, so each takes the CPU's part for itself (lo2_take_cpu).
  */
 #include "core.h"
 
@@ -79,7 +80,10 @@ INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 in
         return;
     moment.ring = lo2_ring(&cpu_number);
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
+    if (!lo2_take_cpu(moment.cpu))
+        return;
     enter(&moment, regs, index, number);
+    lo2_give_back(moment.cpu);
 }
 
 SEC("tp_btf/sys_enter")
@@ -171,46 +175,56 @@ INLINE void write_value(struct lo2_moment *moment)
     lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
 }
 
-/* Of raw tracepoints and of perf events alike. */
-INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number, __s64 result)
+INLINE bool is_paired(const struct lo2_bpf_slot *slot, const struct task_struct *task, __u32 number)
 {
-    struct lo2_moment moment = { .task = task, .result = result, .position = INT64_MIN, .value = INT64_MIN };
-    struct lo2_bpf_slot *slot;
-    __u32 cpu_number;
-    bool paired;
+    return slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == number;
+}
 
-    moment.cpu = lo2_this_cpu(&cpu_number);
-    if (!moment.cpu)
-        return;
-    slot = &moment.cpu->slot;
-    paired = slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == number;
-    if (!paired && !lo2_is_recorded(task))
-        return;
-    moment.ring = lo2_ring(&cpu_number);
-    moment.call = &lo2.calls[index % LO2_MAX_CALLS];
+INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 number)
+{
+    struct lo2_bpf_slot *slot = &moment->cpu->slot;
+    bool paired = is_paired(slot, moment->task, number);
+
     if (!paired) {
         if (slot->occupied) { /* of a thread that took another's number in exec, or of a switch that was missed */
-            moment.cpu->misses.unpaired++;
-            lo2_flush_slot(moment.cpu, moment.ring);
+            moment->cpu->misses.unpaired++;
+            lo2_flush_slot(moment->cpu, moment->ring);
         }
         if (lo2.config.facts)
             lo2_read_arguments(regs, slot->record.args);
     }
-    moment.time_ns = bpf_ktime_get_ns();
+    moment->time_ns = bpf_ktime_get_ns();
     if (lo2.config.facts) {
-        lo2_look_at_files(&moment);
-        lo2_look_at_values(&moment);
+        lo2_look_at_files(moment);
+        lo2_look_at_values(moment);
     }
     if (!lo2.config.calls)
-        write_value(&moment);
+        write_value(moment);
     else if (!paired)
-        write_exit(&moment);
-    else if (!write_call(&moment))
+        write_exit(moment);
+    else if (!write_call(moment))
         return;
     if (lo2.config.facts) {
-        lo2_write_files(&moment);
-        lo2_write_paths(&moment);
+        lo2_write_files(moment);
+        lo2_write_paths(moment);
     }
+}
+
+/* Of raw tracepoints and of perf events alike. */
+INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number, __s64 result)
+{
+    struct lo2_moment moment = { .task = task, .result = result, .position = INT64_MIN, .value = INT64_MIN };
+    __u32 cpu_number;
+
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu || (!is_paired(&moment.cpu->slot, task, number) && !lo2_is_recorded(task)))
+        return;
+    moment.ring = lo2_ring(&cpu_number);
+    moment.call = &lo2.calls[index % LO2_MAX_CALLS];
+    if (!lo2_take_cpu(moment.cpu))
+        return;
+    leave(&moment, regs, number);
+    lo2_give_back(moment.cpu);
 }
 
 SEC("tp_btf/sys_exit")
@@ -240,14 +254,15 @@ int lo2_exit(struct lo2_exit_context *context)
     return LO2_GO_ON;
 }
 
-/* The current task is the one that leaves (kernel/sched/core.c: the tracepoint precedes context_switch). */
+/* The current task is the one that leaves (kernel/sched/core.c: the tracepoint precedes context_switch). While a program
+ * is at work here the slot is that of its thread, which will come back to this CPU: it stays. */
 SEC("raw_tp/sched_switch")
 int lo2_switch_task(void *context)
 {
     __u32 cpu_number;
     struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
 
-    if (cpu && cpu->slot.occupied && lo2_switch.on)
+    if (cpu && cpu->slot.occupied && !cpu->busy && lo2_switch.on)
         lo2_flush_slot(cpu, lo2_ring(&cpu_number));
     return 0;
 }
@@ -295,8 +310,10 @@ int lo2_submit(struct lo2_raw_context *context)
     if (!lo2_switch.on || !lo2_is_recorded(task))
         return 0;
     cpu = lo2_this_cpu(&cpu_number);
-    if (cpu)
-        lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, (const void *)context->args[0]);
+    if (!cpu || !lo2_take_cpu(cpu))
+        return 0;
+    lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, (const void *)context->args[0]);
+    lo2_give_back(cpu);
     return 0;
 }
 

@@ -73,11 +73,12 @@ struct lo2_bpf_look {
     __u32 ends;                    /* as above */
 };
 
-/* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf.py up to `slot`. */
+/* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf_layout.py up to `busy`. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;
+    __u64 busy;                    /* a program is at work on what is here: lo2_take_cpu() */
     __u64 written;                 /* records, lost ones among them */
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];

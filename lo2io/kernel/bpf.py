@@ -43,6 +43,8 @@ _PID_BITS = 22
 _ENTER_HEAD = struct.Struct("<QIHHH6x")
 """``lo2_kernel_enter`` without its arguments."""
 _ENTER_TYPE = 2
+_SKIPPED = 3
+"""Place among the misses."""
 _LOCKDOWN_REMEDY = ", or boot without lockdown=confidentiality"
 
 
@@ -238,11 +240,12 @@ class Programs:
 
     def read_misses(self) -> list[tuple[int, int, int]]:
         """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
-        return [tuple(self._cpu(cpu).misses) for cpu in self._cpus]
+        return [tuple(self._cpu(cpu).misses[:_SKIPPED]) for cpu in self._cpus]
 
     def missed_runs(self) -> int:
-        """How often a program was not run because another one ran on that CPU."""
-        return sum(misses for misses, _ in self._read_programs())
+        """How often a program did nothing, or was not run, because one was at work on that CPU already."""
+        skipped = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
+        return skipped + sum(misses for misses, _ in self._read_programs())
 
     def verified_instructions(self) -> int:
         """How many instructions the verifier looked at (0 before Linux 5.16): what loading takes its time for."""

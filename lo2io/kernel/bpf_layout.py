@@ -64,6 +64,7 @@ class Slot(ctypes.Structure):
         ("ignored", ctypes.c_uint32),
         ("exit", ctypes.c_int64 * 4),
         ("args", ctypes.c_uint64 * 6),
+        ("spare", ctypes.c_uint64 * 2),
     )
 
 
@@ -72,6 +73,7 @@ class Cpu(ctypes.Structure):
 
     _fields_ = (
         ("counts", ctypes.c_uint64 * 3 * MAX_EVENTS),
-        ("misses", ctypes.c_uint64 * 3),
+        ("misses", ctypes.c_uint64 * 4),
         ("slot", Slot),
+        ("busy", ctypes.c_uint64),
     )

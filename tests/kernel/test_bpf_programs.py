@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +22,7 @@ from bpfrig import Child, Loaded, Record, assert_in_order, kinds, loaded, run
 from lo2io.kernel import abi, bpf, tracefs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.requires("root", "tracefs")
 
@@ -81,6 +82,44 @@ def test_every_call_is_one_record_with_its_arguments_and_result(raw: bool) -> No
     assert kinds(records, "pwrite64")["enter"] == kinds(records, "pwrite64")["exit"]
     assert len(whole) >= NR_CALLS // 2  # few are interrupted by a switch
     assert_in_order(records)
+
+
+def test_a_run_that_finds_another_one_at_work_is_counted_and_does_nothing(raw: bool) -> None:
+    """As where a thread is preempted amid a program: what is under construction stays, each run that comes between tells."""
+    with loaded(["pwrite64"], raw=raw) as rig:
+        rig.set_of_cpus("busy", 1)
+        _, records = run(rig, pwrite)
+        assert records == []
+        assert rig.programs.missed_runs() == 2 * NR_CALLS
+        assert rig.counts("pwrite64") == ((0, 0, 0), (0, 0, 0))
+        rig.set_of_cpus("busy", 0)
+        _, records = run(rig, pwrite)
+        assert rig.counts("pwrite64") == ((NR_CALLS, 0, 0), (NR_CALLS, 0, 0))
+        assert sum(record.kind != "exit" for record in records) == NR_CALLS
+        assert rig.programs.missed_runs() == 2 * NR_CALLS
+
+
+def test_a_switch_amid_a_program_leaves_the_call_in_its_place() -> None:
+    """The thread comes back to its CPU, where its call goes on; a switch at any other time writes its entry."""
+    with loaded(["pwrite64"]) as rig:
+        rig.set_of_cpus("slot.occupied", 1)
+        rig.set_of_cpus("busy", 1)
+        rig.programs.switch(on=True)
+        visit(rig.cpus)
+        assert sorted(rig.programs.pending()) == list(rig.cpus)
+        rig.set_of_cpus("busy", 0)
+        visit(rig.cpus)
+        rig.programs.switch(on=False)
+        assert rig.programs.pending() == {}
+
+
+def visit(cpus: Sequence[int]) -> None:
+    """Come to each CPU and leave it."""
+    allowed = os.sched_getaffinity(0)
+    for cpu in cpus:
+        os.sched_setaffinity(0, {cpu})
+        time.sleep(0.001)
+    os.sched_setaffinity(0, allowed)
 
 
 def test_nothing_is_counted_before_the_switch_is_on() -> None:
