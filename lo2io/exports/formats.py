@@ -67,6 +67,16 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             folder=True,
             options=(_TABLES,),
         ),
+        "fio": Format(
+            "lo2io.exports.fio",
+            "a folder of I/O logs that `fio --read_iolog` replays, one a process or disk",
+            ".iologs",
+            folder=True,
+            options=(
+                Option("by", ("process", "thread", "device"), "whose actions make a log"),
+                Option("version", ("3", "2"), "of the logs: 3 with times, 2 without"),
+            ),
+        ),
     }
 )
 """By the name that ``--to`` takes."""
