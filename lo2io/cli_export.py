@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lo2io.cli_options import TraceArgument
+from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument
 from lo2io.exports.formats import FORMATS
 from lo2io.units import format_bytes
 
@@ -49,6 +49,9 @@ def export(
     to: To,
     output: ExportOutput = None,
     options: FormatOptions = None,
+    filters: Filter = None,
+    begin: SpanBegin = None,
+    until: SpanEnd = None,
     force: ExportForce = False,
 ) -> None:
     """Write a trace in the format of other programs. The trace stays as it is."""
@@ -59,9 +62,10 @@ def export(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
     from lo2io.reports.progress import share_progress
+    from lo2io.selection import select
     from lo2io.tables import open_trace
 
-    opened = open_trace(trace)
+    opened = select(open_trace(trace), filters or (), begin=begin, end=until)
     target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
     with share_progress("exporting") as progress:
         summary = formats.export(opened, to, target, progress, force=force, options=options or ())

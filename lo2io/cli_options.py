@@ -62,6 +62,16 @@ Filter = Annotated[
         "--filter", metavar="EXPR", help="Keep only what fits, e.g. 'size >= 64KiB'; of several, what fits all."
     ),
 ]
+_MOMENT = "2.5s behind the trace's begin, -10s: before its end, a date and time of day, or @NS as in the tables."
+SpanBegin = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help=f"Only what was under way from here on: {_MOMENT}")
+]
+SpanEnd = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what began before; written like --from.")
+]
+SpanEndTo = Annotated[
+    str | None, typer.Option("--until", "--to", metavar="TIME", help="Only what began before; written like --from.")
+]
 BlockRecords = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.model import Batch, BlockDevice, CallSpec, Columns, Mount, SpoolMeta
+    from lo2io.model import Batch, BlockDevice, CallSpec, Columns, Mount
 
     Flags = NDArray[np.bool_]
 
@@ -46,6 +46,15 @@ class Criteria:
 
     def __bool__(self) -> bool:
         return bool(self.filter) or bool(self.requests_of_cgroup)
+
+
+class Machine(Protocol):
+    """What of a recording is asked for: ``SpoolMeta``, or its like made of a trace's metadata."""
+
+    @property
+    def devices(self) -> Sequence[BlockDevice]: ...  # noqa: D102
+    @property
+    def mounts(self) -> Sequence[Mount]: ...  # noqa: D102
 
 
 class Numbered:
@@ -87,7 +96,7 @@ class Matcher:
         calls: By the codes of ``operations.call``.
     """
 
-    def __init__(self, criteria: Criteria, meta: SpoolMeta, calls: Sequence[CallSpec]) -> None:
+    def __init__(self, criteria: Criteria, meta: Machine, calls: Sequence[CallSpec]) -> None:
         self.filter = criteria.filter
         self._devices = _Devices(meta.devices, meta.mounts)
         operations = self.filter.operations()
