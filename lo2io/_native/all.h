@@ -11,4 +11,5 @@
 #include "facts.h"
 #include "kernel_records.h"
 #include "otf2_events.h"
+#include "perfetto.h"
 #endif

@@ -17,6 +17,7 @@ HEADERS = (
     "facts.h",
     "kernel_records.h",
     "otf2_events.h",
+    "perfetto.h",
 )
 """In the order of their needs, as in all.h."""
 SOURCES = sorted(str(path) for path in HERE.glob("*.c"))
