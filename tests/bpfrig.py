@@ -108,7 +108,7 @@ class Loaded:
         return _sums(counts[2 * index]), _sums(counts[2 * index + 1])
 
     def set_of_cpus(self, field: str, value: int) -> None:
-        """Write a number into every CPU's memory: ``busy`` as if a program were at work, ``slot.occupied`` as if a call ran."""
+        """Write a number into every CPU's memory: ``busy``: a program is at work; ``slot.occupied``: a call runs."""
         owner, offset = Cpu, 0
         for name in field.split("."):
             offset += getattr(owner, name).offset

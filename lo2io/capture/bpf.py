@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from lo2io.capture.kernel_calls import plan_calls
 from lo2io.capture.kernel_ring import KernelRing
+from lo2io.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
-from lo2io.kernel.bpf import BpfConfig, load_programs
+from lo2io.kernel.bpf import ALWAYS, BpfConfig, load_programs
 from lo2io.model import CallFilter, EventCounts
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def open_kernel(request: KernelRequest) -> Kernel:
         calls=request.calls,
         all_tasks=request.all_tasks,
         cgroup=request.cgroup,
-        facts=True,
+        facts=ALWAYS if left_out(request.catalog.calls, ENDING, {event.name for event in request.events}) else 1,
         min_latency_ns=request.left_out.min_latency_ns,
         min_bytes=request.left_out.min_bytes,
         devices=request.left_out.devices,

@@ -31,6 +31,8 @@ OBJECT = Path(__file__).parent.parent / "_bpf" / "lo2io.bpf.o"
 ROOT = Path("/")
 RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST, ENDS = (1 << bit for bit in range(8))
 """``flags`` of a call: ``LO2_CALL_...`` in config.h."""
+ALWAYS = 2
+"""``facts`` where the programs do not see every end of a descriptor: nothing that was told stays true by itself."""
 
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"
 _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
@@ -94,8 +96,8 @@ class BpfConfig:
     """Else the processes that :meth:`Programs.select` names, and their children."""
     cgroup: Path | None = None
     """The folder of a cgroup v2: only tasks in it and below."""
-    facts: bool = True
-    """What descriptors, paths and requests stand for is written."""
+    facts: int = 1
+    """What descriptors, paths and requests stand for is written; 1: if it is news, :data:`ALWAYS`: with every call."""
     min_latency_ns: int = 0
     """Shorter calls are left out, if droppable."""
     min_bytes: int = 0
@@ -244,7 +246,7 @@ class Programs:
 
     def missed_runs(self) -> int:
         """How often a program did nothing, or was not run, because one was at work on that CPU already."""
-        skipped = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
+        skipped: int = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
         return skipped + sum(misses for misses, _ in self._read_programs())
 
     def verified_instructions(self) -> int:

@@ -255,6 +255,21 @@ def test_only_news_is_told(rig: Rig, tmp_path: Path) -> None:
     ]
 
 
+def test_all_is_news_where_ends_are_not_seen(tmp_path: Path) -> None:
+    """dup2 is not recorded: another file may be on the number at any time, so each of 23 reads tells of it."""
+
+    def work() -> int:
+        fd = os.open(tmp_path / "file", os.O_RDONLY | os.O_CREAT)
+        for _ in range(23):
+            os.pread(fd, 10, 0)
+        return fd
+
+    with loaded(("openat", "pread64", "close", "dup3", "close_range")) as rig:
+        fd, records = rig.watch(work)
+    results = [record.of for record in files(records, fd)]
+    assert results == [lib.LO2_FILE_OF_RESULT] + [lib.LO2_FILE_OF_ARGUMENT] * 23
+
+
 def test_a_close_is_looked_at_before(rig: Rig, tmp_path: Path) -> None:
     """A descriptor that nobody used but who closes it: its record precedes the call's, and bears the entry's time."""
     inherited = os.open(tmp_path / "file", os.O_RDONLY | os.O_CREAT)

@@ -85,7 +85,7 @@ def test_every_call_is_one_record_with_its_arguments_and_result(raw: bool) -> No
 
 
 def test_a_run_that_finds_another_one_at_work_is_counted_and_does_nothing(raw: bool) -> None:
-    """As where a thread is preempted amid a program: what is under construction stays, each run that comes between tells."""
+    """As where a thread is preempted amid a program: what is under construction stays, what comes between is told."""
     with loaded(["pwrite64"], raw=raw) as rig:
         rig.set_of_cpus("busy", 1)
         _, records = run(rig, pwrite)
