@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lo2io._native._lib import ffi
 from tablemaker import meta
 
 from lo2io._native.columns import allocate_batch
@@ -58,13 +59,19 @@ _SPECS: dict[str, tuple[CallKind, Returns, str, str]] = {
     "fcntl": (CallKind.FCNTL, Returns.VALUE, "none", "file_io_metadata"),
     "copy_file_range": (CallKind.COPY, Returns.BYTES, "read", "file_io"),
     "newfstat": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
+    "newstat": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
+    "rename": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
     "execve": (CallKind.META, Returns.ZERO, "none", "file_io_metadata"),
     "io_uring_setup": (CallKind.RING_SETUP, Returns.FD, "none", "file_io_metadata"),
     "io_uring_enter": (CallKind.RING_ENTER, Returns.COUNT, "none", "file_io"),
     "io_submit": (CallKind.AIO_SUBMIT, Returns.COUNT, "none", "file_io"),
     "io_getevents": (CallKind.AIO_COLLECT, Returns.COUNT, "none", "file_io"),
 }
-_FIELDS = {"openat": {"flags": "flags"}, "creat": {}, "openat2": {}}
+_FIELDS = {
+    "openat": {"flags": "flags", "path": "filename"},
+    "newstat": {"path": "filename"},
+    "rename": {"path": "oldname", "path2": "newname"},
+}
 CALLS = tuple(
     CallSpec(
         name=name,
@@ -174,6 +181,13 @@ class BatchMaker:
         offset, length = self._put(path)
         self.row("files", file=number, path_offset=offset, path_length=length, **columns)
 
+    def path(self, call: int, path: bytes | None, directory: bytes = b"", place: int = 0) -> None:
+        """A path that a call was given, by the call's id; None: it could not be read."""
+        offset, length = self._put(path or b"")
+        start, size = self._put(directory)
+        texts = {"path_offset": offset, "path_length": length, "directory_offset": start, "directory_length": size}
+        self.row("paths", operation=call, place=place, source=0 if path is None else 3, **texts)
+
     def task(self, number: int, comm: bytes = b"fio", cgroup: bytes = b"", **columns: int) -> None:
         """A thread of process 0, pid 100, unless said otherwise."""
         offset, length = self._put(comm)
@@ -247,6 +261,7 @@ class BatchMaker:
             setattr(native, f"nr_{table}", len(rows))
             views[table] = {name: array[: len(rows)] for name, array in columns.items()}
         native.first_operation = self.first_operation
+        ffi.memmove(native.text, self._text, len(self._text))
         return Batch(**views, text=self._text, first_operation=self.first_operation, native=native)
 
 

@@ -142,6 +142,13 @@ static int effects(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_op
     }
 }
 
+/* How many rows of paths may follow; an open that succeeded has the file's name. */
+static uint32_t paths_of(const lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row)
+{
+    const lo2_otf2_call *call = &w->config.calls[o->call[row]];
+    return call->kind == LO2_CALL_OPEN && !o->error[row] ? 0 : call->nr_paths;
+}
+
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch)
 {
     lo2_otf2_location *location = otf2_location_of_task(w, o->task[row]);
@@ -153,6 +160,8 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
         location->pid = o->pid[row];
         location->tid = o->tid[row];
     }
+    if (__builtin_expect(location->held != NONE, 0))
+        TRY(otf2_leave_held(w, location));
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
     if (__builtin_expect(location->waiting != NONE, 0) && begin > 0)
         TRY(otf2_release_waiting(w, location, (uint64_t)begin - 1));
@@ -180,6 +189,9 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     TRY(complete_transfers(w, location, o, row, t, count, time));
     TRY(effects(w, location, o, row, time));
     location->open_region = NONE;
+    uint32_t nr_paths = paths_of(w, o, row);
+    if (nr_paths)
+        return otf2_leave_with_paths(w, location, o->id[row], o->error[row], time, ref, nr_paths);
     void *list = otf2_error_list(w, o->error[row]);
     if (__builtin_expect(batch != NULL, 0)) {
         TRY(otf2_add_batch(w, batch));

@@ -143,6 +143,7 @@ static void retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
 
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
+    TRY(otf2_take_paths(w, b));
     if (w->config.metrics)
         TRY(otf2_expect_ends(w, b));
     TRY(write_operations(w, b));
@@ -174,6 +175,8 @@ int lo2_otf2_end_location(lo2_otf2_writer *w, uint64_t id, int64_t end_ns)
     lo2_otf2_location *location = &w->locations[id];
     if (location->kind == LO2_OTF2_DEVICE_METRICS || location->kind == LO2_OTF2_PROCESS_METRICS)
         return otf2_finish_metrics(w, location, end_ns);
+    if (location->held != NONE)
+        TRY(otf2_leave_held(w, location));
     TRY(otf2_release_waiting(w, location, UINT64_MAX));
     if (location->open_region == NONE)
         return 0;
@@ -233,5 +236,6 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->process_by_pid);
     number_map_free(&w->ring_locations);
     number_map_free(&w->ring_metrics);
+    otf2_free_paths(w);
     free(w);
 }

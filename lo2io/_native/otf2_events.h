@@ -33,6 +33,7 @@ typedef struct {
     uint8_t kind;                 /* enum lo2_call_kind */
     uint8_t has_flags;            /* kind OPEN: the row's flags are open(2) flags; else fixed_flags are */
     int32_t fixed_flags;          /* -1: not known (openat2) */
+    uint8_t nr_paths;             /* among its arguments; their rows may follow in the next batch */
 } lo2_otf2_call;
 
 typedef struct {
@@ -44,6 +45,7 @@ typedef struct {
 typedef struct {
     uint32_t offset, process_id, thread_id, error, sector, operation, in_flight, access_unknown;
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
+    uint32_t given_path, given_path2;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -63,7 +65,7 @@ typedef struct {
     uint32_t nr_calls;
     const lo2_otf2_opcode *opcodes; /* by number; read while the writer lives */
     uint32_t nr_opcodes;
-    uint32_t first_string;        /* strings from here on name devices, the operations of block requests, and lo2_otf2_texts */
+    uint32_t first_string;        /* from here on: devices, operations of block requests, lo2_otf2_texts, given paths */
     uint32_t event_strings;       /* the first of four: insert, issue, complete, merge */
     uint32_t close_on_exec;       /* O_CLOEXEC of the recorded machine */
     uint8_t begin_end;            /* block requests as operations on the locations of their devices */
@@ -120,6 +122,7 @@ typedef struct {                  /* its index is the OTF2 location id */
     uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
     uint32_t waiting, waiting_last; /* events that wait for their time */
     uint32_t waiting_place;       /* of them, the last that came behind a later one; UINT32_MAX none, likewise above */
+    uint32_t held;                /* TASK: the call that is left once its paths are known; UINT32_MAX none */
     uint32_t process;             /* TASK: its number among those that rings know; UINT32_MAX: none yet */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
@@ -138,6 +141,8 @@ typedef struct { uint32_t region, parent; } lo2_otf2_context;
 typedef struct { uint8_t metric_class; uint32_t class_ref; uint64_t location; } lo2_otf2_metric;
 /* A text that events name, by the reference of its string. */
 typedef struct { uint8_t kind; uint32_t key, ref; } lo2_otf2_text;
+/* A path that calls were given: bytes of the view's given_text, by the reference of its string. */
+typedef struct { uint64_t offset; uint32_t length, ref; } lo2_otf2_given;
 /* A handle of the paradigm io_uring: the ring's view of one of the engine's handles, or (UINT32_MAX) the ring itself. */
 typedef struct { uint32_t ref, ring, handle; } lo2_otf2_ring_handle;
 
@@ -161,10 +166,13 @@ typedef struct {
     const lo2_otf2_device *devices;
     uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices;
     const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
-    uint32_t nr_strings;          /* given out from first_string on, those of texts included */
+    uint32_t nr_strings;          /* given out from first_string on, all kinds */
     const lo2_otf2_text *texts;
     const lo2_otf2_ring_handle *ring_handles;
     uint32_t nr_texts, nr_ring_handles;
+    const lo2_otf2_given *given;
+    const char *given_text;
+    uint32_t nr_given;
     uint8_t uses_rings;           /* some event has an attribute of rings */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */

@@ -80,6 +80,8 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
     if (w->config.metrics)
         TRY(measure(w, location, &event, time));
     location = otf2_location_of_task(w, task); /* measuring may have moved it */
+    if (location->held != NONE)
+        TRY(otf2_leave_held(w, location));
     int64_t until = inside ? call_begin - 1 : time;
     if (location->waiting != NONE && until >= 0)
         TRY(otf2_release_waiting(w, location, (uint64_t)until));
@@ -255,6 +257,8 @@ int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uin
         return 0;
     if (begin == UNKNOWN)
         begin = end;
+    if (location->held != NONE)
+        TRY(otf2_leave_held(w, location));
     uint64_t time = otf2_advance(w, location, begin);
     if (location->open_region != NONE)
         TRY(otf2_leave_open_region(w, location, time));

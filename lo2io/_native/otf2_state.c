@@ -58,7 +58,7 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
     w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .pid = NONE, .tid = NONE,
                                            .open_region = NONE, .off_cpu = NONE, .metrics = NONE, .handle = NONE,
                                            .waiting = NONE, .waiting_last = NONE,
-                                           .waiting_place = NONE, .process = NONE};
+                                           .waiting_place = NONE, .held = NONE, .process = NONE};
     return &w->locations[id];
 }
 

@@ -82,6 +82,14 @@ typedef struct {
     int64_t submitted, completed; /* -1: does not apply, or is not known */
 } batch_counts;
 
+/* A call that has ended and is left once its paths are known: they may stand in the next batch. */
+typedef struct {
+    uint64_t id, time, location; /* UINT64_MAX: it was left */
+    uint32_t ref, path[2];       /* region or context; strings, NONE */
+    int error;
+    uint8_t seen;                /* bit of each path that has a row */
+} held_call;
+
 /* Numbers by key: open addressing, never shrinks. */
 typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
 
@@ -153,6 +161,15 @@ struct lo2_otf2_writer {
     size_t texts_room, ring_handles_room;
     number_map text_by_key, ring_handle_by_file, ring_handle_by_process, process_by_pid, ring_locations, ring_metrics;
     uint32_t nr_processes;
+    const lo2_batch *batch; /* being written */
+    number_map path_by_call; /* row of its paths */
+    held_call *held;
+    size_t held_room;
+    uint32_t nr_held;
+    number_map given_by_hash;
+    lo2_otf2_given *given;
+    char *given_text;
+    size_t given_room, given_text_room, given_used;
     lo2_otf2_view view;
 };
 
@@ -206,6 +223,14 @@ int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64
 /* otf2_calls.c */
 /* batch: what a call about a ring has to say beside; NULL: nothing. */
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch);
+
+/* otf2_paths.c */
+int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* first of all of a batch */
+int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
+                          uint32_t ref, uint32_t nr_paths);
+/* For want of the paths: before any further event of the location. */
+int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
+void otf2_free_paths(lo2_otf2_writer *w);
 
 /* otf2_requests.c */
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);

@@ -124,6 +124,7 @@ class Otf2Writer:
                     int(spec.kind),
                     spec.kind == CallKind.OPEN and "flags" in spec.fields,
                     -1 if spec.fixed_flags is None else spec.fixed_flags,
+                    len(spec.fields.keys() & {"path", "path2"}),
                 )
                 for spec in self._calls
             ],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io._native._lib import lib
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_U32
+from lo2io.table_columns import NAME_SOURCE
 from lo2io.writers.otf2_handles import HandleTable
 from lo2io.writers.otf2_library import UNDEFINED_U32, value
 from lo2io.writers.otf2_metrics import write_metrics
@@ -26,7 +27,7 @@ from lo2io.writers.otf2_rings import (
     write_ring_attributes,
     write_ring_metrics,
 )
-from lo2io.writers.otf2_rows import FileRow, TaskRow, known, realtime_at, request_operation
+from lo2io.writers.otf2_rows import FileRow, TaskRow, given_paths, known, realtime_at, request_operation
 from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ ATTRIBUTES = {
     "request_id": ("RequestId", "The request's id in lo2io's tables, and its matching id", "TYPE_UINT64"),
     "queue_latency": ("QueueLatency", "Time from insert to issue in ns", "TYPE_UINT64"),
     "device_latency": ("DeviceLatency", "Time from issue to completion in ns", "TYPE_UINT64"),
+    "given_path": ("Path", "Path that the call was given, behind the directory it starts in", "TYPE_STRING"),
+    "given_path2": ("Path 2", "Second path that the call was given, likewise: the new name", "TYPE_STRING"),
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
@@ -109,7 +112,7 @@ class Writer:
         used = {device.string: trace.device_name(device.number) for device in devices if known(device.string)}
         codes = ((code, view.strings[code]) for code in range(256))
         used |= {ref: request_operation(code) for code, ref in codes if known(ref)}
-        used |= ring_texts(trace)
+        used |= ring_texts(trace) | given_paths(trace)
         for ref in sorted(used):
             self._out.string(used[ref], ref)
 
@@ -217,6 +220,8 @@ class Writer:
             device = f"{os.major(row.device)}:{os.minor(row.device)}"
             self._parts.text_property("IoFileProperty", ref, "Device", device)
             self._parts.number_property("IoFileProperty", ref, "Inode", row.inode)
+        if row.name_source:
+            self._parts.text_property("IoFileProperty", ref, "Name Source", NAME_SOURCE[row.name_source])
         if row.mode and not stat.S_ISREG(row.mode) and not stat.S_ISDIR(row.mode):
             self._parts.text_property("IoFileProperty", ref, "Type", _file_type(row.mode))
         return ref

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lo2io._native._lib import ffi
 from lo2io._native.columns import column_dtypes
 from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
 from lo2io.writers.otf2_library import UNDEFINED_U64
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lo2io.model import ClockSync
+    from lo2io.writers.otf2_parts import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class FileRow:
     inode: int
     mount: int
     path: str
+    name_source: int = 0
+    """Who proved the name, as in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,10 @@ class Rows:
         self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))
 
     def _add_files(self, batch: Batch) -> None:
-        names = ("file", "mode", "device", "inode", "mount", "path_offset", "path_length")
+        names = ("file", "mode", "device", "inode", "mount", "name_source", "path_offset", "path_length")
         rows = zip(*(batch.files[name].tolist() for name in names), strict=True)
-        for file, mode, device, inode, mount, offset, length in rows:
-            self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length))
+        for file, mode, device, inode, mount, source, offset, length in rows:
+            self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length), source)
 
     def _add_tasks(self, batch: Batch) -> None:
         numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind")
@@ -124,6 +128,17 @@ class Rows:
         merged = {name: np.concatenate([part[name] for part in parts]) for name in _HANDLE_COLUMNS}
         self._handles = [merged]
         return merged
+
+
+def given_paths(trace: Trace) -> dict[int, str]:
+    """The paths that calls were given, by the references of their strings."""
+    view = trace.view
+    if not view.nr_given:
+        return {}
+    last = view.given[view.nr_given - 1]
+    texts = bytes(ffi.buffer(view.given_text, last.offset + last.length))
+    given = (view.given[index] for index in range(view.nr_given))
+    return {path.ref: text_at(texts, path.offset, path.length) for path in given}
 
 
 def known(reference: int) -> bool:
