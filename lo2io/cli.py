@@ -29,6 +29,7 @@ from lo2io.cli_options import (
     progress_bar,
 )
 from lo2io.cli_record import record, system_wide
+from lo2io.cli_replay import replay
 from lo2io.errors import Lo2ioError
 
 app = typer.Typer(
@@ -126,6 +127,7 @@ def report(trace: TraceArgument, as_json: Json = False) -> None:
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
 )(export)
+app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
 
 
 @app.command(epilog="Examples: `lo2io verify T` | `lo2io verify T --json`")

@@ -1,8 +1,9 @@
 """Actions as logs that ``fio --read_iolog`` reads, and the job file that replays all of them at once.
 
-In: a plan. Out: a folder of ``LABEL.iolog``, one a job, and ``job.fio``. The formats are those of fio's HOWTO, "Trace file
-format v2" and "v3"; what it leaves open was tried with fio 3.33: version 3 has microseconds; a first line at 0 forgets the
-time of the second; names end at white space and after 256 bytes; syncs alone are taken in version 2 only, next to a wait.
+In: a plan. Out: a folder of ``LABEL.iolog``, one a job, and ``job.fio``. The formats are those of fio's HOWTO, "Trace
+file format v2" and "v3"; what it leaves open was tried with fio 3.33: version 3 has microseconds; a first line at 0
+forgets the time of the second; names end at white space and after 256 bytes; syncs alone are taken in version 2 only,
+next to a wait.
 """
 
 from __future__ import annotations
