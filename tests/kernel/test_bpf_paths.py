@@ -25,6 +25,7 @@ pytestmark = pytest.mark.requires("root", "tracefs")
 CALLS = (
     *("openat", "openat2", "open_tree", "fsmount", "close", "newfstatat", "rename", "renameat", "unlink", "mkdir"),
     *("chdir", "chroot", "execve", "utimensat", "link", "linkat", "access", "faccessat"),
+    *("close_range", "dup2", "dup3"),
 )
 OPEN_TREE, FSOPEN, FSCONFIG, FSMOUNT, OPENAT2 = 428, 430, 431, 432, 437
 """Numbers of calls, the same everywhere (asm-generic/unistd.h)."""
