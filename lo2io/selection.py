@@ -215,7 +215,8 @@ class _Choice:
             count = int(np.count_nonzero(flags))
             self._rows[table] += count
             notes.append(np.packbits(flags) if 0 < count < len(flags) else count > 0)
-        self._kept[table] = tuple(notes)
+        former = self._trace.kept.get(table) if isinstance(self._trace, Selection) else None
+        self._kept[table] = tuple(notes) if former is None else _within(former, notes)
 
     def _requests(self, rows: Columns) -> Flags:
         inside = self._request_in_span(rows)
@@ -347,6 +348,23 @@ def _nr_false(flags: Flags) -> int:
 
 def _flags(bits: NDArray[np.uint8] | bool, rows: int) -> Flags:
     return np.unpackbits(np.asarray(bits), count=rows).astype(np.bool_)
+
+
+def _within(
+    former: Sequence[NDArray[np.uint8] | bool], notes: Sequence[NDArray[np.uint8] | bool]
+) -> tuple[NDArray[np.uint8] | bool, ...]:
+    """What stays of a part: of each batch of the whole, where of those that the part yields it is known."""
+    found: list[NDArray[np.uint8] | bool] = []
+    later = iter(notes)
+    for before in former:
+        note = before is not False and next(later)
+        if note is not False and before is not True:
+            bits = np.unpackbits(np.asarray(before))
+            if note is not True:
+                bits[bits == 1] = np.unpackbits(np.asarray(note), count=int(np.count_nonzero(bits)))
+            note = np.packbits(bits)
+        found.append(note)
+    return tuple(found)
 
 
 def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
