@@ -38,6 +38,15 @@ class Latency:
     max_ns: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """So many durations of ``least_ns`` or more and of less than ``below_ns``: a power of two, and the next."""
+
+    least_ns: int
+    below_ns: int
+    nr: int
+
+
 class LatencyHistograms:
     """``rows`` histograms side by side."""
 
@@ -62,14 +71,32 @@ class LatencyHistograms:
         np.minimum.at(self._min, rows, durations)
         np.maximum.at(self._max, rows, durations)
 
-    def latency(self, row: int) -> Latency:
-        """What one histogram holds; percentiles by nearest rank."""
-        bins = self._bins[row * _BINS : (row + 1) * _BINS]
+    def log2(self, rows: int | NDArray[np.intp]) -> tuple[Bin, ...]:
+        """One histogram, or the sum of several, by powers of two.
+
+        Empty bins are left out. That of 1 ns begins with 0, and the last of all, from 2^47 on, has no end.
+        """
+        bins = self._sum(rows)
+        powers = np.add.reduceat(bins, [0, *range(1, _BINS - 1, 1 << _BITS)])
+        powers[1] += powers[0]
+        return tuple(
+            Bin(1 << power if power else 0, 1 << power + 1, int(powers[power + 1]))
+            for power in np.flatnonzero(powers[1:]).tolist()
+        )
+
+    def _sum(self, rows: int | NDArray[np.intp]) -> NDArray[np.int64]:
+        bins: NDArray[np.int64] = self._bins.reshape(-1, _BINS)[np.atleast_1d(rows)].sum(axis=0)
+        return bins
+
+    def latency(self, rows: int | NDArray[np.intp]) -> Latency:
+        """What one histogram holds, or several together; percentiles by nearest rank."""
+        bins = self._sum(rows)
         ranks = bins.cumsum()
         nr = int(ranks[-1])
         if not nr:
             return Latency()
-        low, high, total = int(self._min[row]), int(self._max[row]), int(self._total[row])
+        where = np.atleast_1d(rows)
+        low, high, total = int(self._min[where].min()), int(self._max[where].max()), int(self._total[where].sum())
 
         def percentile(percent: int) -> int:
             rank = -(-nr * percent // 100)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lo2io.reports.histogram import Latency
+    from lo2io.reports.io_rows import IoSummary
     from lo2io.reports.ring_rows import RingsSummary
 
 
@@ -177,3 +178,5 @@ class Summary:
     """None: the trace has no table of them, or no ring was used."""
     findings: tuple[str, ...] = ()
     """What stands out about rings, each with its evidence."""
+    io: IoSummary | None = None
+    """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""

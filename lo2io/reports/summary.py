@@ -17,8 +17,9 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.hints import ring_findings, why_nothing
+from lo2io.reports.io_summary import device_name, summarize_io
 from lo2io.reports.losses import completeness_line, filtered_words, sampled_words
-from lo2io.reports.names import People, file_names
+from lo2io.reports.names import file_names
 from lo2io.reports.rings import summarize_rings
 from lo2io.reports.rows import (
     Activity,
@@ -31,9 +32,10 @@ from lo2io.reports.rows import (
     ProcessRow,
     Summary,
 )
-from lo2io.reports.tally import NR_REQUEST_OPS, OperationTally, Owners, RequestTally, Sums
+from lo2io.reports.sums import gather
+from lo2io.reports.tally import NR_REQUEST_OPS
 from lo2io.tables import REQUEST_OPERATION
-from lo2io.units import NS_PER_S, split_kernel_dev
+from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +44,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.model import Completeness
+    from lo2io.reports.names import People
     from lo2io.reports.ring_rows import RingsSummary
     from lo2io.reports.ring_tally import RingTally
+    from lo2io.reports.tally import OperationTally, Owners, RequestTally, Sums
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
@@ -59,13 +63,11 @@ def summarize(trace: Trace) -> Summary:
         TraceError: A table is missing or damaged.
     """
     meta = trace.metadata
-    owners = Owners(trace)
-    tally = OperationTally(trace, owners)
+    sums = gather(trace)
+    owners, people, tally, requests = sums.owners, sums.people, sums.operations, sums.requests
     total = _total(tally.by_call)
     span_ns = max(0, meta["stop_ns"] - meta["start_ns"])
-    people = People(trace, owners)
     proof = trace.completeness
-    requests = RequestTally(trace, owners)
     rings, by_rings = _rings(trace, owners, people)
     chosen = _chosen(meta)
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
@@ -101,6 +103,7 @@ def summarize(trace: Trace) -> Summary:
         hints=why_nothing(meta, proof, chosen) if empty else (),
         rings=rings,
         findings=ring_findings(rings) if rings else (),
+        io=summarize_io(sums) if total.calls or requests.requests.any() else None,
     )
 
 
@@ -223,19 +226,16 @@ def _errors(meta: Mapping[str, Any], tally: OperationTally) -> tuple[ErrorRow, .
 
 
 def _devices(trace: Trace, tally: RequestTally) -> tuple[DeviceRow, ...]:
-    names = {device["device"]: device["name"] for device in trace.metadata["devices"]}
     rows = []
     for key in np.flatnonzero(tally.requests + tally.merged).tolist():
         index, operation = divmod(key, NR_REQUEST_OPS)
-        device = int(tally.devices[index])
-        major, minor = split_kernel_dev(device)
         numbers = {
             name: int(getattr(tally, name)[key])
             for name in ("requests", "bytes", "errors", "in_flight", "merged", "requeues")
         }
         rows.append(
             DeviceRow(
-                name=names.get(device, f"{major}:{minor}"),
+                name=device_name(trace.metadata, int(tally.devices[index])),
                 operation=REQUEST_OPERATION[operation],
                 queue=tally.queue.latency(key),
                 device=tally.device.latency(key),

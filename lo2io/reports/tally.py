@@ -15,11 +15,13 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.classes import Classes
+    from lo2io.reports.spans import RequestSpans
     from lo2io.tables import Trace
 
 NR_ERRNOS: Final = 4096
@@ -30,8 +32,9 @@ SLICE_ROWS: Final = 4096
 _COMPLETED, _IN_FLIGHT, _MERGED = range(3)
 _MOVES_IN: Final = frozenset({"read", "copy"})
 _MOVES_OUT: Final = frozenset({"write", "copy"})
-_OPERATION_COLUMNS: Final = (
-    "begin_time_ns", "end_time_ns", "task", "call", "status", "handle", "bytes_result", "error",
+OPERATION_COLUMNS: Final = (
+    "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes",
+    "bytes_request", "bytes_result", "error",
 )  # fmt: skip
 _REQUEST_COLUMNS: Final = (
     "task", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "bytes_result",
@@ -117,11 +120,42 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
             yield batch
 
 
-class OperationTally:
-    """All there is to say about the operations."""
+def derive(rows: Columns, owners: Owners, classes: Classes, spans: RequestSpans) -> Columns:
+    """What several sums need of the same rows, worked out once.
 
-    def __init__(self, trace: Trace, owners: Owners) -> None:
-        kinds = [call["kind"] for call in trace.metadata["calls"]]
+    Args:
+        rows: Some rows of operations, with the columns of :data:`OPERATION_COLUMNS`.
+        owners: Who owns what.
+        classes: The classes of calls.
+        spans: When each thread had requests under way.
+
+    Returns:
+        The rows, and ``class``, ``ended``, ``duration_ns`` (0: in flight, or negative), ``moved`` (bytes, 0: none),
+        ``process`` and ``group`` as the owners number them, ``device_ns`` and ``queue_ns`` (:class:`RequestSpans`).
+    """
+    call = rows["call"].astype(np.intp)
+    ended = rows["end_time_ns"] != UNKNOWN_I64
+    duration = np.maximum((rows["end_time_ns"] - rows["begin_time_ns"]) * ended, 0)
+    device, queue = spans.within(rows["task"], rows["begin_time_ns"], duration)
+    return {
+        **rows,
+        "call": call,
+        "class": classes.of_rows(call, rows["flags"]),
+        "ended": ended,
+        "duration_ns": duration,
+        "moved": rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64),
+        "process": owners.processes(rows["task"]),
+        "group": owners.groups(rows["handle"]),
+        "device_ns": device,
+        "queue_ns": queue,
+    }
+
+
+class OperationTally:
+    """Operations by call, process and file group; errors by call."""
+
+    def __init__(self, calls: Sequence[Mapping[str, Any]], owners: Owners) -> None:
+        kinds = [call["kind"] for call in calls]
         self._is_read = np.array([kind in _MOVES_IN for kind in kinds], np.int64)
         self._is_write = np.array([kind in _MOVES_OUT for kind in kinds], np.int64)
         self._copies = np.array([kind == "copy" for kind in kinds], np.bool_)
@@ -132,34 +166,28 @@ class OperationTally:
         self.in_flight = np.zeros(len(kinds), np.int64)
         self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
         self.latency = LatencyHistograms(len(kinds))
-        columns = [*_OPERATION_COLUMNS, *(["handle2"] if self._copies.any() else [])]
-        for batch in read_ahead(trace.batches("operations", columns)):
-            for start in range(0, len(batch["call"]), SLICE_ROWS):
-                self._add({name: values[start : start + SLICE_ROWS] for name, values in batch.items()})
 
-    def _add(self, rows: Columns) -> None:
-        call = rows["call"].astype(np.intp)
-        ended = rows["end_time_ns"] != UNKNOWN_I64
-        duration = (rows["end_time_ns"] - rows["begin_time_ns"]) * ended
-        moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
+    def add(self, rows: Columns) -> None:
+        """Add operations, as :func:`derive` gives them."""
+        call, ended = rows["call"], rows["ended"]
         is_read, is_write = self._is_read[call], self._is_write[call]
         facts = {
             "errors": (rows["error"] != 0).astype(np.int64),
             "reads": is_read,
             "writes": is_write,
-            "bytes_read": moved * is_read,
-            "bytes_written": moved * is_write,
-            "time_ns": np.maximum(duration, 0),
+            "bytes_read": rows["moved"] * is_read,
+            "bytes_written": rows["moved"] * is_write,
+            "time_ns": rows["duration_ns"],
         }
         self.by_call.add(call, facts)
-        self.by_process.add(self._owners.processes(rows["task"]), facts)
+        self.by_process.add(rows["process"], facts)
         if self._copies.any():
             self._add_copies(rows, call, facts)
-        self.by_group.add(self._owners.groups(rows["handle"]), facts)
+        self.by_group.add(rows["group"], facts)
         if ended.all():
-            self.latency.add(call, duration)
+            self.latency.add(call, rows["duration_ns"])
         else:
-            self.latency.add(call[ended], duration[ended])
+            self.latency.add(call[ended], rows["duration_ns"][ended])
             np.add.at(self.in_flight, call[~ended], 1)
         failed = np.flatnonzero(rows["error"])
         np.add.at(self.errnos, (call[failed], np.abs(rows["error"][failed].astype(np.intp)).clip(0, NR_ERRNOS - 1)), 1)

@@ -1,0 +1,175 @@
+"""Where the time of calls went, and which of them took longest.
+
+In: operations, and waits where the scheduler's switches were recorded. Out: sums by class of call, failures by process,
+the slowest operations. Memory: nothing for an operation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.classes import NR_CLASSES, PASSIVE, CallClass
+from lo2io.table_columns import OFF_STATE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.tally import Owners
+    from lo2io.tables import Trace
+
+MAX_SLOW: Final = 20
+"""Slow operations that are kept."""
+_WAITING_FILES: Final = (0o010000, 0o140000, 0o020000)
+"""Pipes, sockets, character devices: a call on these waits for somebody to write or read (S_IFMT, inode(7))."""
+_S_IFMT: Final = 0o170000
+_PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
+_WAITING_CLASSES: Final = _PASSIVE_CLASSES | (np.arange(NR_CLASSES) == CallClass.SYNC)
+
+
+class TimeTally:
+    """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
+
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
+            np.zeros(NR_CLASSES, np.int64) for _ in range(6)
+        )
+        """``waiting_ns``: of what remains, in calls that wait for others: see :meth:`add`."""
+        self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
+        self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
+        self.failures: Counter[tuple[int, int, int]] = Counter()
+        """By process, call and errno."""
+        self._waits = np.zeros(owners.nr_groups, np.bool_)
+        for rows in trace.batches("files", ["file", "mode"]):
+            self._waits[rows["file"]] = np.isin(rows["mode"] & _S_IFMT, _WAITING_FILES)
+
+    def add(self, rows: Columns) -> None:
+        """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
+
+        What neither device nor queue accounts for is waiting in polling calls, calls about rings and locks, in a sync,
+        and in calls on pipes, sockets and terminals; all else ran, or waited for what no table tells.
+        """
+        kind, lasted = rows["class"], rows["duration_ns"]
+        rest = lasted - rows["device_ns"] - rows["queue_ns"]
+        waits = _WAITING_CLASSES[kind] | self._waits[rows["group"]]
+        for sums, values in (
+            (self.calls, 1),
+            (self.errors, (rows["error"] != 0).astype(np.int64)),
+            (self.total_ns, lasted),
+            (self.device_ns, rows["device_ns"]),
+            (self.queue_ns, rows["queue_ns"]),
+            (self.waiting_ns, rest * waits),
+        ):
+            np.add.at(sums, kind, values)
+        by_process = rows["process"] * NR_CLASSES + kind
+        np.add.at(self.process_calls.reshape(-1), by_process, 1)
+        np.add.at(self.process_ns.reshape(-1), by_process, lasted)
+        failed = np.flatnonzero(rows["error"])
+        if len(failed):
+            numbers = np.abs(rows["error"][failed].astype(np.int64))
+            keys = np.stack([rows["process"][failed], rows["call"][failed], numbers])
+            found, counts = np.unique(keys, axis=1, return_counts=True)
+            for key, count in zip(found.T.tolist(), counts.tolist(), strict=True):
+                self.failures[key[0], key[1], key[2]] += count
+
+
+class OffCpuTally:
+    """Stretches of calls without a CPU, by state; the table is empty unless switches were recorded."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.times = np.zeros(len(OFF_STATE), np.int64)
+        self.total_ns = np.zeros(len(OFF_STATE), np.int64)
+        for rows in trace.batches("off_cpu", ["state", "begin_time_ns", "end_time_ns"]):
+            known = rows["end_time_ns"] != UNKNOWN_I64
+            lasted = np.maximum((rows["end_time_ns"] - rows["begin_time_ns"]) * known, 0)
+            np.add.at(self.times, rows["state"], 1)
+            np.add.at(self.total_ns, rows["state"], lasted)
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """One operation that took long: values of its row, and what was worked out."""
+
+    id: int
+    call: int
+    task: int
+    begin_ns: int
+    duration_ns: int
+    group: int
+    offset_bytes: int | None
+    bytes: int | None
+    """Moved, or else asked for."""
+    error: int
+    device_ns: int
+    queue_ns: int
+
+
+class SlowTally:
+    """The operations that took longest, without those whose business is waiting."""
+
+    def __init__(self, limit: int = MAX_SLOW) -> None:
+        self._limit = limit
+        self._least = 0
+        self._rows: list[tuple[int, int, dict[str, int]]] = []
+
+    def add(self, rows: Columns) -> None:
+        """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
+        which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
+        which = which[~_PASSIVE_CLASSES[rows["class"][which]]]
+        if not len(which):
+            return
+        if len(which) > self._limit:
+            order = np.lexsort((rows["id"][which], -rows["duration_ns"][which]))
+            which = which[order[: self._limit]]
+        for row in which.tolist():
+            values = {name: int(rows[name][row]) for name in _SLOW}
+            self._rows.append((-values["duration_ns"], values["id"], values))
+        self._rows = sorted(self._rows, key=lambda row: row[:2])[: self._limit]
+        if len(self._rows) == self._limit:
+            self._least = -self._rows[-1][0]
+
+    def slowest(self) -> list[Slow]:
+        """Longest first."""
+        return [_slow(values) for _, _, values in self._rows]
+
+
+_SLOW: Final = (
+    "id", "call", "task", "begin_time_ns", "duration_ns", "group", "offset_bytes", "bytes_request", "bytes_result",
+    "error", "device_ns", "queue_ns",
+)  # fmt: skip
+
+
+def _slow(values: dict[str, Any]) -> Slow:
+    size = values["bytes_request"] if values["bytes_result"] == UNKNOWN_I64 else values["bytes_result"]
+    return Slow(
+        id=values["id"],
+        call=values["call"],
+        task=values["task"],
+        begin_ns=values["begin_time_ns"],
+        duration_ns=values["duration_ns"],
+        group=values["group"],
+        offset_bytes=None if values["offset_bytes"] == UNKNOWN_I64 else values["offset_bytes"],
+        bytes=None if size == UNKNOWN_I64 else size,
+        error=abs(values["error"]),
+        device_ns=values["device_ns"],
+        queue_ns=values["queue_ns"],
+    )
+
+
+def most_missed(failures: Counter[tuple[int, int, int]], errno: int) -> Counter[int]:
+    """By process: how many calls ended with that errno."""
+    found: Counter[int] = Counter()
+    for (process, _, number), count in failures.items():
+        if number == errno:
+            found[process] += count
+    return found
+
+
+def shares(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``part / whole``, 0 where there is nothing."""
+    return np.divide(part, whole, out=np.zeros(len(part), np.float64), where=whole > 0)

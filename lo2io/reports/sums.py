@@ -1,0 +1,76 @@
+"""All that a report is made of: every table of a trace read once, in a stream, and summed up.
+
+In: a trace, or what a selection leaves of one. Out: :class:`TraceSums`, arrays and counters, from which text, JSON and
+pictures are made. Nothing here is rendered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.reports.classes import Classes
+from lo2io.reports.names import People
+from lo2io.reports.pattern import PatternTally
+from lo2io.reports.spans import RequestSpans
+from lo2io.reports.spent import OffCpuTally, SlowTally, TimeTally
+from lo2io.reports.tally import (
+    OPERATION_COLUMNS,
+    SLICE_ROWS,
+    OperationTally,
+    Owners,
+    RequestTally,
+    derive,
+    read_ahead,
+)
+
+if TYPE_CHECKING:
+    from lo2io.tables import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSums:
+    """What one reading of a trace's tables tells."""
+
+    trace: Trace
+    owners: Owners
+    people: People
+    classes: Classes
+    operations: OperationTally
+    pattern: PatternTally
+    time: TimeTally
+    slow: SlowTally
+    off_cpu: OffCpuTally
+    requests: RequestTally
+
+
+def gather(trace: Trace) -> TraceSums:
+    """Read the tables of calls and block requests, and sum them up.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    calls = trace.metadata["calls"]
+    owners = Owners(trace)
+    requests = RequestTally(trace, owners)
+    spans = RequestSpans(trace)
+    sums = TraceSums(
+        trace=trace,
+        owners=owners,
+        people=People(trace, owners),
+        classes=Classes(calls),
+        operations=OperationTally(calls, owners),
+        pattern=PatternTally(trace, owners),
+        time=TimeTally(trace, owners),
+        slow=SlowTally(),
+        off_cpu=OffCpuTally(trace),
+        requests=requests,
+    )
+    consumers = (sums.operations, sums.pattern, sums.time, sums.slow)
+    for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):
+        for start in range(0, len(batch["call"]), SLICE_ROWS):
+            rows = {name: values[start : start + SLICE_ROWS] for name, values in batch.items()}
+            rows = derive(rows, owners, sums.classes, spans)
+            for consumer in consumers:
+                consumer.add(rows)
+    return sums
