@@ -176,26 +176,31 @@ def _suffix(modes: int) -> str:
 class Extents:
     """How far files are read and written; feed it the actions in their order.
 
+    Jobs run side by side, and none waits for another: what a job reads must be there unless it has written it itself.
+
     Args:
         nr_files: How many there are.
     """
 
     def __init__(self, nr_files: int) -> None:
         self.needed: NDArray[Any] = np.zeros(nr_files, np.int64)
-        """Bytes that must be there before: they are read, and nothing has written so far."""
+        """Bytes that must be there before: a job reads them, and has not written so far itself."""
         self.ends: NDArray[Any] = np.zeros(nr_files, np.int64)
         """The greatest end of any action."""
-        self._written: NDArray[Any] = np.zeros(nr_files, np.int64)
+        self._written: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     def add(self, rows: Columns) -> None:
         """Look at the next actions."""
         ends = rows["offset"] + rows["length"]
         np.maximum.at(self.ends, rows["file"], ends)
-        order = np.argsort(rows["file"], kind="stable")
-        files, starts = np.unique(rows["file"][order], return_index=True)
-        for file, mine in zip(files.tolist(), np.split(order, starts[1:]), strict=True):
-            is_write = rows["action"][mine] == WRITE
-            written = np.maximum.accumulate(np.maximum(np.where(is_write, ends[mine], 0), self._written[file]))
-            reads = (rows["action"][mine] == READ) & (ends[mine] > written)
-            self.needed[file] = max(int(self.needed[file]), int(ends[mine][reads].max(initial=0)))
-            self._written[file] = int(written[-1])
+        order = np.lexsort((np.arange(len(ends)), rows["file"], rows["job"]))
+        changes = (np.diff(rows["file"][order]) != 0) | (np.diff(rows["job"][order]) != 0)
+        for mine in np.split(order, np.flatnonzero(changes) + 1):
+            if len(mine):
+                self._add(int(rows["job"][mine[0]]), int(rows["file"][mine[0]]), rows["action"][mine], ends[mine])
+
+    def _add(self, job: int, file: int, action: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        written = np.maximum.accumulate(np.maximum(np.where(action == WRITE, ends, 0), self._written[job, file]))
+        reads = (action == READ) & (ends > written)
+        self.needed[file] = max(int(self.needed[file]), int(ends[reads].max(initial=0)))
+        self._written[job, file] = int(written[-1])

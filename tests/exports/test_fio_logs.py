@@ -282,25 +282,26 @@ def test_order_is_that_of_begins(
     assert sorted(found) == sorted(expected)
 
 
+_ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.integers(0, 60), st.integers(1, 30))
+
+
 @settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 1), st.booleans(), st.integers(0, 60), st.integers(1, 30)), max_size=30),
-    st.integers(1, 30),
-)
-def test_extents(actions: list[tuple[int, bool, int, int]], step: int) -> None:
-    """Needed is what a read finds past all that was written before, whatever pieces the actions come in."""
-    needed, written_to, ends = [0, 0], [0, 0], [0, 0]
-    for file, is_write, offset, length in actions:
+@given(st.lists(_ACTION, max_size=30), st.integers(1, 30))
+def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int) -> None:
+    """Needed is what a read finds past all that its job has written before, whatever pieces the actions come in."""
+    needed, ends = [0, 0], [0, 0]
+    written_to = {(job, file): 0 for job in range(2) for file in range(2)}
+    for job, file, is_write, offset, length in actions:
         end = offset + length
         ends[file] = max(ends[file], end)
         if is_write:
-            written_to[file] = max(written_to[file], end)
-        elif end > written_to[file]:
+            written_to[job, file] = max(written_to[job, file], end)
+        elif end > written_to[job, file]:
             needed[file] = max(needed[file], end)
     extents = Extents(2)
     for start in range(0, len(actions), step):
         part = actions[start : start + step]
-        names = ("file", "action", "offset", "length")
+        names = ("job", "file", "action", "offset", "length")
         extents.add({name: np.array([row[place] for row in part], np.int64) for place, name in enumerate(names)})
     assert extents.needed.tolist() == needed
     assert extents.ends.tolist() == ends
