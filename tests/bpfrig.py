@@ -20,14 +20,15 @@ from lo2io.kernel.call_numbers import call_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CALL, ENTER, EXIT = 1, 2, 3
-KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit"}
+CALL, ENTER, EXIT, LOST = 1, 2, 3, 9
+KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit", LOST: "lost"}
 RING_BYTES = 1 << 22
 NOT_READ = -(1 << 63)
 HEADER_BYTES = 8
 HEAD = struct.Struct("<QIHH")
 CALL_BODY = struct.Struct("<HHIQqqq")
 EXIT_BODY = struct.Struct("<qqq")
+LOST_BODY = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Record:
     """A record of a call; the kind tells which of the fields mean something."""
 
     kind: str
-    """``call``, ``enter`` or ``exit``."""
+    """``call``, ``enter`` or ``exit``; ``lost``: its arguments are the first one's time, and how many."""
     name: str
     cpu: int
     time_ns: int
@@ -76,6 +77,9 @@ class Loaded:
     def decode(self, cpu: int, record: bytes) -> Record:
         """One record, without the ring's header."""
         time_ns, tid, kind, event = HEAD.unpack_from(record)
+        if kind == LOST:
+            assert (tid, event, len(record)) == (0, 0, HEAD.size + LOST_BODY.size)
+            return Record(KINDS[kind], "", cpu, time_ns, tid, LOST_BODY.unpack_from(record, HEAD.size))
         decoded = Record(KINDS[kind], self._ids[event].split("_", 2)[2], cpu, time_ns, tid)
         if kind == CALL:
             exit_event, nr_args, _, duration_ns, result, position, value = CALL_BODY.unpack_from(record, HEAD.size)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import SpoolMeta
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB = range(1, 9)
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST = range(1, 10)
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 WHOLE, DELETED, MOVED, SLOT = 1, 2, 4, 8
 OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
@@ -106,6 +106,10 @@ class KernelSpool(SpoolBuilder):
     ) -> KernelSpool:
         """``VALUE``, just before the sample of an exit."""
         return self.kernel(cpu, struct.pack("<QIHHqq", t, tid, VALUE, 0, _number(position), _number(value)))
+
+    def kernel_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
+        """``LOST``: entries and exits from ``begin`` to ``t`` that found the ring full."""
+        return self.kernel(cpu, struct.pack("<QIHHQQ", t, 0, LOST, 0, begin, lost))
 
     def kernel_file(
         self,

@@ -84,6 +84,34 @@ INLINE bool lo2_is_recorded(struct task_struct *task)
 /* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then. */
 #define LO2_LOOK_EVERY 64
 
+/* Writes what was lost before; false: there is no room for that either. */
+LO2_ONCE int lo2_tell_lost(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    void *ring = lo2_ring(&number);
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
+
+    if (!cpu || !ring)
+        return false;
+    record.head.time_ns = cpu->losing.end_ns;
+    record.begin_ns = cpu->losing.begin_ns;
+    record.lost = cpu->losing.lost;
+    if (bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_NO_WAKEUP))
+        return false;
+    cpu->losing.lost = 0;
+    return true;
+}
+
+/* Events that happened from `begin_ns` to `end_ns` found no room. */
+INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u64 end_ns)
+{
+    if (!cpu->losing.lost)
+        cpu->losing.begin_ns = begin_ns;
+    cpu->losing.lost += events;
+    cpu->losing.end_ns = end_ns;
+}
+
 /* Writes a record of `size` bytes; false: there was no room. */
 INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
 {
@@ -94,6 +122,8 @@ INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 s
     if (!(++cpu->written % LO2_LOOK_EVERY) &&
         bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
         flags = BPF_RB_FORCE_WAKEUP;
+    if (cpu->losing.lost && !lo2_tell_lost())
+        return false;
     return !bpf_ringbuf_output(ring, record, size, flags);
 }
 
@@ -130,8 +160,10 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
     __builtin_memcpy(enter.args, call->args, sizeof enter.args);
     if (nr_args > 6)
         nr_args = 6;
-    if (!lo2_write(cpu, ring, &enter, __builtin_offsetof(lo2_kernel_enter, args) + nr_args * sizeof(__u64)))
+    if (!lo2_write(cpu, ring, &enter, __builtin_offsetof(lo2_kernel_enter, args) + nr_args * sizeof(__u64))) {
         cpu->counts[index].lost++;
+        lo2_lose(cpu, 1, call->head.time_ns, call->head.time_ns);
+    }
 }
 
 /* The number of the call that returns; at least LO2_MAX_CALLS: none (of rt_sigreturn it is gone). */

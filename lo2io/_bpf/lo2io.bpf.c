@@ -148,6 +148,7 @@ INLINE bool write_call(struct lo2_moment *moment)
     if (!lo2_write(cpu, moment->ring, record, __builtin_offsetof(lo2_kernel_call, args) + nr_args * sizeof(__u64))) {
         enters->lost++;
         exits->lost++;
+        lo2_lose(cpu, 2, record->head.time_ns, moment->time_ns);
     }
     return true;
 }
@@ -161,8 +162,10 @@ INLINE void write_exit(struct lo2_moment *moment)
 
     exits->count++;
     lo2_fill_head(&record.head, moment, LO2_KERNEL_EXIT, moment->call->exit_event);
-    if (!lo2_write(moment->cpu, moment->ring, &record, sizeof record))
+    if (!lo2_write(moment->cpu, moment->ring, &record, sizeof record)) {
         exits->lost++;
+        lo2_lose(moment->cpu, 1, moment->time_ns, moment->time_ns);
+    }
 }
 
 INLINE void write_value(struct lo2_moment *moment)

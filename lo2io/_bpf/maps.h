@@ -73,11 +73,18 @@ struct lo2_bpf_look {
     __u32 ends;                    /* as above */
 };
 
+/* Entries and exits that found no room since the last record that did: told as soon as there is room again. */
+struct lo2_bpf_losing {
+    __u64 lost;
+    __u64 begin_ns, end_ns;        /* of the first and of the last */
+};
+
 /* All that belongs to one CPU: only programs on that CPU write it. Mirrored in lo2io/kernel/bpf_layout.py up to `busy`. */
 struct lo2_bpf_cpu {
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;
+    struct lo2_bpf_losing losing;
     __u64 busy;                    /* a program is at work on what is here: lo2_take_cpu() */
     __u64 written;                 /* records, lost ones among them */
     struct lo2_bpf_look look;

@@ -143,20 +143,25 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
     }
 }
 
+void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost)
+{
+    e->totals.nr_lost_records++;
+    e->totals.nr_lost += lost;
+    e->config.records_lost = 1;
+    uint32_t row = e->batch->nr_losses++;
+    e->batch->losses.cpu[row] = s->cpu;
+    e->batch->losses.begin_time_ns[row] = begin;
+    e->batch->losses.end_time_ns[row] = end;
+    e->batch->losses.lost[row] = lost;
+}
+
 static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
     uint64_t lost;
     int64_t before; /* stream.c put it in the place of the event's id */
     memcpy(&before, record + 8, 8);
     memcpy(&lost, record + 16, 8);
-    e->totals.nr_lost_records++;
-    e->totals.nr_lost += lost;
-    e->config.records_lost = 1;
-    uint32_t row = e->batch->nr_losses++;
-    e->batch->losses.cpu[row] = s->cpu;
-    e->batch->losses.begin_time_ns[row] = before == UNKNOWN ? e->config.start_ns : before;
-    e->batch->losses.end_time_ns[row] = time;
-    e->batch->losses.lost[row] = lost;
+    add_loss(e, s, before == UNKNOWN ? e->config.start_ns : before, time, lost);
 }
 
 static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size)

@@ -386,6 +386,7 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 
 /* kernel_calls.c: records of the kernel's own programs, see kernel_records.h */
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
+void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost); /* engine.c */
 void kernel_arguments_due(engine *e, task *t); /* its call has been left, t->left is set: hands on what was held of its descriptors */
 void kernel_facts_due(engine *e, task *t); /* its row is written, its effects are known: hands on the rest */
 void kernel_facts_free(engine *e);

@@ -190,6 +190,18 @@ static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, co
     }
 }
 
+static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
+{
+    lo2_kernel_lost lost;
+    if (length < sizeof lost) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    memcpy(&lost, record, sizeof lost);
+    int64_t begin = (int64_t)lost.begin_ns;
+    add_loss(e, s, begin < time ? begin : time, time, lost.lost);
+}
+
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
 {
     const uint8_t *record = s->buffer + (offset & ~(uint32_t)STREAM_MARKS);
@@ -206,6 +218,8 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         entered(e, s, record, length, offsetof(lo2_kernel_enter, args), time);
     else if (head.type == LO2_KERNEL_EXIT)
         left(e, s, record, length, head.event, offsetof(lo2_kernel_exit, result), time);
+    else if (head.type == LO2_KERNEL_LOST)
+        on_kernel_lost(e, s, record, length, time);
     else
         on_kernel_fact(e, record, length, &head);
 }

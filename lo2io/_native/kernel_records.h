@@ -22,7 +22,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_PATH = 5,     /* a path that a call was given */
     LO2_KERNEL_VALUE = 6,    /* what CALL and EXIT have in place, for calls that are perf samples */
     LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; stands beside the sample of its submission */
-    LO2_KERNEL_IOCB = 8      /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
+    LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
+    LO2_KERNEL_LOST = 9      /* entries and exits for which there was no room */
 };
 
 typedef struct {
@@ -128,3 +129,9 @@ typedef struct {
     uint16_t opcode;         /* IOCB_CMD_* */
     uint16_t place;          /* in the array of the io_submit */
 } lo2_kernel_iocb;
+
+typedef struct {
+    lo2_kernel_head head;    /* time of the last of them; tid 0 */
+    uint64_t begin_ns;       /* of the first */
+    uint64_t lost;           /* how many: a call that would have been one record is two */
+} lo2_kernel_lost;

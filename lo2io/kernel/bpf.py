@@ -44,7 +44,8 @@ _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
 _ENTER_HEAD = struct.Struct("<QIHHH6x")
 """``lo2_kernel_enter`` without its arguments."""
-_ENTER_TYPE = 2
+_LOST = struct.Struct("<QIHHQQ")  # lo2_kernel_lost
+_ENTER_TYPE, _LOST_TYPE = 2, 9
 _SKIPPED = 3
 """Place among the misses."""
 _LOCKDOWN_REMEDY = ", or boot without lockdown=confidentiality"
@@ -254,17 +255,22 @@ class Programs:
         return sum(instructions for _, instructions in self._read_programs())
 
     def pending(self) -> dict[int, bytes]:
-        """The calls that still run, each alone on its CPU: CPU → record ENTER behind the ring's header.
+        """What the programs would have written next: CPU → records behind the ring's headers.
 
-        Valid once :meth:`switch` has switched off.
+        ``LOST``, of what found no room at last, and ``ENTER`` of a call that still runs, alone on its CPU. Valid once
+        :meth:`switch` has switched off.
         """
         found = {}
         for cpu in self._cpus:
-            slot = self._cpu(cpu).slot
+            of_cpu, records = self._cpu(cpu), []
+            slot, lost = of_cpu.slot, of_cpu.lost
+            if lost:
+                records.append(_LOST.pack(of_cpu.lost_end_ns, 0, _LOST_TYPE, 0, of_cpu.lost_begin_ns, lost))
             if slot.occupied:
                 head = _ENTER_HEAD.pack(slot.time_ns, slot.tid, _ENTER_TYPE, slot.event, slot.nr_args)
-                record = head + bytes(slot.args)[: 8 * slot.nr_args]
-                found[cpu] = struct.pack("<II", len(record), 0) + record
+                records.append(head + bytes(slot.args)[: 8 * slot.nr_args])
+            if records:
+                found[cpu] = b"".join(struct.pack("<II", len(record), 0) + record for record in records)
         return found
 
     def close(self) -> None:

@@ -75,5 +75,8 @@ class Cpu(ctypes.Structure):
         ("counts", ctypes.c_uint64 * 3 * MAX_EVENTS),
         ("misses", ctypes.c_uint64 * 4),
         ("slot", Slot),
+        ("lost", ctypes.c_uint64),
+        ("lost_begin_ns", ctypes.c_uint64),
+        ("lost_end_ns", ctypes.c_uint64),
         ("busy", ctypes.c_uint64),
     )

@@ -130,6 +130,10 @@ def test_losses_are_counted(tmp_path: Path) -> None:
     assert len(rows) == enters
     assert sum(row["status"] == "completed" for row in rows) <= exits
     assert "incomplete" in recorded.stderr
+    gaps = recorded.trace.losses.to_pylist()
+    assert sum(row["lost"] for row in gaps) == proof.lost
+    for row in gaps:
+        assert recorded.trace.metadata["start_ns"] <= row["begin_time_ns"] <= row["end_time_ns"]
 
 
 BLOCKED = """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from bpfrig import Child, Loaded, Record, assert_in_order, kinds, loaded, run
 
-from lo2io.kernel import abi, bpf, tracefs
+from lo2io.kernel import abi, bpf, sysfs, tracefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -224,6 +224,29 @@ def test_a_full_ring_loses_what_it_counts_as_lost(raw: bool) -> None:
     assert enters[1] == NR_CALLS - found["call"] - found["enter"]
     assert exits[1] == NR_CALLS - found["call"] - found["exit"]
     assert NR_CALLS - 100 < enters[1] < NR_CALLS  # a CALL and its header take 96 bytes of 4,096
+
+
+def test_what_a_full_ring_lost_is_told_when_there_is_room_again(raw: bool) -> None:
+    """In its place among the records, with the times of the first and the last; what is lost last is pending."""
+
+    def on_one_cpu() -> None:
+        os.sched_setaffinity(0, {sysfs.read_online_cpus()[0]})
+        pwrite()
+
+    with loaded(["pwrite64"], raw=raw, ring_bytes=4096) as rig:
+        records = [record for _ in range(3) for record in run(rig, on_one_cpu)[1]]
+        left = rig.pending()
+        enters, exits = rig.counts("pwrite64")
+    assert_in_order(records)
+    gaps = [record for record in (*records, *left) if record.kind == "lost"]
+    assert sum(gap.args[1] for gap in gaps) == enters[1] + exits[1]
+    assert [record.kind for record in left] == ["lost"]
+    assert all(gap.args[0] <= gap.time_ns for gap in gaps)
+    for before, gap, after in zip(records, records[1:], records[2:], strict=False):
+        if gap.kind == "lost":
+            assert before.time_ns + before.duration_ns <= gap.args[0]
+            assert gap.time_ns <= after.time_ns
+    assert len(gaps) >= 3  # each time the ring was full, and emptied
 
 
 def test_children_of_children_are_followed_and_neighbours_are_not() -> None:

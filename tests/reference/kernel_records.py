@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from reference.records import Decoder, Meaning
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB = range(1, 9)
-FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56}
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST = range(1, 10)
+FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
 CALL_BYTES, ENTER_BYTES = 56, 24
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 
@@ -30,6 +30,8 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
                 stream.reordered += 1
             newest = record.time if newest is None else max(newest, record.time)
             stream.records.append(record)
+            if record.kind == "lost":
+                stream.losses.append((record.values["begin"], record.time, record.values["lost"]))
     stream.truncated = len(data) - at
     stream.records.sort(key=lambda record: record.time)
     return stream
@@ -66,6 +68,9 @@ def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
         yield exit_.left(body[16:])
     elif kind == VALUE and len(body) >= FACT_BYTES[VALUE]:
         yield Record(time, 0, "value", {"tid": tid} | _told(*struct.unpack_from("<qq", body, 16)))
+    elif kind == LOST and len(body) >= FACT_BYTES[LOST]:
+        begin, lost = struct.unpack_from("<QQ", body, 16)
+        yield Record(time, 0, "lost", {"begin": min(begin, time), "lost": lost})
     elif len(body) < FACT_BYTES.get(kind, 1 << 30):
         yield Record(time, 0, "broken", {})
 

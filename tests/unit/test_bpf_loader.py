@@ -80,8 +80,10 @@ def test_counts_stand_first_of_what_belongs_to_a_cpu() -> None:
     ffi = parse_structs()
     assert bpf_layout.Cpu.misses.offset == bpf_layout.MAX_EVENTS * ffi.sizeof("struct lo2_bpf_counts")
     assert bpf_layout.Cpu.slot.offset == bpf_layout.Cpu.misses.offset + ffi.sizeof("struct lo2_bpf_misses")
-    assert re.search(r"struct lo2_bpf_slot slot;\s+__u64 busy;", members[1])
-    assert bpf_layout.Cpu.busy.offset == bpf_layout.Cpu.slot.offset + ffi.sizeof("struct lo2_bpf_slot")
+    assert re.search(r"struct lo2_bpf_slot slot;\s+struct lo2_bpf_losing losing;\s+__u64 busy;", members[1])
+    assert re.search(r"struct lo2_bpf_losing \{\s+__u64 lost;\s+__u64 begin_ns, end_ns;", maps)
+    assert bpf_layout.Cpu.lost.offset == bpf_layout.Cpu.slot.offset + ffi.sizeof("struct lo2_bpf_slot")
+    assert bpf_layout.Cpu.busy.offset == bpf_layout.Cpu.lost.offset + 3 * 8
 
 
 def test_what_is_told_lies_where_the_programs_look() -> None:

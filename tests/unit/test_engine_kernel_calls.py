@@ -334,6 +334,19 @@ def test_discarded_records_are_passed_over(run: Run, spool: KernelSpool) -> None
     assert (tables["totals"]["nr_undecoded"], tables["totals"]["truncated_bytes"]) == (0, 0)
 
 
+def test_what_a_full_ring_lost_is_a_row(run: Run, spool: KernelSpool) -> None:
+    """From the first to the last entry or exit; a beginning behind the end is none."""
+    spool.kernel_call(60_000, 1, 10, "sync").kernel_lost(64_000, 1, 7, begin=61_000).kernel_call(65_000, 1, 10, "sync")
+    spool.kernel_lost(66_000, 0, 2, begin=70_000)
+    tables = run(spool)
+    assert sorted(tables["losses"], key=lambda row: row["end_time_ns"]) == [
+        {"cpu": 1, "begin_time_ns": 61_000, "end_time_ns": 64_000, "lost": 7},
+        {"cpu": 0, "begin_time_ns": 66_000, "end_time_ns": 66_000, "lost": 2},
+    ]
+    totals = tables["totals"]
+    assert (totals["nr_lost_records"], totals["nr_lost"], totals["nr_late"], totals["nr_samples"]) == (2, 9, 0, 4)
+
+
 @pytest.mark.parametrize("tail", [framed(bytes(64), UNFINISHED), bytes(40), b"\x40\0\0", framed(bytes(80))[:48]])
 def test_an_unfinished_tail_ends_the_file(run: Run, spool: KernelSpool, tail: bytes) -> None:
     """Not written yet, cut off, or the zeroes of a file system that did not get to it."""
@@ -348,7 +361,8 @@ def test_an_unfinished_tail_ends_the_file(run: Run, spool: KernelSpool, tail: by
     ("body", "undecoded"),
     [
         (struct.pack("<QIHH", 60_000, 10, 0, 700), 1),
-        (struct.pack("<QIHH", 60_000, 10, 9, 700), 1),
+        (struct.pack("<QIHH", 60_000, 10, 10, 700), 1),
+        (struct.pack("<QIHHQ", 60_000, 0, 9, 0, 60_000), 1),
         (struct.pack("<QIHH", 60_000, 10, 1, 700), 1),
         (struct.pack("<QIHHHHI", 60_000, 10, 1, 700, 703, 3, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(16), 1),
         (struct.pack("<QIHHHHI", 60_000, 10, 1, 700, 703, 7, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(56), 1),
