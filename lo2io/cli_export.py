@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +47,16 @@ FormatOptions = Annotated[
 ]
 
 
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: what is half written goes."""
+    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
 def export(
     trace: TraceArgument,
     to: To,
@@ -67,7 +80,7 @@ def export(
 
     opened = select(open_trace(trace), filters or (), begin=begin, end=until)
     target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
-    with share_progress("exporting") as progress:
+    with _ended_by_sigterm(), share_progress("exporting") as progress:
         summary = formats.export(opened, to, target, progress, force=force, options=options or ())
     print(target)
     print(f"lo2io: {summary.rows:,} rows, {format_bytes(summary.size_bytes)}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import csv
 
-from lo2io.exports.tabular import choose_tables, describe, export_tables
+from lo2io.exports.tabular import choose_tables, describe, export_schema, export_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +36,13 @@ def export(trace: Trace, target: Path, progress: Progress, *, tables: str = "") 
     names = choose_tables(tables)
 
     def write(trace: Trace, name: str, pieces: Iterator[pa.Table]) -> None:
-        schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in trace.schema(name)])
+        schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in export_schema(trace, name)])
         with csv.CSVWriter(target / f"{name}.csv", schema) as writer:
             for piece in pieces:
                 writer.write_table(pa.Table.from_arrays([_as_plain(column) for column in piece.columns], schema=schema))
 
     summary = export_tables(trace, target, progress, names, write)
-    rows = [{"table": name, **column} for name in names for column in describe(trace.schema(name))]
+    rows = [{"table": name, **column} for name in names for column in describe(export_schema(trace, name))]
     csv.write_csv(pa.Table.from_pylist(rows), target / "columns.csv")
     return summary
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lo2io.exports.tabular import choose_tables, describe, export_tables
+from lo2io.exports.tabular import choose_tables, describe, export_schema, export_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def export(
     """
 
     def write(trace: Trace, name: str, pieces: Iterator[pa.Table]) -> None:
-        schema = _with_facts(trace, trace.schema(name))
+        schema = _with_facts(trace, export_schema(trace, name))
         coded = [field.name for field in schema if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)]
         with pq.ParquetWriter(
             target / f"{name}.parquet", schema, compression=compression, use_dictionary=coded

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lo2io.errors import UsageError
 from lo2io.exports.target import ExportSummary
-from lo2io.tables import METADATA_FILE, TABLES
+from lo2io.tables import METADATA_FILE, TABLES, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,16 +24,33 @@ PIECE_ROWS: Final = 4 * 65536
 """Rows that are written at a time: a row group of Parquet. Four batches as ``writers/tables.py`` makes them."""
 
 
+_FROM_METADATA: Final = {
+    "calls": (
+        ("name", "call", "system call, as in operations"),
+        ("tracepoint", "tracepoint", "name of its tracepoints"),
+        ("group", "event_group", "group of --events"),
+        ("kind", "kind", "what it does to descriptors and positions: read, write, open, close, meta …"),
+    ),
+    "opcodes": (
+        ("name", "opcode", "opcode of io_uring, as in ring_requests"),
+        ("kind", "kind", "what it does, as of calls"),
+        ("io_mode", "io_mode", "read, write, flush or none"),
+    ),
+}
+"""Lists of the metadata that queries join: key there, column, what it means."""
+NAMES: Final = (*TABLES, *_FROM_METADATA)
+
+
 def choose_tables(text: str) -> tuple[str, ...]:
     """Tables by their names, separated by colons; empty: all.
 
     Raises:
         UsageError: There is no such table.
     """
-    names = tuple(dict.fromkeys(text.split(":"))) if text else tuple(TABLES)
+    names = tuple(dict.fromkeys(text.split(":"))) if text else NAMES
     for name in names:
-        if name not in TABLES:
-            raise UsageError(f"export the table {name!r}", "there is none", f"tables are {', '.join(TABLES)}")
+        if name not in NAMES:
+            raise UsageError(f"export the table {name!r}", "there is none", f"tables are {', '.join(NAMES)}")
     return names
 
 
@@ -45,14 +62,14 @@ def export_tables(
     Raises:
         TraceError: A table cannot be read.
     """
-    every = sum(trace.rows(name) for name in tables)
+    every = sum(trace.rows(name) if name in TABLES else 0 for name in tables)
     done = 0
 
     def pieces(name: str) -> Iterator[pa.Table]:
         nonlocal done
         for piece in _pieces(trace, name):
             yield piece
-            done += piece.num_rows
+            done += piece.num_rows if name in TABLES else 0
             progress(min(1.0, done / every) if every else 1.0)
 
     for name in tables:
@@ -62,7 +79,43 @@ def export_tables(
     return ExportSummary(done)
 
 
+def export_schema(trace: Trace, name: str) -> pa.Schema:
+    """The columns of an export: all that this lo2io knows, in its order, and then others that the trace has.
+
+    Columns that an earlier lo2io's trace lacks are there and unknown.
+    """
+    if name in _FROM_METADATA:
+        return pa.schema(
+            [
+                pa.field(column, pa.utf8(), nullable=False, metadata={"description": text})
+                for _, column, text in _FROM_METADATA[name]
+            ],
+            {"table": name},
+        )
+    there = trace.schema(name)
+    known = arrow_schema(name, trace.metadata["clock"])
+    fields = [there.field(each.name) if each.name in there.names else each.with_nullable(True) for each in known]
+    more = [each for each in there if each.name not in known.names]
+    return pa.schema([*fields, *more], there.metadata)
+
+
 def _pieces(trace: Trace, name: str) -> Iterator[pa.Table]:
+    schema = export_schema(trace, name)
+    if name in _FROM_METADATA:
+        rows = trace.metadata.get(name, [])
+        yield pa.Table.from_arrays(
+            [pa.array([row[key] for row in rows], pa.utf8()) for key, *_ in _FROM_METADATA[name]], schema=schema
+        )
+        return
+    for piece in _gathered(trace, name):
+        columns = [
+            piece.column(field.name) if field.name in piece.schema.names else pa.nulls(piece.num_rows, field.type)
+            for field in schema
+        ]
+        yield pa.Table.from_arrays(columns, schema=schema)
+
+
+def _gathered(trace: Trace, name: str) -> Iterator[pa.Table]:
     schema = trace.schema(name)
     held: list[pa.RecordBatch] = []
     rows = 0

@@ -73,6 +73,7 @@ def open_output(
             _write_marker(part, facts or {})
         _hand_over(part)
         _sync(part)
+        _check_replaceable(path, force=force, folder=folder, magic=magic)  # it may have come up meanwhile
         _rename(part, path.absolute())
     except OSError as error:
         remedy = "free space there, or choose another place with -o"
@@ -93,7 +94,7 @@ def _check_replaceable(path: Path, *, force: bool, folder: bool, magic: bytes) -
             raise UsageError(
                 tried, f"there is no folder {path.absolute().parent}", "make it, or choose another with -o"
             )
-        if not os.path.lexists(path):
+        if not os.path.lexists(path) or (folder and _is_empty_folder(path)):
             return
         own = _is_own_folder(path) if folder else _is_own_file(path, magic)
     except OSError as error:
@@ -113,13 +114,15 @@ def _is_own_file(path: Path, magic: bytes) -> bool:
     return begin.startswith(magic) if begin else True
 
 
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+
+
 def _is_own_folder(path: Path) -> bool:
-    """Nothing lies there but files that an export wrote, or nothing at all."""
+    """Nothing lies there but files that an export wrote."""
     if path.is_symlink() or not path.is_dir():
         return False
     there = {str(entry.relative_to(path)) for entry in path.rglob("*") if entry.is_symlink() or not entry.is_dir()}
-    if not there:
-        return not any(path.iterdir())
     try:
         marker = json.loads((path / MARKER).read_text(encoding="utf-8"))
         return bool(marker["format"] == MARKER_FORMAT) and there <= {MARKER, *marker["files"]}
