@@ -67,6 +67,12 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             folder=True,
             options=(_TABLES,),
         ),
+        "perfetto": Format(
+            "lo2io.exports.perfetto",
+            "a file for ui.perfetto.dev and its trace processor",
+            ".pftrace",
+            magic=b"\n\x15P\x01h\x01b\x0f\n\r\x08\x80\x80\x80\x80\x08\x12\x05lo2io",
+        ),
         "fio": Format(
             "lo2io.exports.fio",
             "a folder of I/O logs that `fio --read_iolog` replays, one a process or disk",
