@@ -90,7 +90,7 @@ def story_of_a_process(request: pytest.FixtureRequest, tmp_path: Path) -> Story:
     return story
 
 
-@pytest.fixture(name="engine", params=["native"])
+@pytest.fixture(name="engine", params=list(ENGINES))
 def each_engine(request: pytest.FixtureRequest) -> str:
     """Its name."""
     return str(request.param)

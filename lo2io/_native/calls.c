@@ -10,14 +10,6 @@ enum { ENTER_REGISTERED_RING = 1u << 4, USE_REGISTERED_RING = 1u << 31 }; /* inc
 
 /* ---- entry ---- */
 
-/* The first call of a recorded thread that names a handle nobody saw opened. */
-static uint8_t claim(const engine *e, const task *t, handle *h)
-{
-    bool first = !h->used && is_recorded(e, t);
-    h->used |= first;
-    return first && h->origin >= ORIGIN_INHERITED;
-}
-
 /* Resolves an fd at entry and keeps the handle alive until the exit. */
 static uint32_t resolve(engine *e, task *t, int32_t fd)
 {
@@ -104,11 +96,7 @@ void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, ui
     p->handle = resolve(e, t, p->fd);
     if (call->kind == LO2_CALL_COPY)
         p->handle2 = resolve(e, t, p->fd2);
-    if (p->handle != NONE)
-        p->first_use |= claim(e, t, &e->handles.at[p->handle]);
-    if (p->handle2 != NONE)
-        p->first_use |= (uint8_t)(claim(e, t, &e->handles.at[p->handle2]) << 1);
-    position_entered(e, p);
+    position_entered(e, t);
     if (call->kind == LO2_CALL_CLOSE && p->handle != NONE) { /* the kernel frees the slot before anything else */
         slot *s = slot_at(e, t->table, p->fd, false);
         p->flags = s->cloexec;
@@ -151,6 +139,75 @@ static void fill_row(engine *e, const task *t, uint32_t row)
         e->next_id++; /* the written half's */
 }
 
+/* The first row of a recorded thread that names a handle. */
+static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
+{
+    handle *h = &e->handles.at[index];
+    if (h->used || !is_recorded(e, t))
+        return;
+    h->used = 1;
+    t->pending.claimed |= bit;
+    if (h->origin >= ORIGIN_INHERITED) /* nobody saw it opened */
+        t->pending.first_use |= bit;
+}
+
+/*
+ * Whether the kernel met at any time since the entry what the slot held then. Of a close, which empties the slot itself,
+ * whether nobody else was about to end it.
+ */
+static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, int32_t fd)
+{
+    const pending_call *p = &t->pending;
+    if (!s || !slot_is_steady(e, t, s, fd, p->begin))
+        return false;
+    return e->calls[p->call].kind == LO2_CALL_CLOSE || (s->handle == held && s->since <= p->begin);
+}
+
+/* Nobody would have seen it exchanged, and something is known of it that may be another's. */
+static bool is_believed(const engine *e, const task *t, uint32_t held)
+{
+    const description *d = &e->descriptions.at[e->handles.at[held].description];
+    return e->config.ends_unseen && (d->file != NONE || d->has_identity) && !has_no_rivals(e, t);
+}
+
+/* The call is about what its slot held at its entry, or nobody knows about what. */
+static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit, bool met, int64_t time)
+{
+    pending_call *p = &t->pending;
+    uint32_t index = *held;
+    slot *s = slot_at(e, t->table, fd, false);
+    bool certain = is_certain(e, t, s, index, fd), believed = is_believed(e, t, index);
+    if (certain && !believed) {
+        if (met || e->calls[p->call].kind != LO2_CALL_CLOSE) /* else there was nothing to be closed */
+            claim(e, t, index, bit);
+        return;
+    }
+    p->doubtful |= certain ? 0 : bit;
+    position_doubtful(e, t, index, bit, time);
+    if (e->calls[p->call].kind == LO2_CALL_CLOSE)
+        handle_end(e, index, p->flags, UNKNOWN);
+    else if (certain)
+        slot_clear(e, s, UNKNOWN, s->since); /* from now on it holds something that nothing is known of */
+    handle_release(e, index);
+    *held = NONE;
+}
+
+static void confirm_both(engine *e, task *t, bool met, int64_t time)
+{
+    pending_call *p = &t->pending;
+    if (p->handle != NONE)
+        confirm(e, t, &p->handle, p->fd, 1, met, time);
+    if (p->handle2 == NONE)
+        return;
+    if (p->handle == NONE && p->fd == p->fd2) {
+        handle_release(e, p->handle2);
+        p->handle2 = NONE;
+        p->doubtful |= (uint8_t)(p->doubtful << 1);
+    } else {
+        confirm(e, t, &p->handle2, p->fd2, 2, met, time);
+    }
+}
+
 static void let_go(engine *e, task *t)
 {
     pending_call *p = &t->pending;
@@ -169,6 +226,7 @@ void call_abandon(engine *e, task *t, int64_t end_time)
         return;
     if (p->off_begin != UNKNOWN)
         off_cpu_end(e, t, UNKNOWN);
+    confirm_both(e, t, true, e->totals.last_time_ns);
     uint32_t row = NONE;
     if (is_recorded(e, t)) {
         fill_row(e, t, row = emit_operation(e));
@@ -178,11 +236,11 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     }
     if (e->calls[p->call].kind >= LO2_CALL_RING_SETUP)
         ring_call_left(e, t, NULL, e->totals.last_time_ns, row);
-    position_left(e, p, 0, false, e->totals.last_time_ns);
+    position_left(e, t, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
-    if (p->ends)
-        ends_over(e, t, e->totals.last_time_ns);
+    if (p->ends) /* those in flight at the end may go on */
+        ends_over(e, t, e->finishing ? INT64_MAX : e->totals.last_time_ns);
     let_go(e, t);
     t->left = (left_call){p->begin, e->totals.last_time_ns, 0, p->call, false, row == NONE ? 0 : e->batch->operations.id[row]};
     if (t->held)
@@ -196,28 +254,31 @@ static bool found_meanwhile(const slot *s, const pending_call *p)
 }
 
 /* A call on an fd nobody saw opened did not fail with EBADF: there is something in the slot after all. */
-static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t time, uint8_t *first_use)
+static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t time, uint8_t bit)
 {
     slot *s = slot_at(e, t->table, fd, true);
-    if (found_meanwhile(s, &t->pending)) {
-        uint32_t found = resolve(e, t, fd);
-        if (found != NONE)
-            *first_use = claim(e, t, &e->handles.at[found]);
-        if (closing && found != NONE) /* its reference stays with the handle until the close ends it */
+    bool steady = s && slot_is_steady(e, t, s, fd, t->pending.begin), found = found_meanwhile(s, &t->pending);
+    if (found && steady) {
+        uint32_t index = resolve(e, t, fd);
+        if (index != NONE)
+            claim(e, t, index, bit);
+        if (closing && index != NONE) /* its reference stays with the handle until the close ends it */
             slot_set(s, time, NONE, false);
-        return found;
+        return index;
     }
+    if (found && closing)
+        slot_clear(e, s, UNKNOWN, time); /* by this call or by another */
     uint32_t d = s ? description_new(e) : NONE;
     uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_UNSEEN);
     if (index == NONE)
         return NONE;
     e->handles.at[index].refs++; /* the pending call's */
-    *first_use = claim(e, t, &e->handles.at[index]);
+    claim(e, t, index, bit);
     if (closing)
         return index;
-    if (s->handle == NONE)
+    if (s->handle == NONE && steady && s->since <= t->pending.begin)
         slot_set(s, s->since, index, false);
-    else /* another thread has opened the number meanwhile: it lives for this call */
+    else /* another thread may have opened the number meanwhile: it lives for this call */
         handle_end(e, index, false, UNKNOWN);
     return index;
 }
@@ -225,16 +286,17 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t t
 static void discover_all(engine *e, task *t, const lo2_call *call, int64_t time)
 {
     pending_call *p = &t->pending;
-    uint8_t first = 0, second = 0;
-    if (p->has_fd && p->fd >= 0 && p->handle == NONE)
-        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, time, &first);
-    if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE) {
+    if (p->has_fd && p->fd >= 0 && p->handle == NONE && !(p->doubtful & 1)) {
+        position_doubtful(e, t, NONE, 1, time); /* of what has come into the slot meanwhile */
+        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, time, 1);
+    }
+    if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE && !(p->doubtful & 2)) {
+        position_doubtful(e, t, NONE, 2, time);
         bool same = p->fd2 == p->fd; /* by the time of the exit there may be another handle in the slot */
-        p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, time, &second);
+        p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, time, 2);
         if (same && p->handle != NONE)
             e->handles.at[p->handle].refs++;
     }
-    p->first_use |= (uint8_t)(first | (second << 1));
 }
 
 /* What the call's arguments point to, as the kernel's own programs have read it. */
@@ -266,6 +328,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
     t->left = (left_call){p->begin, time, result, p->call, true, 0};
     if (t->held)
         kernel_arguments_due(e, t);
+    confirm_both(e, t, result != -EBADF, time);
     if (result != -EBADF && names_handle(call))
         discover_all(e, t, call, time);
     if (p->off_begin != UNKNOWN)
@@ -286,7 +349,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         o->bytes_result[row] = result;
     int64_t position;
     bool told = p->told_position != UNKNOWN && position_told(e, p, result, row, &position);
-    position_left(e, p, result, true, time);
+    position_left(e, t, result, true, time);
     if (told)
         position_set(e, p, position);
     if (p->told_value != UNKNOWN)

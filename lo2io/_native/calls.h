@@ -24,8 +24,10 @@ static inline task *caller_of(engine *e, uint32_t tid, bool enters, int64_t time
 }
 
 /* positions.c */
-void position_entered(engine *e, pending_call *p);
-void position_left(engine *e, const pending_call *p, int64_t result, bool known, int64_t time);
+void position_entered(engine *e, task *t);
+void position_left(engine *e, task *t, int64_t result, bool known, int64_t time);
+/* Its call may have moved, or made append, what is in the slot now, and what was thought to be: `bit` says which of both slots. */
+void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, int64_t time);
 int64_t offset_of(engine *e, const pending_call *p, uint8_t *source);
 /* What the kernel told of the position settles the row's offset, or refutes it; true: `after` is the position behind the call. */
 bool position_told(engine *e, const pending_call *p, int64_t result, uint32_t row, int64_t *after);

@@ -41,8 +41,12 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
 static void duplicated(engine *e, task *t, int32_t fd, bool cloexec, int64_t time, uint32_t row)
 {
     uint32_t source = t->pending.handle;
-    if (source == NONE)
+    if (source == NONE) { /* of what, nobody knows */
+        slot *s = slot_at(e, t->table, fd, true);
+        if (s)
+            slot_clear(e, s, UNKNOWN, time);
         return;
+    }
     uint32_t index = handle_new(e, t, fd, e->handles.at[source].description, ORIGIN_DUPLICATED);
     if (index == NONE)
         return;
@@ -89,6 +93,14 @@ static slot *own_slot(engine *e, const task *t)
     return s && s->handle != NONE && s->handle == t->pending.handle ? s : NULL;
 }
 
+/* Whose bit was changed nobody knows: so nobody knows what will outlive an exec. */
+static void cloexec_doubtful(engine *e, task *t, int64_t time)
+{
+    slot *s = t->pending.doubtful ? slot_at(e, t->table, t->pending.fd, false) : NULL;
+    if (s)
+        slot_clear(e, s, UNKNOWN, time);
+}
+
 static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_t row)
 {
     const pending_call *p = &t->pending;
@@ -99,6 +111,8 @@ static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_
     case F_SETFD:
         if (s)
             s->cloexec = p->count & FD_CLOEXEC;
+        else
+            cloexec_doubtful(e, t, time);
         break;
     case F_SETFL:
         if (p->handle == NONE)
@@ -147,8 +161,12 @@ void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int6
             table_unshare(e, t, time);
         break;
     case LO2_CALL_IOCTL:
-        if ((p->flags == FIOCLEX || p->flags == FIONCLEX) && own_slot(e, t))
+        if (p->flags != FIOCLEX && p->flags != FIONCLEX)
+            break;
+        if (own_slot(e, t))
             own_slot(e, t)->cloexec = p->flags == FIOCLEX;
+        else
+            cloexec_doubtful(e, t, time);
         break;
     default: break;
     }

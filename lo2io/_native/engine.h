@@ -112,6 +112,7 @@ typedef struct {
  * thought empty at their entry, or they put something there). When the last one of each was left.
  */
 typedef struct { int64_t since, settled, blind_settled; uint32_t handle; uint16_t ending, blind;
+                 uint16_t movers; /* pending calls that move the position of what is there, or will be */
                  uint8_t cloexec, inherited; } slot;
 typedef struct { uint32_t refs; int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
                  VEC(slot) slots; } fd_table;
@@ -135,8 +136,10 @@ typedef struct {
     bool flags_told;              /* `flags` are those of open(2), though no argument has them */
     int64_t off_begin;            /* without a CPU since then; UNKNOWN: it has one, as far as is known */
     uint8_t off_state;            /* enum lo2_off_state */
-    uint8_t moves;                /* bit 0: counted in `moving` of handle's description, bit 1: of handle2's */
+    uint8_t moves;                /* bit 0: counted in `moving` of handle's description, 1: of handle2's; 2, 3: in their slots' `movers` */
+    uint8_t doubtful;             /* bit 0, 1: what handle, handle2 was thought to be may have been exchanged meanwhile */
     uint8_t first_use;
+    uint8_t claimed;              /* bit 0, 1: no row has named handle, handle2 before */
     uint8_t ends;                 /* enum ends: what it counts as, of others' in its table */
     uint32_t made;                /* handle that it has put there, or NONE */
     int64_t found_since;          /* what its result was put in the place of was there since then; UNKNOWN: nothing was */
@@ -242,7 +245,7 @@ typedef struct {
 typedef struct { uint32_t handle, process, task, parent, description, file, open_flags; int32_t fd;
                  uint8_t origin, name_source, cloexec, used; int64_t open_time, close_time; } handle_row;
 typedef struct { uint64_t before; int64_t time; uint32_t task, handle; uint8_t kind; uint32_t flags; } handle_event_row;
-/* What tells files apart (device, inode, generation, path), and what else is known of one. */
+/* What tells files apart (device, inode, generation, mount, path), and what else is known of one. */
 typedef struct { uint64_t device, inode; int64_t generation; /* UNKNOWN: not known */ uint32_t mode, mount, links, path_length;
                  uint8_t source; } file_facts;
 typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
@@ -348,7 +351,7 @@ void cgroups_free(engine *e);
 
 /* fds.c */
 uint32_t table_new(engine *e, int64_t since);
-uint32_t table_copy(engine *e, uint32_t table);
+uint32_t table_copy(engine *e, uint32_t table, int64_t begin); /* by a call that began then; UNKNOWN: nobody knows when */
 void table_release(engine *e, uint32_t table, int64_t time);
 void table_void(engine *e, uint32_t table, int64_t time);
 void table_unshare(engine *e, task *t, int64_t time);
@@ -362,6 +365,9 @@ void handle_end(engine *e, uint32_t handle_index, bool cloexec, int64_t time);
 void handle_release(engine *e, uint32_t handle_index);
 void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
+bool has_no_rivals(const engine *e, const task *t); /* its table has no other thread in user mode */
+bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
+bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
 void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
 void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */
 uint32_t description_new(engine *e);

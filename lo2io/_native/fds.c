@@ -124,13 +124,21 @@ void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
     s->inherited = 0;
 }
 
-/* A child's copy: the slots refer to the parent's handles until the child uses them. */
-uint32_t table_copy(engine *e, uint32_t table)
+/*
+ * A child's copy: the slots refer to the parent's handles until the child uses them. The kernel copies somewhen inside of
+ * the call: what others may have exchanged since that began is unknown in the copy.
+ */
+uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
 {
     uint32_t copy = table_new(e, e->tables.at[table].since);
     if (copy == NONE)
         return NONE;
     fd_table *from = &e->tables.at[table], *to = &e->tables.at[copy];
+    bool shared = from->refs > 1;
+    if (shared && (begin == UNKNOWN || from->ranges || from->ranges_settled > begin)) {
+        to->since = e->totals.last_time_ns;
+        return copy;
+    }
     if (!VEC_ROOM(&to->slots, from->slots.count)) {
         e->out_of_memory = true;
         return copy;
@@ -139,8 +147,10 @@ uint32_t table_copy(engine *e, uint32_t table)
     for (uint32_t i = 0; i < from->slots.count; i++) {
         const slot *s = &from->slots.at[i];
         to->slots.at[i] = *s;
-        to->slots.at[i].ending = to->slots.at[i].blind = 0; /* what they end is the parent's */
-        if (s->handle != NONE) {
+        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].movers = 0; /* what they are about is the parent's */
+        if (shared && (s->since > begin || s->ending || s->settled > begin)) {
+            slot_set(&to->slots.at[i], e->totals.last_time_ns, NONE, false);
+        } else if (s->handle != NONE) {
             to->slots.at[i].inherited = 1;
             e->handles.at[s->handle].refs++;
         }
@@ -198,7 +208,7 @@ void table_unshare(engine *e, task *t, int64_t time)
 {
     if (e->tables.at[t->table].refs < 2)
         return;
-    uint32_t copy = table_copy(e, t->table);
+    uint32_t copy = table_copy(e, t->table, t->pending.active ? t->pending.begin : UNKNOWN);
     if (copy == NONE)
         return;
     table_release(e, t->table, time);
@@ -246,11 +256,46 @@ void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec
     if (t->pending.active && s->handle != NONE)
         t->pending.found_since = s->since;
     t->pending.made = index;
+    if (s->movers) { /* or moves it already: whoever is amid a call on this number */
+        description *d = &e->descriptions.at[e->handles.at[index].description];
+        d->position = UNKNOWN;
+        d->last_moved = time;
+    }
     slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
     slot_set(s, time, index, cloexec);
 }
 
 /* ---- ends under way, where others share the table ---- */
+
+bool has_no_rivals(const engine *e, const task *t)
+{
+    const process *p = &e->processes.at[t->process];
+    return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
+}
+
+/* The thread's own call is among those that are about to end what is in the slot. */
+static uint8_t own_end(const engine *e, const task *t, int32_t fd)
+{
+    const pending_call *p = &t->pending;
+    bool own = p->active && (p->ends == ENDS_FD || p->ends == ENDS_FD_BLINDLY) &&
+               fd == (e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd);
+    return own ? p->ends : ENDS_NOTHING;
+}
+
+/* Others end what is in the slot, whatever it is, or did so after `begin`. */
+bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    const fd_table *f = &e->tables.at[t->table];
+    return f->ranges || f->ranges_settled > begin || s->blind_settled > begin ||
+           s->blind > (s->blind && own_end(e, t, fd) == ENDS_FD_BLINDLY);
+}
+
+/* No others end, or have ended since `begin`, what is or was in the slot. */
+bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    return s->settled <= begin && s->ending <= (s->ending && own_end(e, t, fd) != ENDS_NOTHING) &&
+           !slot_is_disturbed(e, t, s, fd, begin);
+}
 
 static slot *slot_it_ends(engine *e, const task *t)
 {
@@ -265,8 +310,8 @@ void ends_begin(engine *e, task *t)
     if (kind != LO2_CALL_CLOSE && kind != LO2_CALL_DUP_TO && kind != LO2_CALL_CLOSE_RANGE)
         return;
     fd_table *f = &e->tables.at[t->table];
-    if (f->refs < 2 || (kind == LO2_CALL_CLOSE_RANGE && (p->flags & (RANGE_UNSHARE | RANGE_CLOEXEC))))
-        return; /* nobody else's, or it ends nothing of theirs */
+    if (kind == LO2_CALL_CLOSE_RANGE && (p->flags & (RANGE_UNSHARE | RANGE_CLOEXEC)))
+        return; /* it ends nothing of others' */
     if (kind == LO2_CALL_CLOSE_RANGE) {
         p->ends = ENDS_RANGE;
         f->ranges++;

@@ -1,5 +1,5 @@
 /*
- * Files by device, inode, generation and path. A file keeps its number to the end, so every distinct one takes memory: a digest of
+ * Files by device, inode, generation, mount and path. A file keeps its number to the end, so every distinct one takes memory: a digest of
  * 16 bytes and its share of the buckets. Its path is kept only until its row is written.
  *
  * The digest alone tells files apart. A hash of 64 bits would not do: in a long recording of a large machine two of
@@ -53,6 +53,7 @@ static file_digest digest_of(const uint64_t key[2], const file_facts *facts, con
     sip_word(&s, facts->device);
     sip_word(&s, facts->inode);
     sip_word(&s, (uint64_t)facts->generation);
+    sip_word(&s, facts->mount);
     for (; at + 8 <= length; at += 8) {
         memcpy(&word, path + at, 8);
         sip_word(&s, word);

@@ -23,34 +23,17 @@ typedef struct {
 
 /* ---- may it have been exchanged while the call was under way? ---- */
 
-/* Where closes are not recorded, nobody is seen to exchange a descriptor. */
-static bool has_no_rivals(const engine *e, const task *t)
-{
-    const process *p = &e->processes.at[t->process];
-    return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
-}
-
-/* Others end what is in the slot, whatever it is, or did so after `begin`. The thread's own call is none of them. */
-static bool is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
-{
-    const fd_table *f = &e->tables.at[t->table];
-    const pending_call *p = &t->pending;
-    bool own = p->active && p->ends == ENDS_FD_BLINDLY && fd == (e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd);
-    return f->ranges || f->ranges_settled > begin || s->blind > own || s->blind_settled > begin;
-}
-
-/* What is in the slot was there when the call looked it up, at its entry. */
+/* What is in the slot was there when the call looked it up. Where closes are not recorded, nobody is seen to exchange it. */
 static bool is_constant(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
-    return s->since <= begin && !s->ending && s->settled <= begin && !is_disturbed(e, t, s, fd, begin) &&
-           (!e->config.ends_unseen || has_no_rivals(e, t));
+    return s->since <= begin && slot_is_steady(e, t, s, fd, begin) && (!e->config.ends_unseen || has_no_rivals(e, t));
 }
 
 /* What the call's result was put into the slot is there yet. */
 static bool is_result(const engine *e, const task *t, const slot *s, const sight *at)
 {
     const pending_call *p = &t->pending;
-    if (is_disturbed(e, t, s, at->of.fd, at->begin))
+    if (slot_is_disturbed(e, t, s, at->of.fd, at->begin))
         return false;
     if (!at->matched)
         return s->since <= at->time;
@@ -100,7 +83,9 @@ static void mend_row(engine *e, const task *t, uint32_t old, uint32_t index)
         return;
     o->handle[row] = NONE;
     o->handle2[row] = e->handles.at[index].number;
-    o->first_use[row] |= 2;
+    o->first_use[row] = 2;
+    if (t->pending.active && (t->pending.claimed & 1))
+        e->handles.at[t->pending.handle].used = 0;
     e->handles.at[old].used = 0;
     e->handles.at[index].used = 1;
 }
@@ -181,12 +166,7 @@ static void point_to(engine *e, task *t, uint32_t *held, uint8_t bit, uint32_t i
     }
     handle_release(e, *held);
     *held = index;
-    handle *h = &e->handles.at[index];
-    h->refs++;
-    if (!h->used && is_recorded(e, t)) {
-        h->used = 1;
-        p->first_use |= bit;
-    }
+    e->handles.at[index].refs++;
 }
 
 void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)

@@ -43,7 +43,7 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
         return; /* its calls are not followed: nothing would end the handle */
     bool seen = t && !e->config.ends_unseen && cgroup_is_recorded(e, &e->processes.at[t->process]);
     slot *s = seen ? slot_at(e, t->table, fact->fd, true) : NULL;
-    if (!s || (s->since != UNKNOWN && s->since > begin)) { /* it changed while /proc was being read */
+    if (!s || s->since > begin || !slot_is_steady(e, t, s, -1, begin)) { /* it changed, or may have, while /proc was being read */
         e->totals.nr_names_refused++;
         return;
     }

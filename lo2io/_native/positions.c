@@ -1,5 +1,9 @@
 /* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/design.md. */
+#include <fcntl.h>
+
 #include "calls.h"
+
+enum { FDS_COUNTED = 1 << 10 }; /* of higher ones only those whose slots there are: no call may ask for more memory */
 
 static bool moves_position(const lo2_call *call, const pending_call *p)
 {
@@ -26,8 +30,19 @@ static void start_moving(description *d, pending_call *p)
         d->overlapped = 1;
 }
 
-void position_entered(engine *e, pending_call *p)
+/* What others put into the slot meanwhile may be moved, too. */
+static void count_in_slot(engine *e, task *t, int32_t fd, uint8_t bit)
 {
+    slot *s = slot_at(e, t->table, fd, fd < FDS_COUNTED);
+    if (s && s->movers < UINT16_MAX) {
+        s->movers++;
+        t->pending.moves |= bit;
+    }
+}
+
+void position_entered(engine *e, task *t)
+{
+    pending_call *p = &t->pending;
     if (!moves_position(&e->calls[p->call], p))
         return;
     p->moves = (uint8_t)((p->handle != NONE) | (second_moves(e, p) << 1));
@@ -35,6 +50,11 @@ void position_entered(engine *e, pending_call *p)
         start_moving(description_of(e, p->handle), p);
     if (p->moves & 2)
         start_moving(description_of(e, p->handle2), p);
+    if (e->tables.at[t->table].refs < 2)
+        return;
+    count_in_slot(e, t, p->fd, 4);
+    if (e->calls[p->call].kind == LO2_CALL_COPY)
+        count_in_slot(e, t, p->fd2, 8);
 }
 
 static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
@@ -56,13 +76,48 @@ static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t
     d->last_moved = time;
 }
 
-void position_left(engine *e, const pending_call *p, int64_t result, bool known, int64_t time)
+static void leave_slot(engine *e, const task *t, int32_t fd)
 {
+    slot *s = slot_at(e, t->table, fd, false);
+    if (s)
+        s->movers -= s->movers > 0;
+}
+
+void position_left(engine *e, task *t, int64_t result, bool known, int64_t time)
+{
+    pending_call *p = &t->pending;
     const lo2_call *call = &e->calls[p->call];
     if (p->moves & 1)
         stop_moving(e, p->handle, call, result, known, time);
     if (p->moves & 2)
         stop_moving(e, p->handle2, call, result, known, time);
+    if (p->moves & 4)
+        leave_slot(e, t, p->fd);
+    if (p->moves & 8)
+        leave_slot(e, t, p->fd2);
+}
+
+void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, int64_t time)
+{
+    pending_call *p = &t->pending;
+    const lo2_call *call = &e->calls[p->call];
+    const slot *s = slot_at(e, t->table, bit == 1 ? p->fd : p->fd2, false);
+    description *now = s && s->handle != NONE ? description_of(e, s->handle) : NULL;
+    if (p->moves & bit) {
+        stop_moving(e, handle_index, call, 0, false, time);
+        p->moves &= (uint8_t)~bit;
+        p->position = UNKNOWN;
+    }
+    if (now && moves_position(call, p)) {
+        now->position = UNKNOWN;
+        now->last_moved = time;
+    }
+    if (call->kind != LO2_CALL_FCNTL || p->flags != F_SETFL)
+        return;
+    if (now)
+        now->append = APPENDS_MAYBE;
+    if (handle_index != NONE)
+        description_of(e, handle_index)->append = APPENDS_MAYBE;
 }
 
 int64_t offset_of(engine *e, const pending_call *p, uint8_t *source)

@@ -150,7 +150,7 @@ static uint32_t table_of_child(engine *e, const task *parent, int64_t time)
         return table_new(e, time);
     const pending_call *call = &parent->pending;
     if (!call->active || e->calls[call->call].kind != LO2_CALL_CLONE || !(call->flags & CLONE_FILES_FLAG))
-        return table_copy(e, parent->table);
+        return table_copy(e, parent->table, call->active ? call->begin : UNKNOWN);
     e->tables.at[parent->table].refs++;
     return parent->table;
 }

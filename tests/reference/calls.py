@@ -11,34 +11,40 @@ from reference.fds import (
     O_APPEND,
     O_CLOEXEC,
     OPENED,
-    S_IFCHR,
-    S_IFIFO,
-    S_IFMT,
-    S_IFSOCK,
     UNSEEN,
     Description,
     Handle,
     Slot,
     Table,
-    Tables,
+    compare_position,
+    learn_flags,
     new_description,
 )
+from reference.kernel_files import Left
+from reference.lookups import (
+    EBADF,
+    F_SETFL,
+    MASK32,
+    NAMES_NO_HANDLE,
+    OPENS,
+    RANGE_CLOEXEC,
+    RANGE_UNSHARE,
+    Lookups,
+    ends_begin,
+    ends_over,
+    named_by,
+)
 from reference.pending import Pending
-from reference.positions import Offset, begin_moving, end_moving, offset_of, signed, told_offset
+from reference.positions import Offset, begin_moving, can_move, end_moving, offset_of, signed, told_offset
 from reference.tasks import CLONE_FILES
 
 if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.tasks import Task
 
-EBADF = 9
-F_DUPFD, F_SETFD, F_SETFL, F_DUPFD_CLOEXEC = 0, 2, 4, 1030
+F_DUPFD, F_SETFD, F_DUPFD_CLOEXEC = 0, 2, 1030
 FIONCLEX, FIOCLEX = 0x5450, 0x5451
-RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
-MASK32 = 2**32 - 1
 UNSEEN_OPENED, ABSENT = (OPENED, DUPLICATED), -1
-OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
-NAMES_NO_HANDLE = (*OPENS, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
 
 
 class Calls:
@@ -46,7 +52,8 @@ class Calls:
 
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
-        self.tables = Tables()
+        self.lookups = Lookups(engine)
+        self.tables = self.lookups.tables
 
     # -- entry
 
@@ -57,6 +64,7 @@ class Calls:
             self.in_flight(task.pending)
         task.entered, spec = True, self.engine.specs.calls[call]
         op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
+        op.shared = task.table.users > 1
         op.fd = signed(values["fd"], 32) if "fd" in values else -1
         op.fd2 = signed(values["fd2"], 32) if "fd2" in values else -1
         self.engine.rings.batches.by_number(op)
@@ -68,17 +76,9 @@ class Calls:
             op.handle = self._resolve(op, op.fd)
             if spec.kind is CallKind.COPY:
                 op.handle2 = self._resolve(op, op.fd2)
-        self._claim(op)
         begin_moving(op)
+        ends_begin(op)
         self.engine.rings.batches.entered(op)
-
-    @staticmethod
-    def _claim(op: Pending) -> None:
-        """Of several calls that overlap, the one entered first is a handle's first use."""
-        for bit, handle in enumerate((op.handle, op.handle2)):
-            if handle is not None and not handle.wanted and op.task.recorded:
-                handle.wanted = True
-                op.first_use |= (handle.origin not in (OPENED, DUPLICATED)) << bit
 
     def _resolve(self, op: Pending, fd: int) -> Handle | None:
         slot = op.task.table.slots.get(fd)
@@ -96,11 +96,15 @@ class Calls:
             self.engine.totals["nr_orphan_exits"] += task.recorded and not born
             if op is not None:
                 self.in_flight(op)
+            task.left = Left(None, time, ret)
             return
         self.engine.sched.back(task, time)
         task.pending = None
         error = -ret if -4095 <= ret < 0 else 0
-        self._see_unseen(op, error)
+        task.left = Left(op, time, ret)
+        self.engine.files.due(task, op, arguments_only=True)
+        self.lookups.confirm(op, met=error != EBADF)
+        self.lookups.see_unseen(op, error)
         self.engine.rings.seen(op)
         offset, position, told = told_offset(op, ret, offset_of(op))
         end_moving(op, time, ret)
@@ -123,6 +127,9 @@ class Calls:
             self._tell(op.handle, task, time, kind=1, flags=op.new_flags)
         for handle in ended:
             self._destroy(handle, task, time)
+        task.left.row = row if task.recorded else None
+        self.engine.files.due(task, op)
+        ends_over(op, time)
 
     @staticmethod
     def _use_value(op: Pending, row: dict[str, Any]) -> None:
@@ -134,37 +141,11 @@ class Calls:
         elif op.spec.kind is CallKind.OPEN and "flags" not in op.values and op.spec.fixed_flags is None:
             op.values["flags"] = row["flags"] = op.told_value & MASK32
 
-    def _see_unseen(self, op: Pending, error: int) -> None:
-        """An fd nobody saw opened gets its handle when a call on it ends with anything but EBADF."""
-        if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
-            return
-        if op.handle is None and op.fd >= 0 and "fd" in op.values:
-            op.handle = self.unseen(op.task, op.fd, op.time, closing=op.spec.kind is CallKind.CLOSE)
-        if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0:
-            same = op.fd2 == op.fd
-            op.handle2 = op.handle if same else self.unseen(op.task, op.fd2, op.time)
-        self._claim(op)
-
-    def unseen(self, task: Task, fd: int, since: int, *, closing: bool = False) -> Handle:
-        """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""
-        table = task.table
-        slot = table.slots.get(fd)
-        if slot is not None and slot.since <= since:
-            # A fact has filled the slot since the entry, with what has been there since before it.
-            if closing:
-                table.take(fd, self.engine.now)
-            return self.tables.use(slot, task, fd)
-        handle = self.tables.make(task, fd, UNSEEN, Description(None), None)
-        if slot is None and not closing:
-            table.find(fd, handle)
-        elif not closing:
-            handle.end(None)
-        return handle
-
     def in_flight(self, op: Pending, ended: int | None = None) -> None:
         """A call whose exit nobody saw, perhaps because its thread ended."""
         self.engine.sched.back(op.task, None)
         op.task.pending = None
+        self.lookups.confirm(op)
         offset = offset_of(op)
         end_moving(op, self.engine.now, None)
         if op.spec.kind is CallKind.CLOSE and op.handle is not None:
@@ -173,6 +154,10 @@ class Calls:
         nothing = {"end_time_ns": None, "status": 1, "result": None, "error": 0, "bytes_result": None}
         nothing |= {"handle": op.handle, "handle2": op.handle2}
         self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
+        if not self.engine.over:  # those in flight at the end may go on
+            ends_over(op, self.engine.now)
+        op.task.left = Left(op, self.engine.now, None)
+        self.engine.files.due(op.task)
 
     def _row(self, op: Pending, offset: Offset) -> dict[str, Any]:
         spec, values = op.spec, op.values
@@ -241,29 +226,33 @@ class Calls:
             self._duplicate(op, op.fd2, time, cloexec=bool(flags & O_CLOEXEC))
             return [slot.handle] if slot is not None and slot.own else []
         elif kind is CallKind.FCNTL and flags == F_SETFD:
-            self._set_cloexec(table, op.fd, on=bool(op.values["count"] & 1), handle=op.handle)
+            self._set_cloexec_of(op, on=bool(op.values["count"] & 1))
         elif kind is CallKind.IOCTL and flags in (FIOCLEX, FIONCLEX):
-            self._set_cloexec(table, op.fd, on=flags == FIOCLEX, handle=op.handle)
+            self._set_cloexec_of(op, on=flags == FIOCLEX)
         elif kind is CallKind.FCNTL and flags == F_SETFL and op.handle is not None:
             op.handle.description.append = bool(op.values["count"] & O_APPEND)
             op.new_flags = op.values["count"] & MASK32
         elif kind is CallKind.UNSHARE and flags & CLONE_FILES:
-            self.engine.tasks.unshare(op.task)
+            self.engine.tasks.unshare(op.task, op)
         elif kind is CallKind.CLOSE_RANGE:
             return self._close_range(op, time, flags)
         return []
 
     def _install(self, op: Pending, fd: int, origin: int, description: Description, time: int) -> Handle:
         """A new handle in a slot; one that stands there ended unseen."""
-        slot = op.task.table.take(fd, time)
-        if slot is not None and slot.own:
-            slot.handle.end(None)
-        handle = self.tables.make(op.task, fd, origin, description, time)
-        op.task.table.put(fd, handle, time)
-        return handle
+        slot = op.task.table.slots.get(fd)
+        op.found_since = None if slot is None else slot.since
+        calls = [task.pending for task in self.engine.tasks.alive.values() if task.table is op.task.table]
+        if any(each and each.shared and can_move(each) and fd in named_by(each) for each in calls):
+            description.position, description.last_moved = None, time  # by whoever is amid a call on this number
+        self.lookups.forget(op.task.table, fd, time)
+        op.made = self.tables.make(op.task, fd, origin, description, time)
+        op.task.table.put(fd, op.made, time)
+        return op.made
 
     def _duplicate(self, op: Pending, fd: int, time: int, *, cloexec: bool) -> None:
         if op.handle is None:
+            self.lookups.forget(op.task.table, fd, time)
             return
         op.handle2 = self._install(op, fd, DUPLICATED, op.handle.description, time)
         op.handle2.parent = op.handle
@@ -271,14 +260,21 @@ class Calls:
         self._set_cloexec(op.task.table, fd, on=cloexec)
 
     @staticmethod
-    def _set_cloexec(table: Table, fd: int, *, on: bool, handle: Handle | None = None) -> None:
+    def _set_cloexec(table: Table, fd: int, *, on: bool) -> None:
         slot = table.slots.get(fd)
-        if slot is not None and (handle is None or slot.handle is handle):
+        if slot is not None:
             slot.cloexec = slot.handle.cloexec = on
+
+    def _set_cloexec_of(self, op: Pending, *, on: bool) -> None:
+        slot = op.task.table.slots.get(op.fd)
+        if slot is not None and slot.handle is op.handle:
+            self._set_cloexec(op.task.table, op.fd, on=on)
+        elif op.doubtful:  # nobody knows what will outlive an exec
+            self.lookups.forget(op.task.table, op.fd, self.engine.now)
 
     def _close_range(self, op: Pending, time: int, flags: int) -> list[Handle]:
         if flags & RANGE_UNSHARE:
-            self.engine.tasks.unshare(op.task)
+            self.engine.tasks.unshare(op.task, op)
         table, ended = op.task.table, []
         for fd in sorted(table.slots):
             if not op.fd & MASK32 <= fd <= op.fd2 & MASK32:
@@ -319,7 +315,7 @@ class Calls:
             return
         slot = table.slots.get(values["fd"])
         since = table.last_change(values["fd"]) if slot is None else slot.since
-        if since > values["begin"]:
+        if since > values["begin"] or not table.is_steady(values["fd"], values["begin"]):
             self.engine.totals["nr_names_refused"] += 1
             return
         self.engine.totals["nr_names_verified"] += 1
@@ -332,22 +328,9 @@ class Calls:
 
     @staticmethod
     def _learn(slot: Slot, values: dict[str, Any]) -> None:
-        description, flags = slot.description, values["open_flags"]
+        description = slot.description
         if description.name is None or description.name_source == 2:
             description.name = tuple(values[key] for key in ("mode", "device", "inode", "mount", "path"))  # type: ignore[assignment]
             description.name_source = 1
-        if description.flags is None and flags is not None:
-            description.flags = flags
-            description.append = bool(flags & O_APPEND)
-            slot.cloexec = bool(flags & O_CLOEXEC)
-            if slot.own:
-                slot.handle.open_flags, slot.handle.cloexec = flags, slot.cloexec
-        if values["mode"] & S_IFMT in (S_IFIFO, S_IFSOCK, S_IFCHR):
-            description.movable = False
-            description.move_to(None)
-        elif values["position"] is not None and not description.moving and description.last_moved <= values["begin"]:
-            if description.position is None:
-                description.move_to(values["position"])
-            elif description.position != values["position"]:
-                description.movable = False
-                description.move_to(None)
+        learn_flags(slot, values["open_flags"])
+        compare_position(description, values["mode"], values["position"], values["begin"])

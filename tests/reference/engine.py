@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.model import Role
 from reference.calls import Calls
+from reference.kernel_files import Files
 from reference.records import Decoder, Record
 from reference.requests import Requests
 from reference.rings import Rings
@@ -71,6 +72,7 @@ class Reference:
         """The last record was read."""
         self.tasks = Tasks(self)
         self.calls = Calls(self)
+        self.files = Files(self)
         self.block = Requests(self)
         self.sched = Sched(self)
         self.rings = Rings(self)
@@ -112,6 +114,8 @@ class Reference:
         steps: dict[str, Callable[[Record], None]] = {
             "sample": self._sample,
             "value": self._value,
+            "file": lambda record: self.files.told(record.values),
+            "lost": lambda _: self.files.lost(),
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),
             "comm": lambda record: self.tasks.comm(record.time, record.values),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from lo2io.model import UNKNOWN_U32
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reference.pending import Pending
     from reference.ring_objects import Ring
     from reference.tasks import Task
@@ -36,6 +38,10 @@ class Description:
     name_source: int = 0
     moving: list[Pending] = field(default_factory=list)
     last_moved: int = LONG_AGO
+    identity: tuple[int, int, int, int] | None = None
+    """Address, device, inode and generation, once the kernel's own programs have told them."""
+    first_use: int | None = None
+    """By a call that was seen, or its opening."""
     ring: Ring | None = None
     ring_facts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -89,17 +95,36 @@ class Slot:
         return self.handle.description
 
 
+@dataclass(eq=False)
+class End:
+    """A call that ends what is in a slot, or in any (``fd`` None), from its entry on until it is known to be over."""
+
+    op: Pending
+    fd: int | None
+    begin: int
+    blind: bool
+    """It ends what is put there meanwhile, too."""
+    until: int | None = None
+
+    def is_over(self, begin: int) -> bool:
+        """Before that time."""
+        return self.until is not None and self.until <= begin
+
+
 class Tables:
     """Makes handles and remembers them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int]) -> None:
         self.handles: list[Handle] = []
+        self.clock = clock
 
     def make(self, task: Task, fd: int, origin: int, description: Description, time: int | None) -> Handle:
         """A new handle."""
         handle = Handle(task.process.index, task.index, fd, origin, description, open_time=time)
         handle.open_flags = description.flags
         handle.wanted = origin in (OPENED, DUPLICATED) and task.recorded
+        if description.first_use is None and origin != BEFORE:
+            description.first_use = self.clock()
         self.handles.append(handle)
         return handle
 
@@ -110,6 +135,8 @@ class Tables:
             slot.handle = self.make(task, fd, INHERITED, parent.description, None)
             slot.handle.parent, slot.handle.cloexec, slot.own = parent, slot.cloexec, True
             slot.handle.open_flags = parent.open_flags
+        if slot.description.first_use is None:
+            slot.description.first_use = self.clock()
         return slot.handle
 
 
@@ -121,13 +148,42 @@ class Table:
         self.changed: dict[int, int] = {}
         self.since = since
         self.users = 0
+        self.ends: list[End] = []
 
-    def copy(self) -> Table:
-        """What fork, unshare and exec do; what a slot of the copy holds has been open as long as the original."""
+    def copy(self, begin: int | None, now: int) -> Table:
+        """What fork, unshare and exec do; what a slot of the copy holds has been open as long as the original.
+
+        Args:
+            begin: Of the call that copies; None: not known.
+            now: When its having copied is seen. What others may have exchanged since its begin is unknown.
+        """
+        shared = self.users > 1
+        if shared and (begin is None or any(end.fd is None and not end.is_over(begin) for end in self.ends)):
+            return Table(now)
         table = Table(self.since)
-        table.slots = {fd: Slot(s.handle, False, s.since, s.cloexec) for fd, s in self.slots.items()}
+        table.ends = [end for end in self.ends if end.until is not None and end.fd is not None]
         table.changed = dict(self.changed)
+        for fd in {*self.slots, *self.changed, *(end.fd for end in self.ends if end.fd is not None)}:
+            slot = self.slots.get(fd)
+            since = self.last_change(fd) if slot is None else slot.since
+            if shared and begin is not None and (since > begin or not self.is_steady(fd, begin)):
+                table.changed[fd] = now
+            elif slot is not None:
+                table.slots[fd] = Slot(slot.handle, False, slot.since, slot.cloexec)
         return table
+
+    def is_steady(self, fd: int, begin: int, op: Pending | None = None) -> bool:
+        """Nobody but the call itself has been about to end what is in a slot, since ``begin``."""
+        return self._all_over(self.ends, fd, begin, op)
+
+    def is_safe(self, fd: int, begin: int, op: Pending | None) -> bool:
+        """Nobody but the call itself has been about to end what was put there since ``begin``."""
+        return self._all_over([end for end in self.ends if end.blind], fd, begin, op)
+
+    @staticmethod
+    def _all_over(ends: list[End], fd: int, begin: int, op: Pending | None) -> bool:
+        own = [end for end in ends if end.op is op and op is not None and end.fd == fd]
+        return all(end.is_over(begin) for end in ends if end.fd in {fd, None} and end not in own)
 
     def put(self, fd: int, handle: Handle, time: int) -> None:
         """Install a handle; who stood there has been seen to."""
@@ -148,6 +204,31 @@ class Table:
     def last_change(self, fd: int) -> int:
         """When the slot was last filled or freed."""
         return self.changed.get(fd, self.since)
+
+
+def learn_flags(slot: Slot, flags: int | None) -> None:
+    """Those of a description nobody saw opened."""
+    description = slot.description
+    if description.flags is not None or flags is None:
+        return
+    description.flags = flags
+    description.append = bool(flags & O_APPEND)
+    slot.cloexec = bool(flags & O_CLOEXEC)
+    if slot.own:
+        slot.handle.open_flags, slot.handle.cloexec = flags, slot.cloexec
+
+
+def compare_position(description: Description, mode: int, position: int | None, begin: int) -> None:
+    """Take over, or refute, what a fact shows of a description that has been at rest since ``begin``."""
+    if mode & S_IFMT in (S_IFIFO, S_IFSOCK, S_IFCHR):
+        description.movable = False
+        description.move_to(None)
+    elif position is not None and not description.moving and description.last_moved <= begin:
+        if description.position is None:
+            description.move_to(position)
+        elif description.position != position:
+            description.movable = False
+            description.move_to(None)
 
 
 def new_description(flags: int | None) -> Description:

@@ -16,20 +16,32 @@ if TYPE_CHECKING:
 
 CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST = range(1, 10)
 FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
+LENGTHS = {FILE: (78,), PATH: (18, 20)}
+"""Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
+NUMBERS = ["file", "inode", "device", "position", "fd", "generation", "mode", "links", "open_flags", "mount", "magic"]
+"""Of a `FILE`, in their order."""
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 
 
 def read_stream(decoder: Decoder, data: bytes) -> Stream:
     """One CPU's file."""
-    stream, at, newest = Stream(), 0, None
+    stream, at, newest, exited = Stream(), 0, None, None
     for end, body in _frames(data):
         at = end
+        if not body:
+            continue
+        time, tid, kind = struct.unpack_from("<QIH", body)
+        told = kind in (FILE, PATH) and exited == (tid, time)
         for record in _records(decoder, body):
             if newest is not None and record.time < newest:
                 stream.reordered += 1
             newest = record.time if newest is None else max(newest, record.time)
-            stream.records.append(record)
+            # What is told of a call lies behind its exit, and takes the place before it.
+            stream.records.insert(len(stream.records) - told, record)
+        if not told:
+            exits = kind == EXIT or (kind == CALL and len(body) >= CALL_BYTES)
+            exited = (tid, stream.records[-1].time) if exits else None
             if record.kind == "lost":
                 stream.losses.append((record.values["begin"], record.time, record.values["lost"]))
     stream.truncated = len(data) - at
@@ -71,8 +83,18 @@ def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
     elif kind == LOST and len(body) >= FACT_BYTES[LOST]:
         begin, lost = struct.unpack_from("<QQ", body, 16)
         yield Record(time, 0, "lost", {"begin": min(begin, time), "lost": lost})
-    elif len(body) < FACT_BYTES.get(kind, 1 << 30):
+    elif len(body) < _least(kind, body):
         yield Record(time, 0, "broken", {})
+    elif kind == FILE:
+        yield Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
+
+
+def _least(kind: int, body: bytes) -> int:
+    """Bytes that such a record has, with all names that it announces."""
+    least = FACT_BYTES.get(kind, 1 << 30)
+    if len(body) < least or kind not in LENGTHS:
+        return least
+    return least + sum(struct.unpack_from("<H", body, at)[0] for at in LENGTHS[kind])
 
 
 @dataclass
@@ -108,6 +130,12 @@ class _Half:
     def _meaning(self, role: Role) -> Meaning | None:
         meaning = self.decoder.by_type.get(self.event)
         return meaning if meaning is not None and meaning.role is role else None
+
+
+def _file(body: bytes) -> dict[str, Any]:
+    *numbers, of, flags, length = struct.unpack_from("<QQQqiIIIIIIBBH", body, 16)
+    values = dict(zip(NUMBERS, numbers, strict=True)) | {"of": of, "flags": flags, "names": body[80 : 80 + length]}
+    return values | {"position": None if values["position"] == UNKNOWN_I64 else values["position"]}
 
 
 def _told(position: int, value: int) -> dict[str, int | None]:

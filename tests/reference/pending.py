@@ -35,6 +35,16 @@ class Pending:
     """By the kernel's own programs, as is …"""
     told_value: int | None = None
     first_use: int = 0
+    claimed: set[Handle] = field(default_factory=set)
+    """Those that no row has named before."""
+    doubtful: set[int] = field(default_factory=set)
+    """0, 1: what handle, handle2 was thought to be may have been exchanged meanwhile."""
+    shared: bool = False
+    """Its table was, at its entry."""
+    made: Handle | None = None
+    """What it has put into a slot."""
+    found_since: int | None = None
+    """What was in that slot until then had been there since."""
     new_flags: int | None = None
     off: tuple[int, int] | None = None
     """Without a CPU since then, and why."""

@@ -40,6 +40,11 @@ def begin_moving(op: Pending) -> None:
         op.position = description.position
 
 
+def can_move(op: Pending) -> bool:
+    """The call moves the position of what it names, whatever that is."""
+    return op.spec.kind in (CallKind.SEEK, CallKind.COPY) or (op.spec.kind in DATA and not is_positioned(op))
+
+
 def is_positioned(op: Pending) -> bool:
     """The offset is an argument; to preadv2 and pwritev2, which have flags, -1 means the position."""
     if "offset" not in op.values:

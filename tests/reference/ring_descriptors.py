@@ -57,4 +57,4 @@ class Descriptors:
             handle = self.engine.calls.tables.make(task, fd, UNSEEN, Description(None), None)
             handle.end(None)
             return handle
-        return self.engine.calls.unseen(task, fd, looked)
+        return self.engine.calls.lookups.unseen(task, fd, looked)

@@ -10,6 +10,7 @@ from reference.fds import LONG_AGO, Table
 
 if TYPE_CHECKING:
     from reference.engine import Reference
+    from reference.kernel_files import Left
     from reference.pending import Pending
     from reference.ring_objects import Ring
 
@@ -74,6 +75,10 @@ class Task:
     """As that was known at its end."""
     entered: bool = False
     """Has made a call."""
+    left: Left | None = None
+    """The call it has left last."""
+    held: list[dict[str, Any]] = field(default_factory=list)
+    """Facts that wait for the end of its call."""
     kernels: bool = False
     """Born by the kernel's own doing: it never runs in user mode."""
     owner: Task | None = None
@@ -203,7 +208,7 @@ class Tasks:
         call = parent.pending
         if call is not None and call.spec.kind is CallKind.CLONE and call.values.get("flags", 0) & CLONE_FILES:
             return parent.table
-        return parent.table.copy()
+        return parent.table.copy(None if call is None else call.time, time)
 
     def comm(self, time: int, values: dict[str, Any]) -> None:
         """``PERF_RECORD_COMM``, of an exec or a mere change of the name."""
@@ -224,7 +229,7 @@ class Tasks:
                 task.start = time
                 for each in task.process.alive:  # the others have exited, or their EXIT was lost
                     each.recorded, each.from_exec = True, False
-            self.unshare(task)
+            self.unshare(task, task.pending)
             self.engine.calls.close_on_exec(task, time)
 
     def _take_over(self, process: Process, leader: Task | None, time: int) -> Task | None:
@@ -237,6 +242,7 @@ class Tasks:
         task.pending, caller.pending = caller.pending, None
         if task.pending is not None:
             task.pending.task = task
+        task.held, caller.held = caller.held, []
         task.from_exec = caller.from_exec
         self.end(caller, time)
         return task
@@ -253,6 +259,7 @@ class Tasks:
         self.engine.rings.requests.thread(task, self.engine.now if known is None else known, "exit")
         if task.pending is not None:
             self.engine.calls.in_flight(task.pending, known)
+        self.engine.files.due(task)
         task.ended, task.exit, task.cgroup = True, known, task.process.cgroup
         task.ppid = task.process.ppid
         del self.alive[task.tid]
@@ -270,12 +277,12 @@ class Tasks:
             for handle in [slot.handle for slot in task.table.slots.values() if slot.own]:
                 handle.end(time)
 
-    def unshare(self, task: Task) -> None:
-        """A shared table is copied."""
+    def unshare(self, task: Task, op: Pending | None) -> None:
+        """A shared table is copied, amid this call of its."""
         if task.table.users > 1:
+            copy = task.table.copy(None if op is None else op.time, self.engine.now)
             task.table.users -= 1
-            task.table = task.table.copy()
-            task.table.users = 1
+            task.table, copy.users = copy, 1
 
     # -- facts
 

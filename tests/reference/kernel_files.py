@@ -1,0 +1,226 @@
+"""Which open file a descriptor stands for, as the kernel's own programs have seen it: the slow engine's rules."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lo2io.model import CallKind
+from reference.fds import BEFORE, UNSEEN, Description, Slot, compare_position, learn_flags
+from reference.kernel_names import SLOT, name_of
+
+if TYPE_CHECKING:
+    from reference.engine import Reference
+    from reference.fds import Handle
+    from reference.pending import Pending
+    from reference.tasks import Task
+
+Fact = dict[str, Any]
+OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
+EBADF, KERNEL, BTRFS, MOST_FDS = 9, 3, 0x9123683E, 1 << 20
+DUPS = (CallKind.DUP, CallKind.DUP_TO, CallKind.FCNTL)
+ENDING = ("close", "close_range", "dup2", "dup3")
+
+
+@dataclass(eq=False)
+class Left:
+    """The call that a thread has left last."""
+
+    op: Pending | None
+    end: int
+    result: int | None
+    """None: its exit was not seen."""
+    row: dict[str, Any] | None = None
+
+    def is_of(self, time: int) -> bool:
+        """What is told at that time is told of this call."""
+        return self.op is not None and self.result is not None and self.op.time <= time <= self.end
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A fact, and the call that it is about."""
+
+    values: Fact
+    left: Left | None
+    op: Pending | None
+    """The call that its thread is still in."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor."""
+        return int(self.values["fd"])
+
+    @property
+    def is_result(self) -> bool:
+        """It is about what the call has returned."""
+        return bool(self.values["of"] == OF_RESULT)
+
+    @property
+    def begin(self) -> int:
+        """Of the call; of none that is known: the fact's own time."""
+        of_call = self.left is not None and self.left.op is not None
+        return self.left.op.time if of_call else int(self.values["time"])  # type: ignore[union-attr]
+
+    @property
+    def made(self) -> Handle | None:
+        """What the call has put into a slot."""
+        return self.left.op.made if self.left is not None and self.left.op is not None else None
+
+
+class Files:
+    """Takes the facts about descriptors."""
+
+    def __init__(self, engine: Reference) -> None:
+        self.engine = engine
+        meta = engine.meta
+        halves = {f"syscalls:sys_{half}_{call}" for call in ENDING for half in ("enter", "exit")}
+        self.ends_unseen = bool(meta.chosen_cpus) or not halves <= {*meta.events, *meta.lacking}
+        counted = [counts.lost for counts in meta.counts]
+        self.records_lost = bool(
+            not meta.complete or None in counted or meta.missed_runs or meta.facts_lost or any(map(any, counted))  # type: ignore[arg-type]
+        )
+
+    def lost(self) -> None:
+        """``LOST``: a call may lack from now on."""
+        self.records_lost = True
+
+    def told(self, fact: Fact) -> None:
+        """``FILE``: waits for the end of the call that its thread is in."""
+        task = self.engine.tasks.of_sample(fact["tid"], create=True)
+        if task is None or not (task.recorded or task.from_exec) or fact["flags"] & SLOT:
+            return
+        if task.pending is not None and fact["of"] != OF_REQUEST:
+            task.held.append(fact)
+        else:
+            self._take(task, fact, task.pending)
+
+    def due(self, task: Task, op: Pending | None = None, *, arguments_only: bool = False) -> None:
+        """The call is being left (``op``), or has been."""
+        held, task.held = task.held, []
+        for fact in held:
+            if arguments_only and fact["of"] != OF_ARGUMENT:
+                task.held.append(fact)
+            else:
+                self._take(task, fact, op)
+
+    def has_no_rivals(self, task: Task) -> bool:
+        """Its table has no other thread in user mode."""
+        alive = task.process.alive
+        return task.table.users == len(alive) and sum(not each.kernels for each in alive) == 1
+
+    def _take(self, task: Task, fact: Fact, op: Pending | None) -> None:
+        left = task.left if task.left is not None and task.left.is_of(fact["time"]) else None
+        at = Sight(fact, None if fact["of"] == OF_REQUEST else left, op)
+        missed = at.left is not None and not at.is_result and at.left.result == -EBADF
+        holds = 0 <= at.fd < MOST_FDS and not missed
+        holds = holds and (self._is_result(task, at) if at.is_result else self._is_constant(task, at.fd, at))
+        if not holds or not self._settle(task, at):
+            self.engine.totals["nr_files_refused"] += 1
+            return
+        self.engine.totals["nr_files_told"] += 1
+        slot = task.table.slots[at.fd]
+        self._learn(slot, at)
+        if at.op is not None and at.left is not None and not at.is_result:
+            self._point(at.op, slot.handle, at.fd)
+
+    # -- whether it holds
+
+    def _is_constant(self, task: Task, fd: int, at: Sight) -> bool:
+        since = self._since(task, fd)
+        if since > at.begin or not task.table.is_steady(fd, at.begin, at.op):
+            return False
+        return not self.ends_unseen or self.has_no_rivals(task)
+
+    @staticmethod
+    def _since(task: Task, fd: int) -> int:
+        slot = task.table.slots.get(fd)
+        return task.table.last_change(fd) if slot is None else slot.since
+
+    def _is_result(self, task: Task, at: Sight) -> bool:
+        if not task.table.is_safe(at.fd, at.begin, at.op):
+            return False
+        if at.left is None or at.left.op is None:
+            return self._since(task, at.fd) <= at.begin
+        filled = at.left.op.found_since
+        if at.left.result != at.fd or (filled is not None and filled > at.begin):
+            return False
+        slot = task.table.slots.get(at.fd)
+        return at.made is None or (slot is not None and slot.handle is at.made)
+
+    # -- which description it is
+
+    def _settle(self, task: Task, at: Sight) -> bool:
+        slot = task.table.slots.get(at.fd)
+        if slot is None:
+            task.table.find(at.fd, self._new(task, at))
+            return True
+        description = slot.description
+        lacking = self.ends_unseen or self.records_lost
+        used_before = lacking and description.first_use is not None and description.first_use < at.begin
+        if description.identity is not None:
+            other = description.identity != identity_of(at.values)
+        else:
+            other = used_before or (at.is_result and (at.left is None or slot.handle is not at.made))
+        if other:
+            self._replace(task, slot, at)
+            return True
+        if description.identity is not None or not at.is_result:
+            return True
+        op = at.left.op if at.left is not None else None
+        return op is None or op.spec.kind not in DUPS or self._is_constant(task, op.fd, at)
+
+    def _new(self, task: Task, at: Sight) -> Handle:
+        origin = BEFORE if at.values["time"] <= self.engine.meta.start_ns else UNSEEN
+        return self.engine.calls.tables.make(task, at.fd, origin, Description(None), None)
+
+    def _replace(self, task: Task, slot: Slot, at: Sight) -> None:
+        """What was thought to be in the slot has ended at a time nobody knows."""
+        fresh = self._new(task, at)
+        row = at.left.row if at.left is not None and at.is_result else None
+        if row is not None and row["handle2"] is slot.handle:
+            if at.left is not None and at.left.op is not None:
+                for handle in at.left.op.claimed & {row["handle"]}:
+                    handle.wanted = handle.used = False
+            slot.handle.wanted = slot.handle.used = False
+            fresh.wanted = fresh.used = True
+            row["handle"], row["handle2"], row["first_use"] = None, fresh, 2
+        task.table.take(at.fd, at.begin)
+        if slot.own:
+            slot.handle.end(None)
+        task.table.put(at.fd, fresh, at.begin)
+
+    # -- what it tells
+
+    @staticmethod
+    def _learn(slot: Slot, at: Sight) -> None:
+        description, values = slot.description, at.values
+        learn_flags(slot, values["open_flags"])
+        compare_position(description, values["mode"], values["position"], values["time"])
+        description.identity = identity_of(values)
+        name = name_of(values)
+        if description.name_source == KERNEL or name is None:
+            return
+        device = values["device"]
+        number = 0 if values["magic"] == BTRFS else os.makedev(device >> 20, device & 0xFFFFF)
+        description.name = (values["mode"], number, values["inode"], values["mount"], name)
+        description.name_source = KERNEL
+
+    @staticmethod
+    def _point(op: Pending, handle: Handle, fd: int) -> None:
+        """The call is about this handle, whatever was thought to be in the slot at its entry."""
+        for name, given in (("handle", op.fd), ("handle2", op.fd2 if op.spec.kind is CallKind.COPY else None)):
+            held = getattr(op, name)
+            if given != fd or held is None or held is handle:
+                continue
+            if held.description in op.moves and (name == "handle" or op.moves[-1] is held.description):
+                held.description.moving.remove(op)
+                op.moves.remove(held.description)
+                op.position = None
+            setattr(op, name, handle)
+
+
+def identity_of(values: Fact) -> tuple[int, int, int, int]:
+    """What tells a file from another that is at the same address later."""
+    return values["file"], values["device"], values["inode"], values["generation"]

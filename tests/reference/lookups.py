@@ -1,0 +1,150 @@
+"""What a call's descriptor stood for while it was under way: what its slot held, or nobody knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lo2io.model import CallKind
+from reference.fds import DUPLICATED, OPENED, UNSEEN, Description, End, Handle, Table, Tables
+from reference.positions import can_move
+
+if TYPE_CHECKING:
+    from reference.engine import Reference
+    from reference.pending import Pending
+    from reference.tasks import Task
+
+EBADF, F_SETFL = 9, 4
+RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
+MASK32 = 2**32 - 1
+OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
+NAMES_NO_HANDLE = (*OPENS, CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE)
+
+
+class Lookups:
+    """Says which handles calls are about."""
+
+    def __init__(self, engine: Reference) -> None:
+        self.engine = engine
+        self.tables = Tables(lambda: engine.now)
+
+    @staticmethod
+    def claim(op: Pending) -> None:
+        """The first row that names a handle is its first use."""
+        for bit, handle in enumerate((op.handle, op.handle2)):
+            if handle is not None and not handle.wanted and op.task.recorded:
+                handle.wanted = True
+                op.claimed.add(handle)
+                op.first_use |= (handle.origin not in (OPENED, DUPLICATED)) << bit
+
+    def confirm(self, op: Pending, *, met: bool = True) -> None:
+        """The call is about what its slots have held since its entry, or nobody knows about what."""
+        for bit, name in enumerate(("handle", "handle2")):
+            handle, fd = getattr(op, name), (op.fd, op.fd2)[bit]
+            if handle is None:
+                continue
+            if bit and op.handle is None and op.fd == op.fd2:
+                op.handle2, op.doubtful = None, {bit for zero in op.doubtful for bit in (zero, 1)}
+                continue
+            slot, closes = op.task.table.slots.get(fd), op.spec.kind is CallKind.CLOSE
+            here = slot is not None and slot.handle is handle and slot.since <= op.time
+            certain = (closes or here) and op.task.table.is_steady(fd, op.time, op)
+            if certain and not self._is_believed(handle, op.task):
+                continue
+            if not certain:
+                op.doubtful.add(bit)
+            self._doubt(op, handle, fd)
+            if closes:
+                handle.end(None)
+            elif certain and slot is not None:
+                self.forget(op.task.table, fd, slot.since)
+            setattr(op, name, None)
+        if met or op.spec.kind is not CallKind.CLOSE:
+            self.claim(op)
+
+    def _is_believed(self, handle: Handle, task: Task) -> bool:
+        """Nobody would have seen it exchanged, and something is known of it that may be another's."""
+        known = handle.description.name is not None or handle.description.identity is not None
+        return known and self.engine.files.ends_unseen and not self.engine.files.has_no_rivals(task)
+
+    def _doubt(self, op: Pending, handle: Handle | None, fd: int) -> None:
+        """The call may have moved, or made append, what is in the slot now, and what was thought to be."""
+        slot, now = op.task.table.slots.get(fd), self.engine.now
+        both = [each for each in (handle and handle.description, slot and slot.description) if each is not None]
+        if handle is not None and handle.description in op.moves:
+            handle.description.moving.remove(op)
+            op.moves.remove(handle.description)
+            handle.description.move_to(None)
+            handle.description.last_moved = now
+            op.position = None
+        if slot is not None and can_move(op):
+            slot.description.position, slot.description.last_moved = None, now
+        if op.spec.kind is CallKind.FCNTL and op.values["flags"] & MASK32 == F_SETFL:
+            for description in both:
+                description.append = None
+
+    @staticmethod
+    def forget(table: Table, fd: int, since: int) -> None:
+        """What is in a slot has been unknown since then."""
+        slot = table.slots.pop(fd, None)
+        table.changed[fd] = since
+        if slot is not None and slot.own:
+            slot.handle.end(None)
+
+    def see_unseen(self, op: Pending, error: int) -> None:
+        """An fd nobody saw opened gets its handle when a call on it ends with anything but EBADF."""
+        if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
+            return
+        if op.handle is None and op.fd >= 0 and "fd" in op.values and 0 not in op.doubtful:
+            self._doubt(op, None, op.fd)
+            op.handle = self.unseen(op.task, op.fd, op.time, op)
+        if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0 and 1 not in op.doubtful:
+            self._doubt(op, None, op.fd2)
+            same = op.fd2 == op.fd
+            op.handle2 = op.handle if same else self.unseen(op.task, op.fd2, op.time, op)
+        self.claim(op)
+
+    def unseen(self, task: Task, fd: int, since: int, op: Pending | None = None) -> Handle:
+        """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""
+        table, closing = task.table, op is not None and op.spec.kind is CallKind.CLOSE
+        slot, steady = table.slots.get(fd), op is None or table.is_steady(fd, since, op)
+        found = slot is not None and slot.since <= since
+        if slot is not None and found and steady:
+            # A fact has filled the slot since the entry, with what has been there since before it.
+            if closing:
+                table.take(fd, self.engine.now)
+            return self.tables.use(slot, task, fd)
+        if found and closing:
+            self.forget(table, fd, self.engine.now)
+        handle = self.tables.make(task, fd, UNSEEN, Description(None), None)
+        if closing:
+            return handle
+        if slot is None and steady and (op is None or table.last_change(fd) <= since):
+            table.find(fd, handle)
+        else:
+            handle.end(None)
+        return handle
+
+
+def named_by(op: Pending) -> tuple[int, ...]:
+    """The descriptors that it reads, writes or moves."""
+    return (op.fd, op.fd2) if op.spec.kind is CallKind.COPY else (op.fd,)
+
+
+def ends_begin(op: Pending) -> None:
+    """From its entry on a call may end what others use."""
+    kind, table = op.spec.kind, op.task.table
+    if kind is CallKind.CLOSE_RANGE and not op.values.get("flags", 0) & (RANGE_UNSHARE | RANGE_CLOEXEC):
+        table.ends.append(End(op, None, op.time, blind=True))
+    if kind not in (CallKind.CLOSE, CallKind.DUP_TO):
+        return
+    fd = op.fd2 if kind is CallKind.DUP_TO else op.fd
+    pending = any(end.fd == fd and end.until is None for end in table.ends)
+    if fd >= 0:
+        table.ends.append(End(op, fd, op.time, blind=kind is CallKind.DUP_TO or op.handle is None or pending))
+
+
+def ends_over(op: Pending, time: int) -> None:
+    """It has ended it."""
+    for end in op.table.ends if op.table is not None else ():
+        if end.op is op:
+            end.until = time
