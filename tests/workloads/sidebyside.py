@@ -108,7 +108,7 @@ def record_sides(
     *,
     stdin: Path | None = None,
     cwd: Path | None = None,
-    attempts: int = 4,
+    attempts: int = 8,
 ) -> dict[str, Recorded]:
     """The command in process mode, by all sides at once; each must be proven complete.
 
