@@ -33,6 +33,7 @@ from lo2io.capture.session import ENDED_EARLY, Session
 from lo2io.capture.source import SYSTEM
 from lo2io.errors import CaptureError
 from lo2io.kernel import procfs, sysfs, tracefs
+from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
@@ -105,12 +106,13 @@ def record(
     Raises:
         UsageError: Contradicting options; no such process, CPU, cgroup or tracepoint; the spool's directory is not
             empty.
-        AccessError: The kernel refuses; no spool is left.
+        AccessError: The kernel refuses, or does not know processes by their numbers here; no spool is left.
         CommandError: The command could not be started; no spool is left.
         CaptureError: Rings refused, or the spool could not be written.
         KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
     """
     check_options(options)
+    check_namespaces()
     note = Notices(tell)
     cgroup = None if options.cgroup is None else _find_cgroup(options.cgroup, note)
     for text in options.notices:
