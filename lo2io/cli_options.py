@@ -12,7 +12,7 @@ import typer
 from lo2io.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lo2io.reports.live import StatusLine
 
@@ -71,6 +71,10 @@ SpanEnd = Annotated[
 ]
 SpanEndTo = Annotated[
     str | None, typer.Option("--until", "--to", metavar="TIME", help="Only what began before; written like --from.")
+]
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="syscall", help="A line a system call, as strace -c has it, and nothing else."),
 ]
 BlockRecords = Annotated[
     str | None,
@@ -188,20 +192,41 @@ def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]
     return tell
 
 
-def print_summary(trace: Path, *, as_json: bool, to_stdout: bool) -> None:
-    """The report of a trace."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+def print_summary(
+    trace: Path,
+    *,
+    as_json: bool,
+    to_stdout: bool,
+    filters: Sequence[str] = (),
+    begin: str | None = None,
+    end: str | None = None,
+    by: str | None = None,
+) -> None:
+    """The report of a trace, or of the part of it that passes the filters within a span; or a table by syscall.
 
-    from lo2io.reports import summary
+    Raises:
+        UsageError: A filter, a time or ``by`` cannot be understood.
+        TraceError: The trace cannot be read.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    if by not in {None, "syscall"}:
+        raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
+
+    from lo2io.reports import summary, syscalls
+    from lo2io.selection import select
     from lo2io.tables import open_trace
 
-    found = summary.summarize(open_trace(trace))
+    found = summary.summarize(select(open_trace(trace), filters, begin=begin, end=end))
     if as_json:
-        print(summary.to_json(found))
-    else:
-        from lo2io.reports.page import report_console
+        print(syscalls.to_json(found) if by else summary.to_json(found))
+        return
+    from lo2io.reports.page import report_console
 
-        summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
+    console = report_console(sys.stdout if to_stdout else sys.stderr)
+    if by:
+        syscalls.render_syscalls(found, console)
+    else:
+        summary.render(found, console)
 
 
 def print_completeness(converted: Any) -> None:

@@ -24,6 +24,7 @@ from lo2io.reports.lines import (
     shorten,
     who,
 )
+from lo2io.reports.name_counts import names_line
 from lo2io.reports.ring_page import render_rings, rings_line
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
@@ -109,11 +110,13 @@ def _head(summary: Summary, console: Console) -> None:
     )
     if summary.rings:
         print_line(console, rings_line(summary.rings))
-    for line in _confines(summary.chosen):
+    if summary.names and names_line(summary.names):
+        print_line(console, names_line(summary.names))
+    for line in confines_lines(summary.chosen):
         print_line(console, printable(line))
 
 
-def _confines(chosen: Chosen) -> list[str]:
+def confines_lines(chosen: Chosen) -> list[str]:
     """What the trace is confined to, a line each; none for a trace of everything."""
     window = "" if chosen.recorded_ns is None else format_duration(chosen.recorded_ns)
     left_out = [

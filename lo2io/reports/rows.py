@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.histogram import Latency
     from lo2io.reports.io_rows import IoSummary
+    from lo2io.reports.name_counts import NameCounts
     from lo2io.reports.ring_rows import RingsSummary
 
 
@@ -176,6 +177,8 @@ class Summary:
     """Where nothing was recorded: why that may be."""
     rings: RingsSummary | None = None
     """None: the trace has no table of them, or no ring was used."""
+    names: NameCounts | None = None
+    """Who proved the names of files and descriptors."""
     findings: tuple[str, ...] = ()
     """What stands out about rings, each with its evidence."""
     io: IoSummary | None = None

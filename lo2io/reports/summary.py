@@ -19,6 +19,7 @@ from lo2io.model import UNKNOWN_I64
 from lo2io.reports.hints import ring_findings, why_nothing
 from lo2io.reports.io_summary import device_name, summarize_io
 from lo2io.reports.losses import completeness_line, filtered_words, sampled_words
+from lo2io.reports.name_counts import count_names
 from lo2io.reports.names import file_names
 from lo2io.reports.rings import summarize_rings
 from lo2io.reports.rows import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lo2io.reports.names import People
     from lo2io.reports.ring_rows import RingsSummary
     from lo2io.reports.ring_tally import RingTally
+    from lo2io.reports.sums import TraceSums
     from lo2io.reports.tally import OperationTally, Owners, RequestTally, Sums
     from lo2io.tables import Trace
 
@@ -56,14 +58,18 @@ MAX_ROWS: Final = 100
 """Processes and files listed, by time spent in calls; the rest is summed in one row."""
 
 
-def summarize(trace: Trace) -> Summary:
+def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     """Read the tables once and sum them up.
+
+    Args:
+        trace: Or what a selection leaves of one.
+        sums: Where they were gathered already.
 
     Raises:
         TraceError: A table is missing or damaged.
     """
     meta = trace.metadata
-    sums = gather(trace)
+    sums = sums or gather(trace)
     owners, people, tally, requests = sums.owners, sums.people, sums.operations, sums.requests
     total = _total(tally.by_call)
     span_ns = max(0, meta["stop_ns"] - meta["start_ns"])
@@ -103,6 +109,7 @@ def summarize(trace: Trace) -> Summary:
         hints=why_nothing(meta, proof, chosen) if empty else (),
         rings=rings,
         findings=ring_findings(rings) if rings else (),
+        names=count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
     )
 
@@ -127,7 +134,7 @@ def _total(sums: Sums) -> Activity:
     return _activity(sums, slice(None))
 
 
-def _busiest(
+def busiest(
     sums: Sums,
     keys: NDArray[np.intp],
     limit: int,
@@ -169,7 +176,7 @@ def _processes(
     nothing = np.zeros(len(sums.calls), np.int64)
     ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
-    shown, rest = _busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
+    shown, rest = busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
     comms, cgroups, containers = (people.texts(column, shown) for column in ("comm", "cgroup", "container"))
 
     def row(who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any) -> ProcessRow:
@@ -191,7 +198,7 @@ def _processes(
 
 
 def _files(trace: Trace, sums: Sums, owners: Owners, people: People) -> tuple[FileRow, ...]:
-    shown, rest = _busiest(sums, np.arange(owners.no_handle), MAX_ROWS)
+    shown, rest = busiest(sums, np.arange(owners.no_handle), MAX_ROWS)
     names = file_names(trace, owners, people, shown)
     rows = [FileRow(*names[key], _activity(sums, key)) for key in shown]
     if len(rest):
@@ -202,7 +209,7 @@ def _files(trace: Trace, sums: Sums, owners: Owners, people: People) -> tuple[Fi
 
 
 def _calls(meta: Mapping[str, Any], tally: OperationTally) -> tuple[CallRow, ...]:
-    keys, _ = _busiest(tally.by_call, np.arange(len(meta["calls"])), len(meta["calls"]))
+    keys, _ = busiest(tally.by_call, np.arange(len(meta["calls"])), len(meta["calls"]))
     return tuple(
         CallRow(
             meta["calls"][key]["name"],
