@@ -33,6 +33,7 @@ from lo2io.cli_options import (
 )
 from lo2io.cli_record import record, system_wide
 from lo2io.cli_replay import replay
+from lo2io.cli_top import top
 from lo2io.errors import Lo2ioError
 
 app = typer.Typer(
@@ -85,6 +86,9 @@ app.command(
         "`lo2io system-wide -a -e block --cpus 0-3 -- make -j4` (ends when make does)"
     ),
 )(system_wide)
+
+
+app.command(epilog="Examples: `sudo lo2io top` | `sudo lo2io top --by file -d 2s -n 1 | cat`")(top)
 
 
 @app.command(epilog="Examples: `lo2io convert T/spool -o T` | `lo2io convert /mnt/spool -o /tmp/T --force`")
