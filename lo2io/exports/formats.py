@@ -73,6 +73,12 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             ".pftrace",
             magic=b"\n\x15P\x01h\x01b\x0f\n\r\x08\x80\x80\x80\x80\x08\x12\x05lo2io",
         ),
+        "perf-data": Format(
+            "lo2io.exports.perf_data",
+            "the recorded samples, for `perf script` and `perf report`; needs a recording with --keep-spool",
+            ".perf.data",
+            magic=b"PERFILE2",
+        ),
         "fio": Format(
             "lo2io.exports.fio",
             "a folder of I/O logs that `fio --read_iolog` replays, one a process or disk",

@@ -1,0 +1,61 @@
+"""What the kernel delivered, as ``perf.data``: for ``perf script``, ``perf report`` and what else reads such files."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from lo2io.directory import SPOOL
+from lo2io.errors import SpoolError, UsageError
+from lo2io.exports.perf_data_file import PerfDataFile
+from lo2io.exports.perf_data_records import FINISHED_ROUND, Records
+from lo2io.exports.target import ExportSummary
+from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.exports.target import Progress
+    from lo2io.tables import Trace
+
+ROUND_RECORDS: Final = 10_000
+"""perf holds back what came since the last round but one, to sort it: so many records twice."""
+
+
+def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
+    """Write all samples of the spool beside the trace; a selection of the trace's rows does not count.
+
+    Args:
+        trace: Of a recording with --keep-spool.
+        target: The file to make.
+        progress: Told how far it is.
+
+    Returns:
+        ``rows``: samples.
+
+    Raises:
+        UsageError: There is no spool.
+        SpoolError: It cannot be read.
+        OSError: The file cannot be written.
+    """
+    place = trace.path / SPOOL
+    if not place.is_dir():
+        raise UsageError(
+            f"export {trace.path} to perf-data", f"there is no {place}", "record with --keep-spool: samples are there"
+        )
+    spool = SpoolReader(place)
+    with target.open("wb") as file:
+        out = PerfDataFile(file, spool.meta)
+        records = Records(spool, out, progress)
+        try:
+            for number, record in enumerate(records, 1):
+                file.write(record)
+                if not number % ROUND_RECORDS:
+                    file.write(FINISHED_ROUND)
+        except struct.error as error:
+            raise SpoolError(
+                f"read the records of {place}", str(error), "the spool is damaged: record again"
+            ) from error
+        out.close(records.first_ns, records.last_ns)
+    notes = [f"left out: {records.nr_unknown:,} samples of no known event"] if records.nr_unknown else []
+    return ExportSummary(records.nr_samples, notes=tuple(notes))
