@@ -1,0 +1,64 @@
+"""A recording as ``perf.data``: perf finds in it, event by event, what the spool holds."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from rawspool import NR_CALLS, ids_of, iter_samples, work
+from workloads.record import LO2IO, record
+
+from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.requires("root", "tracefs", "events", "perf"),
+    pytest.mark.usefixtures("busy_cpus"),
+]
+CALL, ENTER, EXIT = 1, 2, 3
+
+
+def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int]]:
+    """Time, event id and thread of each entry and exit that lo2io's programs recorded."""
+    content = b"".join(path.read_bytes() for path in paths)
+    position = 0
+    while position < len(content):
+        (word,) = struct.unpack_from("<I", content, position)
+        body = content[position + 8 : position + 8 + (word & 0x3FFFFFFF)]
+        position += 8 + len(body) + -len(body) % 8
+        if word >> 30:
+            continue
+        time_ns, tid, kind, event = struct.unpack_from("<QIHH", body)
+        if kind in {CALL, ENTER, EXIT}:
+            yield time_ns, event, tid
+        if kind == CALL:
+            exit_event, _, _, duration_ns = struct.unpack_from("<HHIQ", body, 16)
+            yield time_ns + duration_ns, exit_event, tid
+
+
+@pytest.mark.parametrize("backend", ["bpf", "perf"])
+def test_every_sample(tmp_path: Path, backend: str) -> None:
+    """Each sample and each half of a call once, with time, thread and event; fields as the kernel prints them."""
+    recorded = record(tmp_path / "T", work(), "--keep-spool", "--backend", backend, "-e", "+pwrite64")
+    file = tmp_path / "perf.data"
+    command = [LO2IO, "export", recorded.trace.path, "--to", "perf-data", "-o", file]
+    subprocess.run(command, capture_output=True, check=True)
+    spool = SpoolReader(recorded.trace.path / "spool")
+    names = dict(zip(ids_of(spool), spool.meta.events, strict=True))
+    expected = [sample for files, _ in spool.streams() for sample in iter_samples(files)]
+    expected += [half for files, _ in spool.kernel_streams() for half in iter_calls(files)]
+    command = ["perf", "script", "--ns", "-F", "tid,time,event,trace", "-i", file]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = []
+    for line in lines:
+        tid, time, event, *_ = line.split()
+        found.append((int(time.rstrip(":").replace(".", "")), event.rstrip(":"), int(tid)))
+    assert sorted(found) == sorted((time, names[event], tid) for time, event, tid in expected)
+    assert [time for time, *_ in found] == sorted(time for time, *_ in found)
+    writes = [line.split("pos: ")[1] for line in lines if "sys_enter_pwrite64" in line and "count: 0x00000001" in line]
+    assert [int(place, 16) for place in writes] == list(range(NR_CALLS))
