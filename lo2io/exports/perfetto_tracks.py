@@ -16,7 +16,7 @@ from lo2io.model import UNKNOWN_U32
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,7 +41,8 @@ class Tracks:
         self._threads = _Threads(trace)
         self._rings = {row["ring"]: row for row in trace.table("rings", ["ring", "kind", "process", "fd"]).to_pylist()}
         self._disks = {row["device"]: row["name"] for row in trace.table("devices", ["device", "name"]).to_pylist()}
-        self._roots = trace.metadata.get("roots", ())
+        self._root = self._threads.first_of(trace.metadata.get("roots", ())[:1])
+        self._start = int(trace.metadata["start_ns"])
         self._command = trace.metadata.get("command", ())
         self._next = _FIRST
         self._known: dict[tuple[Any, ...], int] = {}
@@ -128,7 +129,7 @@ class Tracks:
             self._writer.describe(uuid, parent=parent, name=name or f"thread {tid}")
             return
         more = message(_THREAD, number(1, pid), number(2, tid), text(5, name))
-        self._writer.describe(uuid, parent=parent, more=more)
+        self._writer.describe(uuid, parent=parent, more=more, time_ns=self._since(thread))
 
     def _process(self, process: int) -> int:
         return self._once(("process", process), lambda uuid: self._describe_process(uuid, process))
@@ -138,13 +139,15 @@ class Tracks:
         if leader is None or not leader["pid"]:
             self._writer.describe(uuid, name=(leader or {}).get("comm") or f"process {process}")
             return
-        is_root = leader["pid"] in self._roots[:1]
-        command = [text(2, part) for part in (self._command if is_root else ())]
-        # The start tells processes of one pid apart.
+        command = [text(2, part) for part in (self._command if process == self._root else ())]
         begin = number(7, leader["start_time_ns"])
-        self._writer.describe(
-            uuid, more=message(_PROCESS, number(1, leader["pid"]), *command, text(6, leader["comm"]), begin)
-        )
+        more = message(_PROCESS, number(1, leader["pid"]), *command, text(6, leader["comm"]), begin)
+        self._writer.describe(uuid, more=more, time_ns=self._since(leader))
+
+    def _since(self, thread: dict[str, Any]) -> int:
+        """From when on its number is its own: numbers are used again, and Perfetto names who bears them at the time."""
+        begin = thread["start_time_ns"]
+        return self._start if begin is None else int(begin)
 
     def _describe_ring(self, uuid: int, ring: int) -> None:
         row = self._rings.get(ring)
@@ -165,6 +168,7 @@ class _Threads:
         tasks, processes, pids, tids = (
             self._table.column(name).to_pylist() for name in ("task", "process", "pid", "tid")
         )
+        self._pids = dict(zip(reversed(pids), reversed(processes), strict=True))
         self._row = {task: row for row, task in enumerate(tasks)}
         self._leader: dict[int, int] = {}
         for row, process in enumerate(processes):
@@ -178,6 +182,10 @@ class _Threads:
     def leader(self, process: int) -> dict[str, Any] | None:
         """The thread that the process is named after: that of its pid, else any."""
         return self._at(self._leader.get(process))
+
+    def first_of(self, pids: Sequence[int]) -> int | None:
+        """The first process that bore any of these numbers."""
+        return next((self._pids[pid] for pid in pids if pid in self._pids), None)
 
     def _at(self, row: int | None) -> dict[str, Any] | None:
         found: list[dict[str, Any]] = [] if row is None else self._table.slice(row, 1).to_pylist()
