@@ -47,9 +47,27 @@ def switch() -> Iterator[Path]:
             found.write_text("1", encoding="ascii")
 
 
-@pytest.mark.parametrize("opener", ["native", pytest.param("python-perf", marks=pytest.mark.requires("perf"))])
+WAYS = {
+    "programs": ("--backend", "bpf"),
+    "native": ("--backend", "perf", "--opener", "native"),
+    "python-perf": ("--opener", "python-perf"),
+}
+
+
+@pytest.fixture(params=["programs", "native", pytest.param("python-perf", marks=pytest.mark.requires("perf"))])
+def way(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Options: what records the calls."""
+    return WAYS[request.param]
+
+
+def rings_hold(recorded: Recorded, worker: Worker, cpu: int) -> bool:
+    """Whether the calls of a worker that stays on one CPU are all there, told by that CPU's ring."""
+    rows = [row for row in recorded.calls("pwrite64") if row["path"] == str(worker.work.file)]
+    return done_by(recorded, worker) == expected(worker.work) and {row["cpu"] for row in rows} == {cpu}
+
+
 @pytest.mark.usefixtures("busy_cpus")
-def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, opener: str) -> None:
+def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, way: tuple[str, ...]) -> None:
     """Calls before and after are all there, the counts prove it, and both changes are told."""
     cpu = int(switch.parent.name.removeprefix("cpu"))
     before = Work(tmp_path / "before", (100, 23), (50, 101), cpu=cpu)
@@ -58,8 +76,7 @@ def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, opener: str) ->
 
     def attempt() -> Recorded:
         switch.write_text("1", encoding="ascii")
-        options = ("-e", "syscalls", "--opener", opener)
-        with workers(before) as first, recording(tmp_path / "T", *options) as process:
+        with workers(before) as first, recording(tmp_path / "T", "-e", "syscalls", *way) as process:
             do_all(first)
             switch.write_text("0", encoding="ascii")
             hear_notice(process, f"CPU {cpu} went offline")
@@ -73,11 +90,44 @@ def test_a_cpu_goes_and_comes_back(tmp_path: Path, switch: Path, opener: str) ->
         return recorded
 
     recorded = complete(attempt)
-    assert [done_by(recorded, worker) for worker in found] == [expected(before), expected(after)]
-    assert {row["cpu"] for row in recorded.calls("pwrite64") if row["path"] == str(after.file)} == {cpu}
+    assert [rings_hold(recorded, worker, cpu) for worker in found] == [True, True]
     assert [event.cpu for event in recorded.trace.completeness.events].count(cpu) == len(
         {event.event for event in recorded.trace.completeness.events}
     )
+
+
+@pytest.mark.usefixtures("busy_cpus")
+def test_a_cpu_that_was_not_there(tmp_path: Path, switch: Path, way: tuple[str, ...]) -> None:
+    """It gets a ring of its own when it is seen; programs count as lost what they saw there before."""
+    cpu = int(switch.parent.name.removeprefix("cpu"))
+    found: list[Worker] = []
+
+    def attempt() -> Recorded:
+        switch.write_text("0", encoding="ascii")
+        with recording(tmp_path / "T", "-e", "syscalls", *way) as process:
+            switch.write_text("1", encoding="ascii")
+            hear_notice(process, f"CPU {cpu} came online: it is recorded from now on")
+            with workers(Work(tmp_path / "new", (100, 31), (50, 13), cpu=cpu)) as (worker,):
+                do_all([worker])
+                process.terminate()
+                recorded = finish(process, tmp_path / "T")
+                found[:] = [worker]
+        return recorded
+
+    for _ in range(4):  # samples may vanish, as in complete()
+        recorded = attempt()
+        proof = recorded.trace.completeness
+        if not proof.vanished:
+            break
+    assert (proof.proven, proof.late) == (True, 0), recorded.stderr
+    assert rings_hold(recorded, found[0], cpu)
+    gaps = recorded.trace.losses.to_pylist()
+    assert sum(row["lost"] for row in gaps if row["cpu"] == cpu) == proof.lost
+    begun = min(row["begin_time_ns"] for row in recorded.calls("pwrite64") if row["pid"] == found[0].pid)
+    assert all(row["end_time_ns"] < begun for row in gaps)
+    counted = {row.event: row.count for row in recorded.trace.completeness.events if row.cpu == cpu}
+    assert counted["syscalls:sys_enter_pwrite64"] == counted["syscalls:sys_exit_pwrite64"]
+    assert (counted["syscalls:sys_enter_pwrite64"] or 0) >= 31
 
 
 def test_a_cpu_that_is_back_before_anybody_looked(tmp_path: Path, switch: Path) -> None:
