@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from lo2io.reports.io_page import render_io
 from lo2io.reports.lines import (
     ROWS,
     count_of,
@@ -62,6 +63,8 @@ def render_page(summary: Summary, console: Console) -> None:
     if summary.activity.calls:
         _files(summary, console)
         _calls(summary, console)
+    if summary.io:
+        render_io(summary.io, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, summary.findings, console)
