@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lo2io.cli_options import Json, TraceArgument
+from lo2io.cli_options import Filter, Json, SpanBegin, SpanEnd, TraceArgument
 
 
 class By(StrEnum):
@@ -54,17 +54,20 @@ def replay(
     engine: Engine = None,
     depth: Depth = None,
     keep: Keep = False,
+    filters: Filter = None,
+    begin: SpanBegin = None,
+    until: SpanEnd = None,
     as_json: Json = False,
 ) -> None:
     """Do once more what a trace's programs did to their files, with fio: same operations, offsets and sizes."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
     from lo2io import replay as replaying
+    from lo2io.selection import select
     from lo2io.tables import open_trace
 
     options = replaying.ReplayOptions(on, in_place, copy, by.value, not no_wait, engine, depth, keep)
-    done = replaying.replay(
-        open_trace(trace), options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json
-    )
+    opened = select(open_trace(trace), filters or (), begin=begin, end=until)
+    done = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
     if done.folder is not None:
         print(f"lo2io: left in {done.folder}", file=sys.stderr)

@@ -23,7 +23,7 @@ ROUND_RECORDS: Final = 10_000
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
-    """Write all samples of the spool beside the trace; a selection of the trace's rows does not count.
+    """Write all samples of the spool beside the trace.
 
     Args:
         trace: Of a recording with --keep-spool.
@@ -34,7 +34,7 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
         ``rows``: samples.
 
     Raises:
-        UsageError: There is no spool.
+        UsageError: There is no spool; or a part of the trace is asked for, which samples have no way to be.
         SpoolError: It cannot be read.
         OSError: The file cannot be written.
     """
@@ -43,6 +43,9 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
         raise UsageError(
             f"export {trace.path} to perf-data", f"there is no {place}", "record with --keep-spool: samples are there"
         )
+    if "selection" in trace.metadata:
+        remedy = "leave --filter, --from and --until away; `perf script --time` chooses among samples"
+        raise UsageError(f"export a part of {trace.path} to perf-data", "samples are no rows of the tables", remedy)
     spool = SpoolReader(place)
     with target.open("wb") as file:
         out = PerfDataFile(file, spool.meta)

@@ -15,6 +15,7 @@ from tablemaker import write_trace
 from lo2io.errors import SpoolError, UsageError
 from lo2io.exports import perf_data
 from lo2io.exports.formats import export as export_as
+from lo2io.tables import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,6 +157,15 @@ def test_without_a_spool(tmp_path: Path) -> None:
         export_as(trace, "perf-data", tmp_path / "perf.data", lambda _: None)
     assert "--keep-spool" in caught.value.remedy
     assert not (tmp_path / "perf.data").exists()
+
+
+def test_part_of_a_trace(tmp_path: Path) -> None:
+    """Of samples nobody can say whether they fit a filter: refused, not ignored."""
+    trace = write_trace(tmp_path / "T", [])
+    SpoolBuilder(tmp_path / "T" / "spool").write()
+    chosen = Trace(trace.path, {**trace.metadata, "selection": {}})
+    with pytest.raises(UsageError, match="no rows of the tables"):
+        export_as(chosen, "perf-data", tmp_path / "perf.data", lambda _: None)
 
 
 def test_damaged_spool(tmp_path: Path) -> None:

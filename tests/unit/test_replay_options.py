@@ -1,0 +1,138 @@
+"""`lo2io replay` without root: what it refuses, and that a replay in a folder leaves the originals alone."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tablemaker import READ, WRITE, make_batch, write_trace
+
+from lo2io import replay_disks
+from lo2io.errors import CommandError, Lo2ioError, UsageError
+from lo2io.replay import ReplayOptions, replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.tables import Trace
+
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+def make_trace(folder: Path, path: Path, size: int = 1000, *, reads_at: int = 0) -> Trace:
+    """One process that read from a file and wrote to it."""
+    row = {"begin_time_ns": 1000, "end_time_ns": 2000, "bytes_result": size, "result": size, "handle": 0}
+    operations = [
+        {**row, "id": 1, "call": READ, "offset_bytes": reads_at},
+        {**row, "id": 2, "call": WRITE, "begin_time_ns": 3000, "end_time_ns": 4000, "offset_bytes": size},
+    ]
+    files = [{"file": 0, "mode": 0o100644, "device": 1, "path": str(path).encode()}]
+    tasks = [{"pid": 5, "tid": 5, "comm": b"work"}]
+    batch = make_batch(operations=operations, handles=[{"handle": 0, "file": 0}], files=files, tasks=tasks)
+    return write_trace(folder, [batch])
+
+
+def run(trace: Trace, **options: Any) -> list[str]:
+    """A replay to its end; what it says."""
+    said: list[str] = []
+    replay(trace, ReplayOptions(**options), said.append)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "not said on what"),
+        ({"on": "folder", "in_place": True}, "exclude each other"),
+        ({"in_place": True, "copy": True}, "can begin as copies"),
+        ({"on": "folder", "copy": True, "by": "device"}, "can begin as copies"),
+        ({"on": "no/such/place"}, "No such file"),
+        ({"on": "file"}, "neither a folder nor a block device"),
+    ],
+)
+def test_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    """Each with its reason, before anything is made."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    if "on" in options:
+        options = {**options, "on": tmp_path / options["on"]}
+    with pytest.raises(UsageError, match=words):
+        run(trace, **options)
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_without_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said what to install, and the command ends as a shell's would."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    with pytest.raises(CommandError, match="fio is not installed") as caught:
+        run(trace, on=tmp_path)
+    assert caught.value.exit_code == 127
+
+
+def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel refuses to open alone is mounted, and stays untouched."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(16, "Device or resource busy")
+
+    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    disk = tmp_path / "disk"
+    disk.touch()
+    monkeypatch.setattr(replay_disks.stat, "S_ISBLK", lambda _: True)
+    monkeypatch.setattr(replay_disks.os, "open", refuse)
+    with pytest.raises(UsageError, match="busy") as caught:
+        replay_disks.check_disk(trace, disk)
+    assert caught.value.remedy == "unmount it, or name another"
+
+
+@needs_fio
+def test_too_little_space(tmp_path: Path) -> None:
+    """Files that would fill the disk are not begun."""
+    trace = make_trace(tmp_path / "T", tmp_path / "data", reads_at=1 << 60)
+    with pytest.raises(UsageError, match="are free"):
+        run(trace, on=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
+@needs_fio
+def test_original_too_short(tmp_path: Path) -> None:
+    """In place, what the trace reads must be there; nothing is written before that is known."""
+    data = tmp_path / "data"
+    data.write_bytes(b"a" * 999)
+    with pytest.raises(UsageError, match="reads 1,000 bytes of it, and it has 999"):
+        run(make_trace(tmp_path / "T", data), in_place=True)
+    assert data.read_bytes() == b"a" * 999
+
+
+@needs_fio
+@pytest.mark.parametrize("copy", [True, False])
+def test_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str], *, copy: bool) -> None:
+    """The file is as long as what is read, or a copy; the original stays; nothing is left but what is asked for."""
+    data = tmp_path / "data"
+    data.write_bytes(b"a" * 3000)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    trace = make_trace(tmp_path / "T", data)
+    assert run(trace, on=scratch, copy=copy) == ["replaying 2 actions in 1 jobs on 1 files"]
+    assert list(scratch.iterdir()) == []
+    run(trace, on=scratch, copy=copy, keep=True)
+    (folder,) = scratch.iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["f000000", "job.fio", "thread-5-work.iolog"]
+    content = (folder / "f000000").read_bytes()
+    assert len(content) == (3000 if copy else 2000)
+    assert (content[:1000] + content[2000:] == b"a" * 2000) == copy
+    assert data.read_bytes() == b"a" * 3000
+    assert "Run status" in capfd.readouterr().out
+
+
+@needs_fio
+def test_fio_fails(tmp_path: Path) -> None:
+    """Its failure is the command's, and the folder goes all the same."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.raises(Lo2ioError, match="ended with code 1"):
+        run(make_trace(tmp_path / "T", tmp_path / "data"), on=scratch, engine="nothing_like_it")
+    assert list(scratch.iterdir()) == []
