@@ -1,0 +1,334 @@
+"""What the pictures show, gathered in one more pass over the operations, the requests of rings, and those of devices.
+
+In: a trace and its sums. Out: :class:`Pictures`, plain lists ready for JSON. Bytes count when a call ends; time is
+spread over the bins in which it passed. What is drawn as points is all there is, or a fair sample that says how many it
+stands for. Memory does not grow with the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
+from lo2io.reports.html.lanes import CLASSES, Lanes, class_of_kind
+from lo2io.reports.tally import read_ahead
+from lo2io.units import SECTOR_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.tally import Owners, RequestTally
+    from lo2io.tables import Trace
+
+HEAT_BINS: Final = 240
+"""Bins of time of heat maps and curves: what a page's width can show."""
+TIMELINE_BINS: Final = 2_000
+"""Of the timeline, so that one can zoom in."""
+MAX_SLICES: Final = 60
+"""Of each thread and class the longest operations, drawn as they were."""
+MAX_POINTS: Final = 2_500
+"""Of each file or device."""
+STEPS: Final = 4
+"""Bins of latency per power of two."""
+_LATENCY_BINS: Final = 48 * STEPS
+_MERGED: Final = 2
+"""Of the requests' status."""
+_READ_OR_WRITE: Final = 2
+"""Operations of requests below it move data: 0 reads, 1 writes."""
+_OPERATIONS: Final = (
+    "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "offset_bytes", "bytes_result", "error",
+)  # fmt: skip
+_RING_REQUESTS: Final = (
+    "id", "ring", "submit_time_ns", "complete_time_ns", "task", "opcode", "handle", "offset_bytes", "bytes_result",
+)  # fmt: skip
+_REQUESTS: Final = (
+    "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
+    "bytes_result",
+)  # fmt: skip
+_READS: Final = np.array([name in {"read", "copy"} for name in CLASSES])
+_WRITES: Final = np.array([name in {"write", "copy"} for name in CLASSES])
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLanes:
+    """Who gets a lane of its own."""
+
+    processes: Lanes
+    files: Lanes
+    threads: Lanes
+    devices: Lanes
+    rings: Lanes
+
+
+class _Activity:
+    """Bytes read and written, and time in calls, of lanes over time."""
+
+    def __init__(self, grid: TimeGrid, lanes: int) -> None:
+        self.read, self.written = PointSums(grid, lanes), PointSums(grid, lanes)
+        self.time = Presence(grid, lanes)
+
+    def plain(self) -> dict[str, list[list[int]]]:
+        return {
+            "read": self.read.sums.tolist(),
+            "written": self.written.sums.tolist(),
+            "time_ns": self.time.time_ns.tolist(),
+        }
+
+
+def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bin of each latency: four to a power of two, read off the double's bits; 0: below 1 ns."""
+    bits = np.maximum(durations_ns, 0).astype(np.float64).view(np.int64)
+    bins: NDArray[np.int64] = ((bits >> 50) - (1023 * STEPS) + 1).clip(0, _LATENCY_BINS - 1)
+    return bins
+
+
+def latency_edges_ns() -> list[float]:
+    """Lower edge of each bin of latency."""
+    steps = np.arange(_LATENCY_BINS - 1)
+    return [0.0, *((1 + steps % STEPS / STEPS) * 2.0 ** (steps // STEPS)).tolist()]
+
+
+class Pictures:
+    """All that is drawn: gathered by the constructor, handed out by :meth:`plain`."""
+
+    def __init__(self, trace: Trace, owners: Owners, requests: RequestTally, lanes: ChosenLanes) -> None:
+        meta = trace.metadata
+        self._owners, self._lanes = owners, lanes
+        self._stop_ns = max(meta["stop_ns"], meta["start_ns"] + 1)
+        self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
+        self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
+        self._call_class = np.array([class_of_kind(call["kind"]) for call in meta["calls"]], np.int64)
+        self._opcode_class = np.full(256, class_of_kind("meta"), np.int64)
+        for opcode in meta.get("opcodes", ()):
+            self._opcode_class[opcode["number"]] = class_of_kind(opcode["kind"])
+        self._devices = requests.devices
+        self._whole = trace.completeness.proven and not trace.completeness.lost
+        self._make(self._heat, self._fine)
+        for batch in read_ahead(trace.batches("operations", _OPERATIONS)):
+            self._add_operations(batch)
+        for batch in read_ahead(trace.batches("ring_requests", _RING_REQUESTS)):
+            self._add_ring_requests(batch)
+        for batch in read_ahead(trace.batches("requests", _REQUESTS)):
+            self._add_requests(batch)
+
+    def _make(self, heat: TimeGrid, fine: TimeGrid) -> None:
+        lanes, nr = self._lanes, len(CLASSES)
+        self.processes, self.files = _Activity(heat, len(lanes.processes)), _Activity(heat, len(lanes.files))
+        self.all = _Activity(heat, 1)
+        self.busy = Presence(fine, len(lanes.threads) * nr)
+        self.slices = Smallest(len(lanes.threads) * nr, MAX_SLICES)
+        self.latency = PointSums(heat, (nr + 2 * len(lanes.devices)) * _LATENCY_BINS)
+        self.file_points = Smallest(len(lanes.files), MAX_POINTS)
+        self.device_points = Smallest(len(lanes.devices), MAX_POINTS)
+        self.device_bytes = PointSums(heat, len(lanes.devices) * 2)
+        self.queued, self.served = (Presence(heat, len(lanes.devices)) for _ in range(2))
+        self.served_fine = Presence(fine, len(lanes.devices))
+        self.rings = Presence(heat, len(lanes.rings))
+
+    def _add_operations(self, rows: Columns) -> None:
+        begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
+        end = np.maximum(np.where(ended, rows["end_time_ns"], self._stop_ns), begin)
+        which = self._call_class[rows["call"]]
+        group = self._owners.groups(rows["handle"])
+        written_group = np.where(which == CLASSES.index("copy"), self._owners.groups(rows["handle2"]), group)
+        self._add_moved(rows, end, which, (group, written_group))
+        for activity, lane in (
+            (self.processes, self._lanes.processes.of(self._owners.processes(rows["task"]))),
+            (self.files, self._lanes.files.of(group)),
+            (self.all, np.zeros(len(begin), np.int64)),
+        ):
+            activity.time.add(lane, begin, end)
+        thread = self._lanes.threads.of(rows["task"]) * len(CLASSES) + which
+        self.busy.add(thread, begin, end)
+        facts = {name: rows[name] for name in ("id", "call", "begin_time_ns", "bytes_result", "error")}
+        duration = end - begin
+        longest = np.uint64(2**63) - duration.astype(np.uint64)
+        self.slices.add(thread, longest, {**facts, "end_time_ns": end, "group": group})
+        self._add_latency(which[ended], end[ended], duration[ended])
+
+    def _add_moved(
+        self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
+    ) -> None:
+        """Bytes, and the offsets where they were moved; ``groups``: the file read from, and the one written to."""
+        moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
+        process = self._lanes.processes.of(self._owners.processes(rows["task"]))
+        lanes = [self._lanes.files.of(group) for group in groups]
+        for name, does, lane in (("read", _READS[which], lanes[0]), ("written", _WRITES[which], lanes[1])):
+            some = does & (moved > 0)
+            for activity, of in ((self.processes, process), (self.files, lane), (self.all, np.zeros_like(process))):
+                getattr(activity, name).add(of[some], end[some], moved[some])
+        known = (
+            (rows["offset_bytes"] != UNKNOWN_I64)
+            & (moved > 0)
+            & (_READS | _WRITES)[which]
+            & (lanes[0] < self._lanes.files.others)
+        )
+        points = {
+            "time_ns": end[known],
+            "offset_bytes": rows["offset_bytes"][known],
+            "bytes": moved[known],
+            "write": which[known] == CLASSES.index("write"),
+        }
+        self.file_points.add(lanes[0][known], scatter_keys(rows["id"][known]), points)
+
+    def _add_latency(self, lane: NDArray[np.int64], end: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
+        self.latency.add(lane * _LATENCY_BINS + latency_bin(duration), end, np.ones(len(end), np.int64))
+
+    def _add_ring_requests(self, rows: Columns) -> None:
+        submit, complete = rows["submit_time_ns"], rows["complete_time_ns"]
+        begin = np.where(submit != UNKNOWN_I64, submit, self._heat.start_ns)
+        end = np.maximum(np.where(complete != UNKNOWN_I64, complete, self._stop_ns), begin)
+        self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
+        group = self._owners.groups(rows["handle"])
+        which = self._opcode_class[rows["opcode"].astype(np.int64) & 0xFF]
+        self._add_moved(rows, end, which, (group, group))
+
+    def _add_requests(self, rows: Columns) -> None:
+        lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
+        insert, issue, complete = (rows[f"{name}_time_ns"] for name in ("insert", "issue", "complete"))
+        alive = rows["status"] != _MERGED  # they live on in those they were merged into
+        done = np.where(complete != UNKNOWN_I64, complete, self._stop_ns)
+        if not self._whole:
+            alive &= complete != UNKNOWN_I64  # its completion may be what was lost: nobody knows how long it was there
+        served = (issue != UNKNOWN_I64) & alive
+        queued = (insert != UNKNOWN_I64) & alive
+        left = np.where(issue != UNKNOWN_I64, issue, done)
+        self.queued.add(lane[queued], insert[queued], left[queued])
+        self.served.add(lane[served], issue[served], done[served])
+        self.served_fine.add(lane[served], issue[served], done[served])
+        self._add_request_latency(lane, (queued & (issue != UNKNOWN_I64), insert, issue), 0)
+        self._add_request_latency(lane, (served & (complete != UNKNOWN_I64), issue, complete), 1)
+        moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
+        some = (moved > 0) & alive & (rows["operation"] < _READ_OR_WRITE)
+        is_write = rows["operation"].astype(np.int64)
+        self.device_bytes.add(lane[some] * 2 + is_write[some], done[some], moved[some])
+        points = {
+            "time_ns": done[some],
+            "offset_bytes": rows["sector"][some].astype(np.int64) * SECTOR_BYTES,
+            "bytes": moved[some],
+            "write": is_write[some] == 1,
+        }
+        self.device_points.add(lane[some], scatter_keys(rows["id"][some]), points)
+
+    def _add_request_latency(
+        self, lane: NDArray[np.int64], phase: tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]], part: int
+    ) -> None:
+        which, begin, end = phase
+        row = len(CLASSES) + 2 * lane[which] + part
+        self._add_latency(row, end[which], end[which] - begin[which])
+
+    def plain(self, calls: Sequence[str], groups: Mapping[int, str]) -> dict[str, Any]:
+        """As JSON has it; times are ns since the trace's start.
+
+        Args:
+            calls: Names of the calls by number.
+            groups: Names of the file groups that the slices name (:meth:`slice_groups`).
+        """
+        lanes = self._lanes
+        return {
+            "heat": {"bin_ns": self._heat.bin_ns, "bins": self._heat.bins},
+            "fine": {"bin_ns": self._fine.bin_ns, "bins": self._fine.bins},
+            "classes": list(CLASSES),
+            "processes": {"names": lanes.processes.names, **self.processes.plain()},
+            "files": {"names": lanes.files.names, **self.files.plain()},
+            "all": {name: values[0] for name, values in self.all.plain().items()},
+            "threads": {"names": lanes.threads.names, "busy": self._busy()},
+            "slices": self._slices(calls, groups),
+            "latency": self._latencies(),
+            "devices": self._device_pictures(),
+            "file_points": self._points(self.file_points, lanes.files.names),
+            "device_points": self._points(self.device_points, lanes.devices.names),
+            "rings": {"names": lanes.rings.names, "in_flight": _rounded(self.rings.mean)},
+        }
+
+    def slice_groups(self) -> set[int]:
+        """File groups of the operations that are drawn one by one."""
+        rows = self.slices.rows()
+        return set(rows["group"].tolist()) if rows else set()
+
+    def _busy(self) -> list[dict[str, Any]]:
+        """By thread and class, only where there is something: share of the time, bin by bin, as [first bin, shares]."""
+        mean = self.busy.mean.reshape(len(self._lanes.threads), len(CLASSES), -1)
+        rows = []
+        for thread, which in np.argwhere(mean.any(axis=2)).tolist():
+            used = np.flatnonzero(mean[thread, which])
+            first, last = int(used[0]), int(used[-1])
+            share = _rounded(mean[thread, which, first : last + 1])
+            rows.append({"thread": thread, "class": which, "first": first, "share": share})
+        return rows
+
+    def _slices(self, calls: Sequence[str], groups: Mapping[int, str]) -> dict[str, Any]:
+        rows = self.slices.rows()
+        if not rows:
+            return {"thread": []}
+        names = sorted(set(groups.values()))
+        number = {name: index for index, name in enumerate(names)}
+        moved = [None if value == UNKNOWN_I64 else value for value in rows["bytes_result"].tolist()]
+        return {
+            "thread": (rows["lane"] // len(CLASSES)).tolist(),
+            "class": (rows["lane"] % len(CLASSES)).tolist(),
+            "id": rows["id"].tolist(),
+            "begin_ns": (rows["begin_time_ns"] - self._heat.start_ns).tolist(),
+            "duration_ns": (rows["end_time_ns"] - rows["begin_time_ns"]).tolist(),
+            "call": [calls[call] for call in rows["call"].tolist()],
+            "bytes": moved,
+            "error": rows["error"].tolist(),
+            "file": [number[groups[group]] for group in rows["group"].tolist()],
+            "files": names,
+        }
+
+    def _latencies(self) -> dict[str, Any]:
+        """By class and by device's phase: counts by bin of latency and of time, from the least to the greatest seen."""
+        names = [*CLASSES]
+        for device in self._lanes.devices.names:
+            names += [f"{device} queue", f"{device} service"]
+        counts = self.latency.sums.reshape(len(names), _LATENCY_BINS, -1)
+        used = np.flatnonzero(counts.any(axis=(0, 2)))
+        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+        rows = [
+            {"name": name, "counts": counts[row, low:high].tolist()}
+            for row, name in enumerate(names)
+            if counts[row].any()
+        ]
+        return {"edges_ns": [*latency_edges_ns(), 2.0**48][low : high + 1], "rows": rows}
+
+    def _device_pictures(self) -> dict[str, Any]:
+        moved = self.device_bytes.sums.reshape(len(self._lanes.devices), 2, -1)
+        return {
+            "names": self._lanes.devices.names,
+            "read": moved[:, 0].tolist(),
+            "written": moved[:, 1].tolist(),
+            "queued": _rounded(self.queued.mean),
+            "served": _rounded(self.served.mean),
+            "busy": _rounded(self.served_fine.mean),
+        }
+
+    def _points(self, chosen: Smallest, names: Sequence[str]) -> list[dict[str, Any]]:
+        rows = chosen.rows()
+        pictures = []
+        for lane in np.flatnonzero(chosen.seen).tolist():
+            which = np.flatnonzero(rows["lane"] == lane)
+            which = which[np.argsort(rows["time_ns"][which], kind="stable")]
+            pictures.append(
+                {
+                    "name": names[lane],
+                    "of": int(chosen.seen[lane]),
+                    "time_ns": (rows["time_ns"][which] - self._heat.start_ns).tolist(),
+                    "offset_bytes": rows["offset_bytes"][which].tolist(),
+                    "bytes": rows["bytes"][which].tolist(),
+                    "write": rows["write"][which].astype(int).tolist(),
+                }
+            )
+        return pictures
+
+
+def _rounded(values: NDArray[np.float64]) -> Any:
+    """Three decimals: a picture shows no more, and the file stays small."""
+    return values.round(3).tolist()

@@ -1,0 +1,143 @@
+"""Which processes, threads, files and devices get a lane of their own in pictures: the busiest; the rest share one.
+
+In: a trace and its sums. Out: for each row of a table the number of its lane, and the lanes' names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.names import file_names
+from lo2io.reports.tally import NR_REQUEST_OPS, read_ahead
+from lo2io.units import split_kernel_dev
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.reports.names import FileName, People
+    from lo2io.reports.tally import OperationTally, Owners, RequestTally, Sums
+    from lo2io.tables import Trace
+
+MAX_PROCESSES: Final = 32
+MAX_FILES: Final = 40
+MAX_THREADS: Final = 48
+MAX_DEVICES: Final = 16
+MAX_RINGS: Final = 16
+CLASSES: Final = ("read", "write", "copy", "sync", "open", "metadata", "rings")
+"""What operations do, coarsely enough to be told apart by colour."""
+_CLASS_OF_KIND: Final = {"read": 0, "write": 1, "copy": 2, "sync": 3, "open": 4}
+_RING_CLASS: Final = CLASSES.index("rings")
+_META_CLASS: Final = CLASSES.index("metadata")
+
+
+def class_of_kind(kind: str) -> int:
+    """Index into ``CLASSES`` of a kind of call or opcode, as the metadata of the trace names it."""
+    if kind.startswith(("ring_", "aio_")):
+        return _RING_CLASS
+    return _CLASS_OF_KIND.get(kind, _META_CLASS)
+
+
+class Lanes:
+    """Lanes of one kind: ``names``, and the lane of each key; keys without one share the last lane, ``others``."""
+
+    def __init__(self, keys: Sequence[int], names: Sequence[str], nr_keys: int) -> None:
+        self.keys = keys
+        self.names = [*names, "others"]
+        self.others = len(names)
+        self._of_key = np.full(nr_keys + 1, self.others, np.int64)
+        self._of_key[list(keys)] = np.arange(self.others)
+
+    def of(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Lane of each key; of a key beyond all others (unknown is UINT32_MAX): ``others``."""
+        lanes: NDArray[np.int64] = self._of_key[np.minimum(keys, len(self._of_key) - 1)]
+        return lanes
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes:
+    """Lanes of the processes, the heaviest (first in ``order``, by the owners' numbers) first."""
+    shown = [row for row in order if row < owners.nr_processes][:MAX_PROCESSES]
+    comms = people.comms(shown)
+    return Lanes(shown, [f"{comms.get(row) or '?'} ({people.pid(row)})" for row in shown], owners.nr_processes + 1)
+
+
+def file_lanes(order: Sequence[int], trace: Trace, owners: Owners, people: People) -> Lanes:
+    """Lanes of the file groups, the heaviest (first in ``order``) first."""
+    shown = list(order[:MAX_FILES])
+    names = file_names(trace, owners, people, shown)
+    return Lanes(shown, [file_text(names[group]) for group in shown], owners.nr_groups)
+
+
+def file_text(name: FileName) -> str:
+    """What a file group is called in pictures."""
+    if name.kind == "named":
+        return name.path or "(no path)"
+    if name.kind == "unnamed":
+        return f"unnamed files of {name.comm or '?'} ({name.pid})"
+    return "calls without a file"
+
+
+def thread_lanes(trace: Trace) -> Lanes:
+    """Lanes of the threads that spent most time in calls; one pass over two columns of the operations."""
+    tasks = trace.column("threads", "task")
+    nr_tasks = int(tasks.max(initial=0)) + 1
+    time_ns = np.zeros(nr_tasks + 1, np.int64)
+    for batch in read_ahead(trace.batches("operations", ["task", "begin_time_ns", "end_time_ns"])):
+        duration = (batch["end_time_ns"] - batch["begin_time_ns"]) * (batch["end_time_ns"] != UNKNOWN_I64)
+        np.add.at(time_ns, np.minimum(batch["task"], nr_tasks), np.maximum(duration, 1))
+    order = np.argsort(-time_ns[:nr_tasks], kind="stable")[:MAX_THREADS]
+    shown = [int(task) for task in order if time_ns[task]]
+    names = _thread_names(trace, shown)
+    return Lanes(shown, [names.get(task, "?") for task in shown], nr_tasks)
+
+
+def _thread_names(trace: Trace, tasks: Sequence[int]) -> Mapping[int, str]:
+    comms = trace.texts("threads", "task", "comm", tasks)
+    names = {}
+    for batch in trace.batches("threads", ["task", "tid"]):
+        for row in np.flatnonzero(np.isin(batch["task"], tasks)).tolist():
+            task = int(batch["task"][row])
+            names[task] = f"{comms.get(task) or '?'} {int(batch['tid'][row])}"
+    return names
+
+
+def device_lanes(trace: Trace, requests: RequestTally) -> Lanes:
+    """Lanes of the devices in the order of ``RequestTally.devices``: keys are indices into that."""
+    names = {device["device"]: device["name"] for device in trace.metadata["devices"]}
+    bytes_of = requests.bytes.reshape(-1, NR_REQUEST_OPS).sum(axis=1)
+    shown = np.argsort(-bytes_of, kind="stable")[:MAX_DEVICES].tolist()
+    numbers = [int(requests.devices[index]) for index in shown]
+    texts = [names.get(number, ":".join(map(str, split_kernel_dev(number)))) for number in numbers]
+    return Lanes(shown, texts, len(requests.devices))
+
+
+def ring_lanes(trace: Trace) -> Lanes:
+    """Lanes of the rings with most requests."""
+    ring, requests = trace.column("rings", "ring"), trace.column("rings", "nr_requests")
+    order = np.lexsort((ring, -requests.astype(np.int64)))[:MAX_RINGS]
+    shown = [int(ring[row]) for row in order if requests[row]]
+    return Lanes(shown, [f"ring {number}" for number in shown], int(ring.max(initial=0)) + 1)
+
+
+def heaviest(trace: Trace, owners: Owners, operations: OperationTally) -> tuple[list[int], list[int]]:
+    """Processes, and file groups, by what calls and requests of rings moved, then by time in calls."""
+    by_process, by_group = (
+        sums.bytes_read + sums.bytes_written for sums in (operations.by_process, operations.by_group)
+    )
+    for batch in read_ahead(trace.batches("ring_requests", ["task", "handle", "bytes_result"])):
+        moved = batch["bytes_result"] * (batch["bytes_result"] != UNKNOWN_I64)
+        np.add.at(by_process, owners.processes(batch["task"]), moved)
+        np.add.at(by_group, owners.groups(batch["handle"]), moved)
+    return _order(by_process, operations.by_process), _order(by_group, operations.by_group)
+
+
+def _order(moved: NDArray[np.int64], sums: Sums) -> list[int]:
+    order = np.lexsort((np.arange(len(moved)), -sums.calls, -sums.time_ns, -moved))
+    return [int(key) for key in order if moved[key] or sums.calls[key]]

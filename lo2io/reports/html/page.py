@@ -1,0 +1,175 @@
+"""The page itself: tables that need no script, and pictures that are drawn from numbers which the page carries.
+
+In: a trace's summary and sums. Out: one file's text that asks nobody for anything: plotly.js, style and numbers are in
+it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3; plotly.js is the one of the
+package plotly (MIT).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib.util
+import json
+import shlex
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lo2io._version import __version__
+from lo2io.errors import Lo2ioError
+from lo2io.reports.html.collect import HEAT_BINS, ChosenLanes, Pictures
+from lo2io.reports.html.lanes import (
+    device_lanes,
+    file_lanes,
+    file_text,
+    heaviest,
+    process_lanes,
+    ring_lanes,
+    thread_lanes,
+)
+from lo2io.reports.html.sheets import sheets
+from lo2io.reports.lines import printable
+from lo2io.reports.names import file_names
+from lo2io.reports.page import confines_lines
+from lo2io.units import NS_PER_S, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from lo2io.reports.rows import Summary
+    from lo2io.reports.sums import TraceSums
+
+_ASSETS: Final = files("lo2io.reports.html") / "assets"
+
+
+def gather_pictures(sums: TraceSums) -> dict[str, Any]:
+    """What the pictures show, by one more reading of the tables of operations and requests.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    trace, owners, people = sums.trace, sums.owners, sums.people
+    by_process, by_file = heaviest(trace, owners, sums.operations)
+    lanes = ChosenLanes(
+        processes=process_lanes(by_process, owners, people),
+        files=file_lanes(by_file, trace, owners, people),
+        threads=thread_lanes(trace),
+        devices=device_lanes(trace, sums.requests),
+        rings=ring_lanes(trace),
+    )
+    pictures = Pictures(trace, owners, sums.requests, lanes)
+    names = file_names(trace, owners, people, pictures.slice_groups())
+    calls = [call["name"] for call in trace.metadata["calls"]]
+    return pictures.plain(calls, {group: file_text(name) for group, name in names.items()})
+
+
+def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
+    """The page.
+
+    Raises:
+        Lo2ioError: Jinja or plotly is not installed.
+    """
+    plotly = _plotly_js()
+    try:
+        from jinja2 import Environment  # noqa: PLC0415  costs 20 ms, and only this page needs it
+    except ImportError as error:
+        raise _lacking("jinja2", str(error)) from error
+    template = Environment(autoescape=True, trim_blocks=False).from_string(_asset("page.html.j2"))
+    return template.render(
+        version=__version__,
+        title=_title(summary),
+        subtitle=_subtitle(summary),
+        complete=summary.completeness_line.startswith("complete"),
+        summary=summary,
+        confines=[printable(line) for line in confines_lines(summary.chosen)],
+        hints=[printable(hint) for hint in summary.hints],
+        notices=[printable(notice) for notice in summary.notices],
+        findings=_findings(summary),
+        cards=_cards(summary),
+        sheets=sheets(summary),
+        heat_bins=HEAT_BINS,
+        fine_bin=format_duration(pictures["fine"]["bin_ns"]),
+        css=_asset("page.css"),
+        tables_js=_asset("tables.js"),
+        charts_js=_asset("charts.js"),
+        plotly=plotly,
+        pictures=_packed(pictures),
+    )
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _plotly_js() -> str:
+    """plotly.js as the package carries it; found without importing the package, which takes most of a second."""
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or not spec.submodule_search_locations:
+        raise _lacking("plotly", "no such package")
+    file = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _lacking("plotly", f"{file}: {error.strerror}") from error
+    # Inside of a script element, only this could end it; in JavaScript both spellings are the same text.
+    return text.replace("</script", "<\\/script")
+
+
+def _lacking(package: str, answer: str) -> Lo2ioError:
+    return Lo2ioError("cannot draw the report", answer, f"pip install {package}")
+
+
+def _packed(pictures: dict[str, Any]) -> str:
+    """Numbers as gzipped JSON in base64: a tenth of the JSON's size, and every browser unpacks it."""
+    plain = json.dumps(pictures, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(plain, 6, mtime=0)).decode()
+
+
+def _title(summary: Summary) -> str:
+    if summary.command:
+        return printable(shlex.join(summary.command))
+    if summary.mode == "system":
+        return f"the whole system {printable(summary.hostname)}"
+    return f"process {', '.join(map(str, summary.roots))}"
+
+
+def _subtitle(summary: Summary) -> str:
+    parts = [printable(summary.hostname), f"Linux {printable(summary.kernel)}", f"{summary.mode} mode"]
+    if summary.exit_code is not None:
+        parts.append(f"exit code {summary.exit_code}")
+    if summary.start_realtime_ns is not None:
+        moment = datetime.fromtimestamp(summary.start_realtime_ns / NS_PER_S, UTC)
+        parts.append(f"from {moment:%Y-%m-%d %H:%M:%S} UTC")
+    return " · ".join(parts)
+
+
+def _cards(summary: Summary) -> list[tuple[str, str, float]]:
+    """Name, text and exact value of the numbers on top."""
+    total = summary.activity
+    rates = (summary.bytes_read_per_s, summary.bytes_written_per_s)
+    cards: list[tuple[str, str, float]] = [
+        ("time", format_duration(summary.span_ns), summary.span_ns),
+        ("calls", f"{total.calls:,}", total.calls),
+        ("read by calls", format_bytes(total.bytes_read), total.bytes_read),
+        ("written by calls", format_bytes(total.bytes_written), total.bytes_written),
+        ("time in calls", format_duration(total.time_ns), total.time_ns),
+        ("errors", f"{total.errors:,}", total.errors),
+        ("processes", f"{summary.nr_processes:,}", summary.nr_processes),
+        ("named files", f"{summary.nr_files:,}", summary.nr_files),
+    ]
+    for name, rate in zip(("read a second", "written a second"), rates, strict=True):
+        if rate is not None:
+            cards.append((name, f"{format_bytes(rate)}/s", rate))
+    if summary.rings:
+        cards.append(("ring requests", f"{summary.rings.requests:,}", summary.rings.requests))
+        moved = summary.rings.bytes_read + summary.rings.bytes_written
+        cards.append(("moved by rings", format_bytes(moved), moved))
+    requests = sum(row.requests for row in summary.devices)
+    if requests:
+        moved = sum(row.bytes for row in summary.devices)
+        cards += [("block requests", f"{requests:,}", requests), ("on devices", format_bytes(moved), moved)]
+    return cards
+
+
+def _findings(summary: Summary) -> list[dict[str, Any]]:
+    return [{"title": printable(text), "lines": ()} for text in summary.findings]

@@ -1,0 +1,82 @@
+"""Sums over time against the same sums made one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
+
+GRIDS = st.builds(TimeGrid, st.integers(0, 50), st.integers(1, 30), st.integers(1, 12))
+INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(-20, 500), st.integers(0, 400)), max_size=30)
+
+
+def numbers(values: list[int]) -> np.ndarray:
+    """As a column has them."""
+    return np.array(values, np.int64)
+
+
+@given(GRIDS, INTERVALS)
+def test_presence_is_the_overlap(grid: TimeGrid, intervals: list[tuple[int, int, int]]) -> None:
+    """The time of each lane and bin is the sum of what each interval has in common with it."""
+    presence = Presence(grid, 3)
+    lanes, begins, lasts = (numbers([row[part] for row in intervals]) for part in range(3))
+    presence.add(lanes, begins, begins + lasts)
+    expected = np.zeros((3, grid.bins), np.int64)
+    for lane, begin, last in intervals:
+        for index in range(grid.bins):
+            low = grid.start_ns + index * grid.bin_ns
+            expected[lane, index] += max(0, min(begin + last, low + grid.bin_ns) - max(begin, low))
+    assert presence.time_ns.tolist() == expected.tolist()
+    assert presence.mean == pytest.approx(expected / grid.bin_ns)
+
+
+@given(GRIDS, INTERVALS)
+def test_points_add_up(grid: TimeGrid, points: list[tuple[int, int, int]]) -> None:
+    """Nothing is left out: each lane's bins sum to what was added, each amount in the bin of its time."""
+    sums = PointSums(grid, 3)
+    lanes, times, amounts = (numbers([row[part] for row in points]) for part in range(3))
+    sums.add(lanes, times, amounts)
+    expected = np.zeros((3, grid.bins), np.int64)
+    for lane, time, amount in points:
+        expected[lane, min(max((time - grid.start_ns) // grid.bin_ns, 0), grid.bins - 1)] += amount
+    assert sums.sums.tolist() == expected.tolist()
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 3000))
+def test_grid_spans_all(start: int, span: int, bins: int) -> None:
+    """The grid has no more bins than allowed, reaches the stop, and would not with one bin less."""
+    grid = time_grid(start, start + span, bins)
+    assert grid.bins <= bins
+    assert grid.start_ns + grid.bins * grid.bin_ns >= start + span
+    assert (grid.bins - 1) * grid.bin_ns < max(1, span)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99)), max_size=200), st.integers(1, 5), st.integers(1, 40))
+def test_smallest_are_kept(rows: list[tuple[int, int]], limit: int, step: int) -> None:
+    """Of each lane the rows with the smallest keys, whatever the batches were; and how many there were in all."""
+    chosen = Smallest(4, limit)
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        keys = np.array([key for _, key in part], np.uint64)
+        chosen.add(numbers([lane for lane, _ in part]), keys, {"twice": keys * np.uint64(2)})
+    found = chosen.rows()
+    for lane in range(4):
+        keys = sorted(key for each, key in rows if each == lane)
+        assert chosen.seen[lane] == len(keys)
+        mine = found["lane"] == lane if found else np.zeros(0, np.bool_)
+        assert (found["key"][mine].tolist() if found else []) == keys[:limit]
+        assert (found["twice"][mine].tolist() if found else []) == [2 * key for key in keys[:limit]]
+
+
+def test_a_sample_is_fair() -> None:
+    """Of ids in a row, those with the smallest keys lie all over: each tenth holds about a tenth of them."""
+    ids = np.arange(1, 100_001, dtype=np.uint64)
+    keys = scatter_keys(ids)
+    assert len(np.unique(keys)) == len(ids)
+    chosen = np.sort(np.argsort(keys)[:10_000])
+    counts, _ = np.histogram(chosen, bins=10, range=(0, 100_000))
+    assert counts.min() > 850
+    assert counts.max() < 1150
