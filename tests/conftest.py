@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from traceprocessor import TraceProcessor
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,3 +31,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == file.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def processor() -> Iterator[TraceProcessor]:
+    """Perfetto's trace processor: one for all, for starting it takes longer than most tests."""
+    from traceprocessor import TraceProcessor  # noqa: PLC0415 - takes a while, and few tests need it
+
+    running = TraceProcessor()
+    yield running
+    running.close()
