@@ -193,8 +193,8 @@ class Programs:
         self.told = told
         self.slots: dict[int, _Slot] = {}
 
-    def replay(self, history: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> None:
-        """Write the whole history, and at last what is still in the slots."""
+    def replay(self, history: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]], *, whole: bool = True) -> None:
+        """Write the whole history, and at last what is still in the slots; or a part of it."""
         for method, args, options in history:
             if not method.startswith("fact") and next(self.leaves):
                 self.leave(args[1])
@@ -202,6 +202,11 @@ class Programs:
                 getattr(self, method)(*args, **options)
             else:
                 getattr(self.builder, method)(*args, **options)
+        if whole:
+            self.end()
+
+    def end(self) -> None:
+        """What is still in the slots."""
         for cpu in list(self.slots):
             self.leave(cpu)
 

@@ -158,9 +158,11 @@ static void claim(engine *e, task *t, uint32_t index, uint8_t bit)
 static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, int32_t fd)
 {
     const pending_call *p = &t->pending;
-    if (!s || !slot_is_steady(e, t, s, fd, p->begin))
+    if (!s)
         return false;
-    return e->calls[p->call].kind == LO2_CALL_CLOSE || (s->handle == held && s->since <= p->begin);
+    if (e->calls[p->call].kind == LO2_CALL_CLOSE)
+        return close_is_spent(e, t) ? !slot_is_disturbed(e, t, s, fd, p->begin) : slot_is_steady(e, t, s, fd, p->begin);
+    return s->handle == held && s->since <= p->begin && slot_is_steady(e, t, s, fd, p->begin);
 }
 
 /* Nobody would have seen it exchanged, and something is known of it that may be another's. */

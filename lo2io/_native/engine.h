@@ -109,11 +109,14 @@ typedef struct {
 /*
  * What shares a table can end a slot while somebody else's call is about to find out what is in it. `ending`: pending
  * calls that may end what is there; `blind`: of them, those that may end what is put there meanwhile, too (the slot was
- * thought empty at their entry, or they put something there). When the last one of each was left.
+ * thought empty at their entry, or they put something there). When the last one of each was left. A close that is not blind
+ * is `spent` once its number has been given to somebody else, for then it had freed it; unless it is `tainted`: a blind one
+ * came meanwhile, which may have freed it instead. `installs`: how often a number was given that way.
  */
 typedef struct { int64_t since, settled, blind_settled; uint32_t handle; uint16_t ending, blind;
+                 uint16_t spent, installs;
                  uint16_t movers; /* pending calls that move the position of what is there, or will be */
-                 uint8_t cloexec, inherited; } slot;
+                 uint8_t cloexec; bool inherited : 1, tainted : 1; } slot;
 typedef struct { uint32_t refs; int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
                  VEC(slot) slots; } fd_table;
 
@@ -141,6 +144,7 @@ typedef struct {
     uint8_t first_use;
     uint8_t claimed;              /* bit 0, 1: no row has named handle, handle2 before */
     uint8_t ends;                 /* enum ends: what it counts as, of others' in its table */
+    uint16_t installs;            /* of the slot that it ends, at its entry */
     uint32_t made;                /* handle that it has put there, or NONE */
     int64_t found_since;          /* what its result was put in the place of was there since then; UNKNOWN: nothing was */
 } pending_call;
@@ -367,6 +371,7 @@ void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec);
 void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
 bool has_no_rivals(const engine *e, const task *t); /* its table has no other thread in user mode */
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
+bool close_is_spent(engine *e, const task *t); /* its pending call is a close that has freed its slot: others have got the number */
 bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
 void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
 void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */

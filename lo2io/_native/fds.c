@@ -147,8 +147,9 @@ uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
     for (uint32_t i = 0; i < from->slots.count; i++) {
         const slot *s = &from->slots.at[i];
         to->slots.at[i] = *s;
-        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].movers = 0; /* what they are about is the parent's */
-        if (shared && (s->since > begin || s->ending || s->settled > begin)) {
+        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].spent = 0; /* what they are about is the parent's */
+        to->slots.at[i].movers = to->slots.at[i].tainted = 0;
+        if (shared && (s->since > begin || s->ending > s->spent || s->settled > begin)) {
             slot_set(&to->slots.at[i], e->totals.last_time_ns, NONE, false);
         } else if (s->handle != NONE) {
             to->slots.at[i].inherited = 1;
@@ -263,6 +264,10 @@ void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec
     }
     slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
     slot_set(s, time, index, cloexec);
+    if (e->calls[t->pending.call].kind != LO2_CALL_DUP_TO && !s->tainted) { /* the number was free */
+        s->spent = s->ending - s->blind;
+        s->installs++;
+    }
 }
 
 /* ---- ends under way, where others share the table ---- */
@@ -286,14 +291,15 @@ static uint8_t own_end(const engine *e, const task *t, int32_t fd)
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
     const fd_table *f = &e->tables.at[t->table];
-    return f->ranges || f->ranges_settled > begin || s->blind_settled > begin ||
+    return f->ranges || f->ranges_settled > begin || s->blind_settled > begin || s->tainted ||
            s->blind > (s->blind && own_end(e, t, fd) == ENDS_FD_BLINDLY);
 }
 
 /* No others end, or have ended since `begin`, what is or was in the slot. */
 bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
-    return s->settled <= begin && s->ending <= (s->ending && own_end(e, t, fd) != ENDS_NOTHING) &&
+    uint16_t harmful = s->ending - s->spent;
+    return s->settled <= begin && harmful <= (harmful && own_end(e, t, fd) != ENDS_NOTHING) &&
            !slot_is_disturbed(e, t, s, fd, begin);
 }
 
@@ -301,6 +307,12 @@ static slot *slot_it_ends(engine *e, const task *t)
 {
     const pending_call *p = &t->pending;
     return slot_at(e, t->table, e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd, true);
+}
+
+bool close_is_spent(engine *e, const task *t)
+{
+    const slot *s = t->pending.ends == ENDS_FD ? slot_it_ends(e, t) : NULL;
+    return s && s->installs != t->pending.installs;
 }
 
 void ends_begin(engine *e, task *t)
@@ -320,8 +332,11 @@ void ends_begin(engine *e, task *t)
     slot *s = slot_it_ends(e, t);
     if (!s || s->ending == UINT16_MAX)
         return;
-    bool blind = kind == LO2_CALL_DUP_TO || p->handle == NONE || s->ending;
+    uint16_t harmful = s->ending - s->spent;
+    bool blind = kind == LO2_CALL_DUP_TO || p->handle == NONE || harmful;
+    s->tainted |= blind && harmful > s->blind;
     p->ends = blind ? ENDS_FD_BLINDLY : ENDS_FD;
+    p->installs = s->installs;
     s->ending++;
     s->blind += blind;
 }
@@ -339,10 +354,18 @@ void ends_over(engine *e, task *t, int64_t time)
     slot *s = ends == ENDS_NOTHING ? NULL : slot_it_ends(e, t);
     if (!s)
         return;
-    s->ending -= s->ending > 0; /* the table may have been cut short meanwhile */
-    s->settled = time;
-    if (ends == ENDS_FD_BLINDLY) {
-        s->blind -= s->blind > 0;
-        s->blind_settled = time;
+    bool blindly = ends == ENDS_FD_BLINDLY;
+    if (!blindly && s->installs != p->installs) { /* what has come since then was not touched */
+        s->spent -= s->spent > 0;
+    } else {
+        s->settled = time;
+        if (blindly || s->tainted)
+            s->blind_settled = time;
+        if (!blindly)
+            s->tainted = false;
     }
+    s->ending -= s->ending > 0; /* the table may have been cut short meanwhile */
+    s->blind -= blindly && s->blind > 0;
+    if (s->spent > s->ending - s->blind) /* given so often that the count began anew */
+        s->spent = s->ending - s->blind;
 }

@@ -37,6 +37,8 @@ static bool is_result(const engine *e, const task *t, const slot *s, const sight
         return false;
     if (!at->matched)
         return s->since <= at->time;
+    if (e->calls[p->call].kind == LO2_CALL_DUP_TO && !slot_is_steady(e, t, s, at->of.fd, at->begin))
+        return false; /* its number need not have been free: a close may come behind it */
     if (t->left.result != at->of.fd || (p->found_since != UNKNOWN && p->found_since > at->begin))
         return false; /* somebody else was seen to fill the slot inside of the call: who was the last? */
     return p->made == NONE || s->handle == p->made;

@@ -248,6 +248,9 @@ class Calls:
         self.lookups.forget(op.task.table, fd, time)
         op.made = self.tables.make(op.task, fd, origin, description, time)
         op.task.table.put(fd, op.made, time)
+        if op.spec.kind is not CallKind.DUP_TO:  # the number was free
+            for end in op.task.table.ends:
+                end.spent |= end.fd == fd and not (end.blind or end.tainted) and end.until is None
         return op.made
 
     def _duplicate(self, op: Pending, fd: int, time: int, *, cloexec: bool) -> None:

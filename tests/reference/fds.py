@@ -105,6 +105,10 @@ class End:
     blind: bool
     """It ends what is put there meanwhile, too."""
     until: int | None = None
+    spent: bool = False
+    """A close whose number was given to somebody: it had freed it."""
+    tainted: bool = False
+    """But for a blind one that came meanwhile, and may have freed it instead."""
 
     def is_over(self, begin: int) -> bool:
         """Before that time."""
@@ -178,12 +182,12 @@ class Table:
 
     def is_safe(self, fd: int, begin: int, op: Pending | None) -> bool:
         """Nobody but the call itself has been about to end what was put there since ``begin``."""
-        return self._all_over([end for end in self.ends if end.blind], fd, begin, op)
+        return self._all_over([end for end in self.ends if end.blind or end.tainted], fd, begin, op)
 
     @staticmethod
     def _all_over(ends: list[End], fd: int, begin: int, op: Pending | None) -> bool:
-        own = [end for end in ends if end.op is op and op is not None and end.fd == fd]
-        return all(end.is_over(begin) for end in ends if end.fd in {fd, None} and end not in own)
+        own = [end for end in ends if end.op is op and op is not None and end.fd == fd and not end.tainted]
+        return all(end.is_over(begin) for end in ends if end.fd in {fd, None} and end not in own and not end.spent)
 
     def put(self, fd: int, handle: Handle, time: int) -> None:
         """Install a handle; who stood there has been seen to."""

@@ -143,6 +143,8 @@ class Files:
             return False
         if at.left is None or at.left.op is None:
             return self._since(task, at.fd) <= at.begin
+        if at.left.op.spec.kind is CallKind.DUP_TO and not task.table.is_steady(at.fd, at.begin, at.op):
+            return False
         filled = at.left.op.found_since
         if at.left.result != at.fd or (filled is not None and filled > at.begin):
             return False

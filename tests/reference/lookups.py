@@ -47,7 +47,9 @@ class Lookups:
                 continue
             slot, closes = op.task.table.slots.get(fd), op.spec.kind is CallKind.CLOSE
             here = slot is not None and slot.handle is handle and slot.since <= op.time
-            certain = (closes or here) and op.task.table.is_steady(fd, op.time, op)
+            table = op.task.table
+            spent = closes and any(end.op is op and end.spent for end in table.ends)
+            certain = (closes or here) and (table.is_safe if spent else table.is_steady)(fd, op.time, op)
             if certain and not self._is_believed(handle, op.task):
                 continue
             if not certain:
@@ -138,9 +140,13 @@ def ends_begin(op: Pending) -> None:
     if kind not in (CallKind.CLOSE, CallKind.DUP_TO):
         return
     fd = op.fd2 if kind is CallKind.DUP_TO else op.fd
-    pending = any(end.fd == fd and end.until is None for end in table.ends)
-    if fd >= 0:
-        table.ends.append(End(op, fd, op.time, blind=kind is CallKind.DUP_TO or op.handle is None or pending))
+    if fd < 0:
+        return
+    others = [end for end in table.ends if end.fd == fd and end.until is None and not end.spent]
+    fresh = End(op, fd, op.time, blind=kind is CallKind.DUP_TO or op.handle is None or bool(others))
+    for end in others:
+        end.tainted |= fresh.blind and not end.blind
+    table.ends.append(fresh)
 
 
 def ends_over(op: Pending, time: int) -> None:

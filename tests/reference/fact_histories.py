@@ -1,0 +1,222 @@
+"""Histories with what the kernel's own programs tell of files, and what calls have really met.
+
+Descriptors also come unseen (pipe(2), received over a socket), a fork copies its table somewhen inside of the call, and a look
+into /proc takes time. All times differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from kernelwriter import OF_ARGUMENT, OF_RESULT, WHOLE
+
+from reference.histories import MOVES, History, Machine
+from reference.kernel import O_CLOEXEC, Call, File, Thread
+
+MOVED = 4
+ADDRESSES = 3
+"""Open files share so few addresses one after the other: what was freed is used again."""
+MOVERS = ("read", "write", "lseek", "writev", "preadv2")
+OPENS = ("openat", "openat2", "creat", "socket", "memfd_create")
+DUPS = ("dup", "dup2", "dup3", "fcntl")
+COPIES = ("copy_file_range", "sendfile64")
+FDS = ("fd", "fildes", "oldfd", "fd_in", "in_fd")
+
+
+@dataclass(eq=False)
+class Met:
+    """What a call has found, when the kernel did its work."""
+
+    file: File | None = None
+    second: File | None = None
+    """Written by a copy, or what the result stands for."""
+    position: int | None = None
+    """At which a call without an offset of its own read or wrote."""
+    done: bool = False
+
+
+def name(file: File) -> bytes:
+    """Its path, for ever."""
+    return b"/f/%d" % file.inode
+
+
+def first_fd(args: dict[str, int]) -> int:
+    """The descriptor that a call is given."""
+    return next((args[role] for role in FDS if role in args), -1)
+
+
+@dataclass
+class Witness(Machine):
+    """A machine that keeps the truth."""
+
+    every_fact: bool = False
+    """Each call tells of its files again; else only what changed since they were told."""
+    closes_are_seen: bool = True
+    last: int = 0
+    truth: dict[tuple[int, int], Met] = field(default_factory=dict)
+    """By thread and time of the entry."""
+    told: list[tuple[int | None, None]] = field(default_factory=list)
+    """The position behind each call, exit by exit."""
+    met: dict[int, Met] = field(default_factory=dict)
+    leaving: dict[int, Call] = field(default_factory=dict)
+    cache: dict[int, tuple[dict[int, File], dict[int, File]]] = field(default_factory=dict)
+    looks: dict[int, tuple[int, dict[int, tuple[File, int, int]]]] = field(default_factory=dict)
+
+    def record(self, method: str, *args: Any, **options: Any) -> None:
+        """No two records have one time, but what is told of a call and its exit."""
+        time = max(args[0], self.last + 1)
+        self.last = self.now = time
+        if method == "exit" and args[2] in self.met:
+            self._facts_of_exit(time, *args[1:])
+        if method == "enter":
+            self._entered(time, args, options)
+        if self.closes_are_seen or method not in ("enter", "exit") or args[3] != "close":
+            super().record(method, time, *args[1:], **options)
+
+    # -- what is told
+
+    def _entered(self, time: int, args: tuple[Any, ...], options: dict[str, int]) -> None:
+        thread = next((thread for thread in self.threads if thread.tid == args[2]), None)
+        call = args[3]
+        if thread is None:
+            return
+        self.met[thread.tid] = self.truth[thread.tid, time] = Met()
+        if call == "close" and self.closes_are_seen:
+            self._fact(time, thread, options["fd"], OF_ARGUMENT)
+            self._known(thread).pop(options["fd"], None)
+
+    def _known(self, thread: Thread) -> dict[int, File]:
+        """What was told of a table."""
+        return self.cache.setdefault(id(thread.table), (thread.table, {}))[1]
+
+    def _fact(self, time: int, thread: Thread, fd: int, of: int) -> None:
+        file, known = thread.table.get(fd), self._known(thread)
+        if file is None or (known.get(fd) is file and not self.every_fact):
+            return
+        known[fd] = file
+        moved = file.inode % 7 == 6 and of == OF_RESULT
+        cloexec = O_CLOEXEC if fd in thread.cloexec else 0
+        options = {
+            "file": 0x1000 * (file.inode % ADDRESSES),
+            "inode": file.inode,
+            "generation": file.inode + 7,
+            "mode": 0o010600 if file.inode % 5 == 4 else 0o100644,
+            "position": file.position,
+            "open_flags": file.flags & ~O_CLOEXEC | cloexec,
+            "of": of,
+            "flags": WHOLE | (MOVED if moved else 0),
+        }
+        names = [b"%d" % file.inode, b"f"]
+        super().record("kernel_file", time, thread.cpu, thread.tid, fd, names, **options)
+
+    def _facts_of_exit(self, time: int, cpu: int, tid: int, call: str, ret: int) -> None:
+        del cpu
+        thread = next((thread for thread in self.threads if thread.tid == tid), None)
+        if thread is None or thread.tid not in self.leaving:
+            self.told.append((None, None))
+            return
+        args = self.leaving.pop(thread.tid).args
+        moves = call in MOVERS and args.get("pos_l", -1) == -1
+        now = thread.table.get(first_fd(args)) if moves else None
+        self.told.append((None if now is None or now.inode % 5 == 4 else now.position, None))
+        if call in ("close", "close_range"):
+            self.cache.pop(id(thread.table), None)
+            return
+        if ret >= 0 and (call in OPENS or (call in DUPS and self.met[tid].second is not None)):
+            self._known(thread).pop(ret, None)
+            self._fact(time, thread, ret, OF_RESULT)
+        if call not in DUPS and ret != -9:
+            for fd in {first_fd(args), args.get("fd_out", args.get("out_fd", -1))}:
+                self._fact(time, thread, fd, OF_ARGUMENT)
+
+    # -- what is done
+
+    def _do(self, thread: Thread, call: Call) -> int:
+        met = self.met[thread.tid]
+        fd, met.done = first_fd(call.args), True
+        if call.name in ("clone", "clone3", "vfork"):
+            shares = call.args.get("clone_flags", 0) or call.salt % 3 == 1
+            call.copy = (thread.table, thread.cloexec) if shares else (dict(thread.table), set(thread.cloexec))  # type: ignore[attr-defined]
+            return 0
+        met.file = thread.table.get(fd) if call.name not in (*OPENS, "close_range", "unshare") else None
+        met.position = met.file.position if met.file else None
+        if call.name in COPIES:
+            met.second = thread.table.get(call.args.get("fd_out", call.args.get("out_fd", -1)))
+        result = super()._do(thread, call)
+        if call.name in OPENS and result >= 0:
+            met.file = thread.table[result]
+        made = call.name in ("dup", "dup2", "dup3") or call.args.get("cmd") in (0, 1030)
+        if call.name in DUPS and made and result >= 0 and not (call.name == "dup2" and result == fd):
+            met.second = thread.table[result]
+        return result
+
+    def call(self, thread: Thread, what: int, salt: int) -> None:
+        """Enter a call, or leave the one under way; a birth is told just before its call is left."""
+        call = thread.call
+        if call is None or call.name not in ("clone", "clone3", "vfork"):
+            if call is not None:
+                self.leaving[thread.tid] = call
+            super().call(thread, what, salt)
+            return
+        self.work(thread, what, salt)
+        thread.call = None
+        is_thread = call.salt % 3 == 1
+        child = self._thread(thread, thread.pid if is_thread else None, reuse=call.salt % 4 == 3)
+        child.table, child.cloexec = call.copy  # type: ignore[attr-defined]
+        if is_thread:
+            child.table, child.cloexec = thread.table, thread.cloexec
+        self.record("fork", self.now, thread.cpu, child.pid, child.tid, thread.pid, thread.tid)
+        self.record("exit", self.now, child.cpu, child.tid, call.name, 0)
+        self.record("exit", self.now, thread.cpu, thread.tid, call.name, child.tid)
+
+    def fork(self, thread: Thread, what: int, salt: int) -> None:
+        """Enter it: the kernel copies the table somewhen before the call is left."""
+        if thread.call is not None or len(self.threads) > 5:
+            return
+        kind = what % 3
+        flags = {"clone_flags": 0x400 if kind else 0} if kind or salt % 2 else {}
+        call = "clone" if flags else "vfork"
+        thread.call = Call(call, flags, kind)
+        self.record("enter", self.now, thread.cpu, thread.tid, call, **flags)
+
+    def attach(self, thread: Thread, what: int, salt: int) -> None:
+        """A descriptor comes unseen."""
+        del salt
+        if thread.call is None:
+            self._put(thread, self._file(2), cloexec=what % 2 == 1)
+
+    def look(self, thread: Thread, what: int, salt: int) -> None:
+        """Begin to look into /proc, or tell what was seen then."""
+        pid = thread.pid
+        if pid not in self.looks or salt % 3 == 0:
+            seen = {
+                fd: (file, file.position, file.flags & ~O_CLOEXEC | (O_CLOEXEC if fd in thread.cloexec else 0))
+                for fd, file in thread.table.items()
+                if (fd + what) % 2
+            }
+            self.looks[pid] = self.now - (what % 4 == 3) * 5, seen
+            if salt % 3:
+                return
+        begin, seen = self.looks.pop(pid)
+        leader = next((each for each in self.threads if each.tid == pid), None)
+        if leader is None or leader.table is not thread.table:
+            return
+        for fd, (file, position, flags) in sorted(seen.items()):
+            mode = 0o010600 if file.inode % 5 == 4 else 0o100644
+            options: dict[str, Any] = {"inode": file.inode, "mode": mode, "position": position, "open_flags": flags}
+            self.record("fact_fd", self.now, pid, fd, name(file), begin=begin, **options)
+
+
+@st.composite
+def witnessed(draw: st.DrawFn, **options: Any) -> Witness:
+    """A machine that has run."""
+    machine = Witness(2, **options)
+    machine.start(draw(st.integers(1, 2)), flags=0)
+    for move in draw(MOVES):
+        machine.move(*move)
+    return machine
+
+
+__all__ = ["COPIES", "DUPS", "History", "Witness", "name", "witnessed"]
