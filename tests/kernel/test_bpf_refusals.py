@@ -152,6 +152,21 @@ def test_who_may_record_own_tasks_only_is_told_once(public: Path) -> None:
     assert [text for text in meta.notices if text.startswith("only the tasks themselves are recorded")] != []
 
 
+@pytest.mark.requires("setpriv")
+def test_three_capabilities_are_all_it_takes(public: Path) -> None:
+    """CAP_BPF, CAP_PERFMON, and CAP_DAC_READ_SEARCH for tracefs: recorded by programs, and the command gets none."""
+    lent = "-all,+bpf,+perfmon,+dac_read_search"
+    user = ("--reuid", "65534", "--regid", "65534", "--clear-groups")
+    prefix = ("setpriv", *user, f"--inh-caps={lent}", f"--ambient-caps={lent}")
+    command = [str(LO2IO), "record", "-o", str(public / "T"), "--keep-spool", "--"]
+    looking = ["grep", "-E", "Cap(Prm|Eff|Amb)", "/proc/self/status"]
+    done = subprocess.run([*prefix, *command, *looking], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    meta = read_meta(public / "T")
+    assert (meta.scope, meta.backend, meta.kernel_facts) == ("system", "bpf", True)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["0" * 16] * 3
+
+
 def test_nothing_is_said_where_perf_was_asked_for(tmp_path: Path) -> None:
     """Nobody misses what nobody wanted."""
     done = run(without("bpf"), tmp_path / "T", "--backend", "perf", "--names", "proc")
