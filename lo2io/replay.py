@@ -3,7 +3,7 @@
 In: a trace, and a folder or disk. Out: the same operations, offsets and bytes, at the times they had; the data is
 random. The originals are touched with ``in_place`` alone.
 
-Files are made as long as what is read before it is written, and are not in the page cache when the replay begins. All
+Of a file is made what is read before it is written, and it is not in the page cache when the replay begins. All
 happens in a folder made for it, where fio finds the logs, and files or links under short names: so any name will do.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.errors import CommandError, Lo2ioError, UsageError
-from lo2io.exports.fio_plan import Extents, make_plan
+from lo2io.exports.fio_plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.iolog import JOB_FILE, default_settings, job_file, write_logs
 from lo2io.replay_disks import check_disk, disk_size
 from lo2io.units import format_bytes
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lo2io.exports.fio_plan import Plan
     from lo2io.tables import Trace
 
-_BLOCK: Final = 1 << 20
 _PREFIX: Final = "lo2io-replay-"
 _DELETED: Final = b" (deleted)"
 """What the kernel puts behind the name of a file that has none any more (``d_path``, fs/d_path.c)."""
@@ -90,7 +89,8 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
     place = options.on if options.on is not None and options.on.is_dir() else None
     folder = _make_folder(place)
     try:
-        names, extents = _names(plan, options, say), Extents(len(plan.paths))
+        names = _names(plan, options, say)
+        extents = Extents(len(plan.paths), in_turn=_settings(options).get("iodepth", 1) == 1)
         written = write_logs(plan, folder, names, lambda _: None, version=3 if options.waits else 2, extents=extents)
         settings = _settings(options)
         (folder / JOB_FILE).write_text(job_file(plan, names, settings), encoding="utf-8")
@@ -163,12 +163,12 @@ def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: E
     if options.in_place:
         _link_originals(plan, folder, names, needed, trace_writes=_written(plan))
         return
-    sizes = {number: max(needed[number], _original_size(plan.paths[number]) if options.copy else 0) for number in names}
-    _check_space(folder, sum(sizes.values()))
+    copied = {number: _original_size(plan.paths[number]) if options.copy else 0 for number in names}
+    _check_space(folder, sum(copied.values()) + sum(len(extents.blocks[number]) for number in names) * BLOCK_BYTES)
     for number, name in names.items():
-        source = plan.paths[number] if options.copy and _original_size(plan.paths[number]) else None
-        if sizes[number]:
-            _make_file(folder / os.fsdecode(name), sizes[number], source)
+        if needed[number] or copied[number]:
+            path, source = folder / os.fsdecode(name), plan.paths[number] if copied[number] else None
+            _make_file(path, needed[number], sorted(extents.blocks[number]), source)
 
 
 def _written(plan: Plan) -> set[int]:
@@ -209,15 +209,21 @@ def _check_space(folder: Path, size: int) -> None:
         raise UsageError(f"replay on {folder.parent}", answer, "name another place with --on")
 
 
-def _make_file(path: Path, size: int, source: bytes | None) -> None:
-    """A file of so many bytes, on the disk and not in the page cache: a copy, if there is one, then random ones."""
-    block = os.urandom(_BLOCK)
+def _make_file(path: Path, size: int, blocks: Sequence[int], source: bytes | None) -> None:
+    """A file on the disk and not in the page cache: a copy, if there is one, then random bytes wherever it is read."""
+    noise = os.urandom(BLOCK_BYTES)
     try:
+        path.touch()
         if source is not None:
             shutil.copyfile(os.fsdecode(source), path)
-        with path.open("ab") as file:
-            while (left := size - file.tell()) > 0:
-                file.write(block[: min(left, _BLOCK)])
+        with path.open("r+b") as file:
+            there = file.seek(0, os.SEEK_END)
+            for block in blocks:
+                begin = max(block * BLOCK_BYTES, there)
+                end = min((block + 1) * BLOCK_BYTES, size)
+                if begin < end:
+                    file.seek(begin)
+                    file.write(noise[: end - begin])
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

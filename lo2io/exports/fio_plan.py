@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
     from lo2io.tables import Trace
 
+BLOCK_BYTES: Final = 1 << 20
+"""What is made of a file at a time."""
 _LATEST: Final = 2**63 - 1
 _FILE_BITS: Final = 32
 _MODE_BITS: Final = 3
@@ -174,33 +176,48 @@ def _suffix(modes: int) -> str:
 
 
 class Extents:
-    """How far files are read and written; feed it the actions in their order.
+    """How far files are used, and what of them must be there before; feed it the actions in their order.
 
     Jobs run side by side, and none waits for another: what a job reads must be there unless it has written it itself.
 
     Args:
         nr_files: How many there are.
+        in_turn: A job's actions come one after the other; else what it reads must be there in any case.
     """
 
-    def __init__(self, nr_files: int) -> None:
+    def __init__(self, nr_files: int, *, in_turn: bool = True) -> None:
         self.needed: NDArray[Any] = np.zeros(nr_files, np.int64)
-        """Bytes that must be there before: a job reads them, and has not written so far itself."""
+        """The end of what must be there …"""
+        self.blocks: defaultdict[int, set[int]] = defaultdict(set)
+        """… and by file, which blocks of ``BLOCK_BYTES`` of it are read, by number."""
         self.ends: NDArray[Any] = np.zeros(nr_files, np.int64)
         """The greatest end of any action."""
+        self._in_turn = in_turn
         self._written: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     def add(self, rows: Columns) -> None:
         """Look at the next actions."""
-        ends = rows["offset"] + rows["length"]
-        np.maximum.at(self.ends, rows["file"], ends)
-        order = np.lexsort((np.arange(len(ends)), rows["file"], rows["job"]))
+        np.maximum.at(self.ends, rows["file"], rows["offset"] + rows["length"])
+        order = np.lexsort((np.arange(len(rows["file"])), rows["file"], rows["job"]))
         changes = (np.diff(rows["file"][order]) != 0) | (np.diff(rows["job"][order]) != 0)
         for mine in np.split(order, np.flatnonzero(changes) + 1):
             if len(mine):
-                self._add(int(rows["job"][mine[0]]), int(rows["file"][mine[0]]), rows["action"][mine], ends[mine])
+                self._add({name: rows[name][mine] for name in ("job", "file", "action", "offset", "length")})
 
-    def _add(self, job: int, file: int, action: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        written = np.maximum.accumulate(np.maximum(np.where(action == WRITE, ends, 0), self._written[job, file]))
-        reads = (action == READ) & (ends > written)
-        self.needed[file] = max(int(self.needed[file]), int(ends[reads].max(initial=0)))
-        self._written[job, file] = int(written[-1])
+    def _add(self, rows: Columns) -> None:
+        """Actions of one job on one file."""
+        job, file, ends = int(rows["job"][0]), int(rows["file"][0]), rows["offset"] + rows["length"]
+        reads = rows["action"] == READ
+        if self._in_turn:
+            written = np.where(rows["action"] == WRITE, ends, 0)
+            written = np.maximum.accumulate(np.maximum(written, self._written[job, file]))
+            self._written[job, file] = int(written[-1])
+            reads &= ends > written
+        if not reads.any():
+            return
+        self.needed[file] = max(int(self.needed[file]), int(ends[reads].max()))
+        first, last = rows["offset"][reads] // BLOCK_BYTES, (ends[reads] - 1) // BLOCK_BYTES
+        found = self.blocks[file]
+        found.update(first.tolist(), last.tolist())
+        for begin, end in zip(first[last > first + 1].tolist(), last[last > first + 1].tolist(), strict=True):
+            found.update(range(begin, end))

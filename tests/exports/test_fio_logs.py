@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tablemaker import CALLS, COMPLETE, OPCODES, READV, WRITEV, Row, make_batch, meta
 
 from lo2io.exports import fio
-from lo2io.exports.fio_plan import Extents, make_plan
+from lo2io.exports.fio_plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.formats import export as export_as
 from lo2io.model import CallKind, CallSpec, Mount, Returns, Totals
 from lo2io.tables import Trace, open_trace
@@ -286,25 +286,29 @@ _ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.inte
 
 
 @settings(deadline=None)
-@given(st.lists(_ACTION, max_size=30), st.integers(1, 30))
-def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int) -> None:
+@given(st.lists(_ACTION, max_size=30), st.integers(1, 30), st.booleans())
+def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int, in_turn: bool) -> None:
     """Needed is what a read finds past all that its job has written before, whatever pieces the actions come in."""
+    unit = BLOCK_BYTES // 4
     needed, ends = [0, 0], [0, 0]
+    blocks: dict[int, set[int]] = {}
     written_to = {(job, file): 0 for job in range(2) for file in range(2)}
     for job, file, is_write, offset, length in actions:
-        end = offset + length
+        end = (offset + length) * unit
         ends[file] = max(ends[file], end)
         if is_write:
             written_to[job, file] = max(written_to[job, file], end)
-        elif end > written_to[job, file]:
+        elif end > written_to[job, file] or not in_turn:
             needed[file] = max(needed[file], end)
-    extents = Extents(2)
+            blocks.setdefault(file, set()).update(range(offset * unit // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1))
+    extents = Extents(2, in_turn=in_turn)
     for start in range(0, len(actions), step):
-        part = actions[start : start + step]
+        part = [(*row[:3], row[3] * unit, row[4] * unit) for row in actions[start : start + step]]
         names = ("job", "file", "action", "offset", "length")
         extents.add({name: np.array([row[place] for row in part], np.int64) for place, name in enumerate(names)})
     assert extents.needed.tolist() == needed
     assert extents.ends.tolist() == ends
+    assert extents.blocks == blocks
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -89,12 +90,24 @@ def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_fio
-def test_too_little_space(tmp_path: Path) -> None:
+def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that would fill the disk are not begun."""
-    trace = make_trace(tmp_path / "T", tmp_path / "data", reads_at=1 << 60)
-    with pytest.raises(UsageError, match="are free"):
+    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(UsageError, match=r"need 1 MiB, and 40 KiB are free"):
         run(trace, on=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
+@needs_fio
+def test_holes(tmp_path: Path) -> None:
+    """Of a file that is read at its far end alone, that end is made."""
+    place = 1 << 40
+    run(make_trace(tmp_path / "T", tmp_path / "data", reads_at=place), on=tmp_path, keep=True)
+    (made,) = tmp_path.glob("lo2io-replay-*/f000000")
+    assert made.stat().st_size == place + 1000
+    assert made.stat().st_blocks * 512 < 1 << 20
 
 
 @needs_fio
