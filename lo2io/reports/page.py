@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PIPE_WIDTH: Final = 100
 _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
+_PATHS_OF_A_FINDING: Final = 3
 _SHORT_ID: Final = 12
 _PLACE_WIDTH: Final = 22
 
@@ -67,8 +68,9 @@ def render_page(summary: Summary, console: Console) -> None:
         render_io(summary.io, console)
     _errors(summary, console)
     if summary.rings:
-        render_rings(summary.rings, summary.findings, console)
+        render_rings(summary.rings, console)
     _devices(summary, console)
+    _findings(summary, console)
     _losses(summary, console)
     _accounts(summary, console)
     for hint in summary.hints:
@@ -272,6 +274,20 @@ def _devices(summary: Summary, console: Console) -> None:
     for note in notes:
         print_line(console, note)
     print_more(console, len(summary.devices) - 2 * ROWS)
+
+
+def _findings(summary: Summary, console: Console) -> None:
+    """What stands out, two lines each; the rows behind it are in the JSON."""
+    if not summary.findings:
+        return
+    print_line(console, "\nFindings", "bold")
+    for finding in summary.findings:
+        more = f" (and {finding.more:,} more of the kind)" if finding.more else ""
+        print_line(console, f"{finding.rule}: {printable(finding.subject)}", "yellow")
+        print_line(console, f"  {printable(finding.text)}{more}")
+        if finding.paths:
+            paths = [printable(path) for path in list(finding.paths)[:_PATHS_OF_A_FINDING]]
+            print_line(console, f"  such as {', '.join(paths)}")
 
 
 def _losses(summary: Summary, console: Console) -> None:

@@ -38,9 +38,7 @@ NR_SIZES: Final = 65
 """Bins of sizes: 0; then b for 2^(b-1) … 2^b - 1."""
 MAX_COMMON: Final = 1 << 16
 """Distinct sizes that are counted one by one; further ones are not."""
-_EINTR, _EINVAL = 4, 22
-_MISSING: Final = (2, 20)
-"""ENOENT, ENOTDIR."""
+_EINVAL: Final = 22
 _DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000, "alpha": 0o2000000}
 
 
@@ -62,8 +60,10 @@ class AccessSums:
         """… the least of which is this …"""
         self.end = np.zeros(groups, np.int64)
         """… and here ends the last one."""
+        self.waited = np.zeros(groups, np.int64)
+        """Calls during which a request of their thread was at a device; they moved at known offsets …"""
         self.waited_bytes = np.zeros(groups, np.int64)
-        """Moved at known offsets by calls during which a request of their thread was at a device."""
+        """… so many bytes."""
         self.time_ns = np.zeros(groups, np.int64)
 
     def random(self, key: Any = slice(None)) -> NDArray[np.int64]:
@@ -168,6 +168,7 @@ class PatternTally:
         np.minimum.at(sums.first, group, begin)
         np.maximum.at(sums.end, group, end)
         waited = rows["device_ns"] > 0
+        np.add.at(sums.waited, group[waited], 1)
         np.add.at(sums.waited_bytes, group[waited], moved[waited])
         handle = np.minimum(rows["handle"], len(self._ends) - 1)
         order = np.argsort(handle, kind="stable")

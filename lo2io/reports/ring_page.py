@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.hints import kernel_submits, ring_name
+from lo2io.reports.findings.rings import kernel_submits, ring_name
 from lo2io.reports.lines import (
     ROWS,
     count_of,
@@ -43,15 +43,13 @@ NAMED: Final = 3
 """Files, errors and reasons named in a line."""
 
 
-def render_rings(rings: RingsSummary, findings: Sequence[str], console: Console) -> None:
-    """Print what is known of each ring, of the files in them, and what stands out."""
+def render_rings(rings: RingsSummary, console: Console) -> None:
+    """Print what is known of each ring, and of the files in them."""
     _overview(rings, console)
     with_requests = [ring for ring in rings.rings if ring.written or ring.batches.calls]
     for ring in with_requests[:DETAILED]:
         _details(ring, console)
     _files(rings.files, console)
-    for finding in findings[:ROWS]:
-        print_line(console, f"note: {printable(finding)}", "yellow")
 
 
 def rings_line(rings: RingsSummary) -> str:

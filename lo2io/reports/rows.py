@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lo2io.reports.findings.finding import Finding
     from lo2io.reports.histogram import Latency
     from lo2io.reports.io_rows import IoSummary
     from lo2io.reports.name_counts import NameCounts
@@ -179,7 +180,7 @@ class Summary:
     """None: the trace has no table of them, or no ring was used."""
     names: NameCounts | None = None
     """Who proved the names of files and descriptors."""
-    findings: tuple[str, ...] = ()
-    """What stands out about rings, each with its evidence."""
+    findings: tuple[Finding, ...] = ()
+    """What stands out, each with its evidence; the rules are in docs/reference/findings.md."""
     io: IoSummary | None = None
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""

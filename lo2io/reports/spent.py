@@ -44,9 +44,9 @@ class TimeTally:
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.failures: Counter[tuple[int, int, int]] = Counter()
         """By process, call and errno."""
-        self._waits = np.zeros(owners.nr_groups, np.bool_)
+        self.waits = np.zeros(owners.nr_groups, np.bool_)
         for rows in trace.batches("files", ["file", "mode"]):
-            self._waits[rows["file"]] = np.isin(rows["mode"] & _S_IFMT, _WAITING_FILES)
+            self.waits[rows["file"]] = np.isin(rows["mode"] & _S_IFMT, _WAITING_FILES)
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
@@ -56,7 +56,7 @@ class TimeTally:
         """
         kind, lasted = rows["class"], rows["duration_ns"]
         rest = lasted - rows["device_ns"] - rows["queue_ns"]
-        waits = _WAITING_CLASSES[kind] | self._waits[rows["group"]]
+        waits = _WAITING_CLASSES[kind] | self.waits[rows["group"]]
         for sums, values in (
             (self.calls, 1),
             (self.errors, (rows["error"] != 0).astype(np.int64)),

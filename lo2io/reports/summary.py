@@ -1,7 +1,7 @@
 """What happened, on one page: totals, processes, files, calls, errors, devices, and how complete all that is.
 
 In: a trace's tables. Out: a :class:`Summary` of plain values, as JSON (``to_json``, schema in
-``docs/reference/tables.md``) or as text (``render``). Nothing is estimated but the percentiles (``histogram.py``);
+``docs/reference/report.md``) or as text (``render``). Nothing is estimated but the percentiles (``histogram.py``);
 unnamed files are not guessed, but summed by process.
 """
 
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.hints import ring_findings, why_nothing
+from lo2io.reports.findings import find
+from lo2io.reports.hints import why_nothing
 from lo2io.reports.io_summary import device_name, summarize_io
 from lo2io.reports.losses import completeness_line, filtered_words, sampled_words
 from lo2io.reports.name_counts import count_names
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 MAX_ROWS: Final = 100
 """Processes and files listed, by time spent in calls; the rest is summed in one row."""
 
@@ -108,7 +109,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         reconciliation=tuple(meta.get("reconciliation", ())),
         hints=why_nothing(meta, proof, chosen) if empty else (),
         rings=rings,
-        findings=ring_findings(rings) if rings else (),
+        findings=find(sums, rings),
         names=count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
     )
@@ -116,7 +117,8 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
 
 def to_json(summary: Summary) -> str:
     """The summary as JSON; keys are the names of the dataclasses' fields, and only grow within a schema version."""
-    return json.dumps(asdict(summary), indent=2, ensure_ascii=True)
+    facts = asdict(summary) | {"findings": [finding.as_dict() for finding in summary.findings]}
+    return json.dumps(facts, indent=2, ensure_ascii=True)
 
 
 def render(summary: Summary, console: Console) -> None:

@@ -42,6 +42,7 @@ class TraceSums:
     slow: SlowTally
     off_cpu: OffCpuTally
     requests: RequestTally
+    spans: RequestSpans
 
 
 def gather(trace: Trace) -> TraceSums:
@@ -65,6 +66,7 @@ def gather(trace: Trace) -> TraceSums:
         slow=SlowTally(),
         off_cpu=OffCpuTally(trace),
         requests=requests,
+        spans=spans,
     )
     consumers = (sums.operations, sums.pattern, sums.time, sums.slow)
     for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):

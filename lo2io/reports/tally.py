@@ -29,7 +29,7 @@ NR_ERRNOS: Final = 4096
 NR_REQUEST_OPS: Final = 8
 SLICE_ROWS: Final = 4096
 """Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
-_COMPLETED, _IN_FLIGHT, _MERGED = range(3)
+_COMPLETED, _IN_FLIGHT, MERGED = range(3)
 _MOVES_IN: Final = frozenset({"read", "copy"})
 _MOVES_OUT: Final = frozenset({"write", "copy"})
 OPERATION_COLUMNS: Final = (
@@ -214,6 +214,10 @@ class RequestTally:
         self.devices = np.zeros(0, np.uint32)
         for batch in trace.batches("requests", ["device"]):
             self.devices = np.union1d(self.devices, batch["device"])
+        self.first_ns = np.full(len(self.devices), np.iinfo(np.int64).max, np.int64)
+        """By device, when its first request was queued or issued …"""
+        self.last_ns = np.zeros(len(self.devices), np.int64)
+        """… and when its last one was completed; 0: none was."""
         rows = len(self.devices) * NR_REQUEST_OPS
         self.requests = np.zeros(rows, np.int64)
         self.merged = np.zeros(rows, np.int64)
@@ -229,7 +233,7 @@ class RequestTally:
     def _add(self, rows: Columns) -> None:
         key = np.searchsorted(self.devices, rows["device"]) * NR_REQUEST_OPS + rows["operation"]
         status = rows["status"]
-        alive = status != _MERGED
+        alive = status != MERGED
         for counts, which in (
             (self.requests, alive),
             (self.merged, ~alive),
@@ -248,3 +252,8 @@ class RequestTally:
         self.queue.add(key[queued], issue[queued] - insert[queued])
         served = (issue != UNKNOWN_I64) & (complete != UNKNOWN_I64) & (status == _COMPLETED)
         self.device.add(key[served], complete[served] - issue[served])
+        device = key // NR_REQUEST_OPS
+        for begin in (insert, issue):
+            known = begin != UNKNOWN_I64
+            np.minimum.at(self.first_ns, device[known], begin[known])
+        np.maximum.at(self.last_ns, device[served], complete[served])

@@ -19,7 +19,7 @@ from ringtables import (
 )
 from tablemaker import READ, READV, Row, make_batch, meta, write_trace
 
-from lo2io.reports.hints import ring_findings
+from lo2io.reports.findings.rings import RING_RULES
 from lo2io.reports.page import report_console
 from lo2io.reports.ring_rows import RingsSummary
 from lo2io.reports.summary import Summary, render, summarize, to_json
@@ -76,21 +76,30 @@ def test_page_fits_any_width(tmp_path: Path, width: int) -> None:
     assert numbers_of(summary, width) == numbers_of(summary, 200)
 
 
+def rules_of(rings: RingsSummary) -> dict[str, str]:
+    """What the rules about rings find: rule → text."""
+    return {finding.rule: finding.text for rule in RING_RULES.values() for finding in rule(rings)}
+
+
 def test_what_stands_out(tmp_path: Path) -> None:
     """Three habits, each with its figures; half of them is not enough."""
     summary = summarize(example(tmp_path))
     assert summary.rings is not None
     single, workers, overflow = summary.findings
-    assert "ring 0: db (100) fd 5: 950 of 954 submitting calls submit a single request (at most 32 under way" in single
-    assert "141 of 1,105 requests went to worker threads" in workers
-    assert "one at a time for each file (inferred): 140" in workers
-    assert overflow.startswith("ring 1: other (200): 2 completions found no room in the queue of 2: ")
+    assert single.subject == workers.subject == "ring 0: db (100) fd 5"
+    assert "950 of 954 submitting calls submit a single request (at most 32 under way" in single.text
+    assert (single.rule, single.table, single.rows, len(single.ids)) == ("one-request-batches", "batches", 950, 10)
+    assert "141 of 1,105 requests went to worker threads" in workers.text
+    assert "one at a time for each file (inferred): 140" in workers.text
+    assert (workers.rule, workers.table, workers.rows) == ("punted-requests", "ring_requests", 141)
+    assert overflow.subject == "ring 1: other (200)"
+    assert overflow.text.startswith("2 completions found no room in the queue of 2: ")
     ring = summary.rings.rings[0]
     batches = replace(ring.batches, sizes=ring.batches.sizes[1:])
     calm = replace(ring, batches=batches, punted=(replace(ring.punted[0], requests=100),))
-    assert ring_findings(replace(summary.rings, rings=(calm,))) == ()
+    assert rules_of(replace(summary.rings, rings=(calm,))) == {}
     for polled in (replace(ring, poller=True), replace(ring, flags=("SQPOLL",))):
-        assert "submitting calls" not in "".join(ring_findings(replace(summary.rings, rings=(polled,))))
+        assert "one-request-batches" not in rules_of(replace(summary.rings, rings=(polled,)))
 
 
 def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
@@ -145,9 +154,9 @@ def test_few_inline_are_no_comparison(tmp_path: Path) -> None:
     """Workers are set beside what went inline only where that is not an exception."""
     ring = summarize(example(tmp_path)).rings.rings[0]  # type: ignore[union-attr]
     rings = RingsSummary(1, 1105, 0, 1105, 1, 0, 0, 0, (ring,), ())
-    assert "; half took over " in ring_findings(rings)[1]
+    assert "; half took over " in rules_of(rings)["punted-requests"]
     few = tuple(replace(row, latency=replace(row.latency, nr=100)) for row in ring.paths)
-    assert "half took" not in ring_findings(replace(rings, rings=(replace(ring, paths=few),)))[1]
+    assert "half took" not in rules_of(replace(rings, rings=(replace(ring, paths=few),)))["punted-requests"]
 
 
 def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> None:

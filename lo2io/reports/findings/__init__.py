@@ -1,0 +1,50 @@
+"""What stands out in a trace: known ways to get little out of one's storage, each with its evidence.
+
+In: :class:`~lo2io.reports.sums.TraceSums`, and what is known of rings. Out: findings, and on request the first rows of
+the tables behind each. A rule is a function; its thresholds are constants beside it, and docs/reference/findings.md
+says them all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lo2io.reports.findings.calls import CALL_RULES
+from lo2io.reports.findings.devices import DEVICE_RULES
+from lo2io.reports.findings.evidence import fill_rows
+from lo2io.reports.findings.files import FILE_RULES
+from lo2io.reports.findings.rings import RING_RULES
+
+if TYPE_CHECKING:
+    from lo2io.reports.findings.finding import Finding
+    from lo2io.reports.ring_rows import RingsSummary
+    from lo2io.reports.sums import TraceSums
+
+RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}
+"""By name, in the order of the page; each takes the sums, or a rule of rings what is known of them."""
+MAX_PER_RULE: Final = 5
+"""Findings of one rule: those with most rows; the rest is counted in ``more`` of the last one."""
+
+
+def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
+    """Apply every rule, and look up the first rows behind what was found.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    found: list[Finding] = []
+    for rules in (FILE_RULES, CALL_RULES, DEVICE_RULES):
+        for rule in rules.values():
+            found += most(rule(sums))
+    for ring_rule in RING_RULES.values():
+        found += most(ring_rule(rings) if rings else [])
+    return fill_rows(sums, found)
+
+
+def most(findings: list[Finding]) -> list[Finding]:
+    """Those with most rows behind them."""
+    ordered = sorted(findings, key=lambda finding: -finding.rows)
+    kept = ordered[:MAX_PER_RULE]
+    for finding in kept[-1:]:
+        finding.more = len(ordered) - len(kept)
+    return kept

@@ -1,0 +1,138 @@
+"""Rules about what a process calls.
+
+Each takes the sums and gives findings; rows are calls of ``operations``. Thresholds: docs/reference/findings.md.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.reports.classes import METADATA, CallClass
+from lo2io.reports.findings.finding import Finding
+from lo2io.reports.lines import who
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.sums import TraceSums
+
+MANY: Final = 1000
+SOME: Final = 100
+HALF: Final = 0.5
+OFTEN: Final = 0.1
+LITTLE: Final = 4096
+"""Bytes moved for each call about a file, below which it is the files and not what is in them that costs."""
+LOOKS: Final = (CallClass.OPEN, CallClass.STAT)
+"""Calls that look a path up."""
+_MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
+
+
+def metadata_storm(sums: TraceSums) -> list[Finding]:
+    """A process whose calls are about files more than about what is in them."""
+    kinds = list(METADATA)
+    about = sums.time.process_calls[:, kinds].sum(axis=1)
+    lasted = sums.time.process_ns[:, kinds].sum(axis=1)
+    calls = sums.time.process_calls.sum(axis=1)
+    moved = sums.operations.by_process.bytes_read + sums.operations.by_process.bytes_written
+    fits = (about >= MANY) & (about >= HALF * calls) & (moved < LITTLE * about)
+    return [
+        Finding(
+            "metadata-storm",
+            _process(sums, process),
+            f"{about[process]:,} of {calls[process]:,} calls open, look at, name or change files, "
+            f"{format_duration(int(lasted[process]))} in them; {format_bytes(int(moved[process]))} were moved",
+            {
+                "metadata_calls": int(about[process]),
+                "calls": int(calls[process]),
+                "time_ns": int(lasted[process]),
+                "moved_bytes": int(moved[process]),
+            },
+            "operations",
+            int(about[process]),
+            _of(process, METADATA),
+        )
+        for process in np.flatnonzero(fits).tolist()
+    ]
+
+
+def missing_files(sums: TraceSums) -> list[Finding]:
+    """A process that mostly looks for files that are not there."""
+    looks = sums.time.process_calls[:, list(LOOKS)].sum(axis=1)
+    missing = _failures(sums, _MISSING, LOOKS)
+    return [
+        Finding(
+            "missing-files",
+            _process(sums, process),
+            f"{number:,} of {looks[process]:,} opens and looks at files found none",
+            {"missing": number, "looks": int(looks[process])},
+            "operations",
+            number,
+            _of(process, LOOKS, _MISSING),
+        )
+        for process, number in missing.items()
+        if number >= SOME and number >= HALF * looks[process]
+    ]
+
+
+def interrupted_calls(sums: TraceSums) -> list[Finding]:
+    """A call that signals interrupt again and again, and that is made anew each time."""
+    found = []
+    for (process, call, number), times in sums.time.failures.items():
+        kind = CallClass(int(sums.classes.of_call[call]))
+        calls = int(sums.time.process_calls[process, kind])
+        if number == errno.EINTR and times >= SOME and times >= OFTEN * calls:
+            name = sums.trace.metadata["calls"][call]["name"]
+            found.append(
+                Finding(
+                    "interrupted-calls",
+                    _process(sums, process),
+                    f"{times:,} of {calls:,} {kind.name.lower()} calls were ended by signals: {name}, EINTR",
+                    {"interrupted": times, "calls": calls},
+                    "operations",
+                    times,
+                    _of(process, (kind,), (errno.EINTR,), call),
+                )
+            )
+    return found
+
+
+CALL_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
+    "metadata-storm": metadata_storm,
+    "missing-files": missing_files,
+    "interrupted-calls": interrupted_calls,
+}
+
+
+def _failures(sums: TraceSums, errors: tuple[int, ...], kinds: tuple[CallClass, ...]) -> Counter[int]:
+    """By process: calls of these classes that ended so."""
+    found: Counter[int] = Counter()
+    for (process, call, number), times in sums.time.failures.items():
+        if number in errors and sums.classes.of_call[call] in kinds:
+            found[process] += times
+    return found
+
+
+def _of(
+    process: int, kinds: Sequence[CallClass], errors: Sequence[int] = (), call: int | None = None
+) -> Callable[[Columns], NDArray[np.bool_]]:
+    """Which calls are of this process and these classes; ended so, if that is said; of one call, if that is."""
+
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows["process"] == process) & np.isin(rows["class"], kinds)
+        if errors:
+            found &= np.isin(np.abs(rows["error"].astype(np.int64)), errors)
+        return found if call is None else found & (rows["call"] == call)
+
+    return where
+
+
+def _process(sums: TraceSums, process: int) -> str:
+    return who(sums.people.pid(process), sums.people.comms([process]).get(process))

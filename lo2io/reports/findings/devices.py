@@ -1,0 +1,72 @@
+"""Rules about devices. Each takes the sums and gives findings; rows are block requests of ``requests``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.findings.finding import Finding
+from lo2io.reports.io_summary import device_name
+from lo2io.reports.tally import MERGED, NR_REQUEST_OPS
+from lo2io.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.sums import TraceSums
+
+SOME: Final = 100
+"""Requests that were queued."""
+DEEP: Final = 4.0
+"""Requests that wait on average while the device is in use."""
+
+
+def queue_saturation(sums: TraceSums) -> list[Finding]:
+    """Requests wait longer for their turn than the device takes: it is asked for more than it does."""
+    requests = sums.requests
+    found = []
+    for index, device in enumerate(requests.devices.tolist()):
+        keys = np.arange(index * NR_REQUEST_OPS, (index + 1) * NR_REQUEST_OPS)
+        queue, served = requests.queue.latency(keys), requests.device.latency(keys)
+        span_ns = int(requests.last_ns[index] - requests.first_ns[index])
+        if span_ns <= 0 or queue.nr < SOME or queue.p50_ns <= served.p50_ns:
+            continue
+        waiting = queue.total_ns / span_ns  # Little's law: their mean number is arrivals times mean time
+        if waiting < DEEP:
+            continue
+        found.append(
+            Finding(
+                "queue-saturation",
+                device_name(sums.trace.metadata, device),
+                f"{queue.nr:,} requests waited, {waiting:.1f} at a time on average; half of them over "
+                f"{format_duration(queue.p50_ns)}, where the device takes {format_duration(served.p50_ns)}",
+                {
+                    "queued": queue.nr,
+                    "waiting": round(waiting, 3),
+                    "at_device": round(served.total_ns / span_ns, 3),
+                    "queue_p50_ns": queue.p50_ns,
+                    "device_p50_ns": served.p50_ns,
+                },
+                "requests",
+                queue.nr,
+                _queued(device),
+            )
+        )
+    return found
+
+
+DEVICE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {"queue-saturation": queue_saturation}
+
+
+def _queued(device: int) -> Callable[[Columns], NDArray[np.bool_]]:
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        known = (rows["insert_time_ns"] != UNKNOWN_I64) & (rows["issue_time_ns"] != UNKNOWN_I64)
+        found: NDArray[np.bool_] = (rows["device"] == device) & known & (rows["status"] != MERGED)
+        return found
+
+    return where

@@ -1,0 +1,280 @@
+"""Rules about what is done to a file.
+
+Each takes the sums and gives findings; rows are calls of ``operations``. Thresholds: docs/reference/findings.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_U32
+from lo2io.reports.classes import CallClass
+from lo2io.reports.findings.finding import Finding
+from lo2io.reports.lines import count_of, printable, who
+from lo2io.reports.names import file_names
+from lo2io.reports.pattern import ALIGNMENT, SMALL_BYTES, odd
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+    from lo2io.reports.findings.finding import Where
+    from lo2io.reports.sums import TraceSums
+
+MANY: Final = 1000
+"""Calls from which on it is worth to spare some."""
+SOME: Final = 100
+MOSTLY: Final = 0.9
+HALF: Final = 0.5
+WHOLE: Final = 0.9
+"""Bytes read for each byte between the first and the last, from which on a file counts as read whole."""
+LEAST_EXTENT: Final = 1 << 20
+"""Smaller files are read ahead at once."""
+LEAST_AGAIN: Final = 16 << 20
+"""Bytes that came from a device a second time."""
+MIXED: Final = 10
+SHORT: Final = 10
+
+
+def many_small_reads(sums: TraceSums) -> list[Finding]:
+    """Most reads of a file ask for less than 4 KiB: a call each for what one could bring."""
+    return [
+        _finding(
+            sums,
+            "many-small-reads",
+            key,
+            f"{reads.small[key]:,} of {reads.accesses[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
+            f"{reads.consecutive[key]:,} begin where the one before ended; "
+            f"{format_duration(int(reads.time_ns[key]))} in all",
+            evidence={
+                "small_reads": reads.small[key],
+                "reads": reads.accesses[key],
+                "consecutive": reads.consecutive[key],
+                "time_ns": reads.time_ns[key],
+            },
+            rows=reads.small[key],
+            where=_accesses(key, CallClass.READ, _small),
+        )
+        for reads in [sums.pattern.read]
+        for key in _where(sums, (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.waits)
+    ]
+
+
+def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
+    """A file is read from end to end, but in no order: read ahead cannot help, one sweep would."""
+    reads = sums.pattern.read
+    extent, random = reads.extent(), reads.random()
+    fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
+    fits &= reads.bytes >= WHOLE * extent
+    return [
+        _finding(
+            sums,
+            "random-reads-of-whole-file",
+            key,
+            f"{random[key]:,} of {reads.placed[key]:,} reads jump, and together they moved "
+            f"{format_bytes(int(reads.bytes[key]))} of the {format_bytes(int(extent[key]))} that they span",
+            evidence={
+                "random_reads": random[key],
+                "reads": reads.placed[key],
+                "bytes": reads.bytes[key],
+                "extent_bytes": extent[key],
+            },
+            rows=reads.accesses[key],
+            where=_accesses(key, CallClass.READ, _moved),
+        )
+        for key in _where(sums, fits)
+    ]
+
+
+def sync_per_write(sums: TraceSums) -> list[Finding]:
+    """A sync after almost every write: each waits for the device."""
+    pattern = sums.pattern
+    writes, syncs = pattern.write.accesses, pattern.syncs
+    return [
+        _finding(
+            sums,
+            "sync-per-write",
+            key,
+            f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}, "
+            f"{format_duration(int(pattern.sync_ns[key]))} in them",
+            evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": pattern.sync_ns[key]},
+            rows=syncs[key],
+            where=_accesses(key, CallClass.SYNC, _every),
+        )
+        for key in _where(sums, (syncs >= SOME) & (writes > 0) & (syncs >= HALF * writes))
+    ]
+
+
+def misaligned_direct(sums: TraceSums) -> list[Finding]:
+    """O_DIRECT at offsets or of sizes that are no multiples of any disk's block: refused, or done through the cache."""
+    pattern = sums.pattern
+    return [
+        _finding(
+            sums,
+            "misaligned-direct",
+            key,
+            f"{pattern.misaligned[key]:,} of {pattern.direct[key]:,} accesses with O_DIRECT have an offset or a size "
+            f"that is no multiple of {ALIGNMENT} B; {pattern.invalid[key]:,} failed with EINVAL",
+            evidence={
+                "misaligned": pattern.misaligned[key],
+                "direct": pattern.direct[key],
+                "invalid": pattern.invalid[key],
+            },
+            rows=pattern.misaligned[key],
+            where=_direct_accesses(key, pattern.is_direct, odd),
+        )
+        for key in _where(sums, pattern.misaligned > 0)
+    ]
+
+
+def mixed_direct(sums: TraceSums) -> list[Finding]:
+    """One file through the page cache and past it: direct accesses must write back and drop what is cached."""
+    pattern = sums.pattern
+    return [
+        _finding(
+            sums,
+            "mixed-direct",
+            key,
+            f"{pattern.direct[key]:,} accesses with O_DIRECT and {pattern.buffered[key]:,} through the page cache",
+            evidence={"direct": pattern.direct[key], "buffered": pattern.buffered[key]},
+            rows=pattern.direct[key],
+            where=_direct_accesses(key, pattern.is_direct, _every),
+        )
+        for key in _where(sums, (pattern.direct >= MIXED) & (pattern.buffered >= MIXED))
+    ]
+
+
+def uncached_rereads(sums: TraceSums) -> list[Finding]:
+    """More bytes of a file came while a request of the reader was at a device than the file has: some came twice."""
+    pattern, reads = sums.pattern, sums.pattern.read
+    again = reads.waited_bytes - reads.extent()
+    return [
+        _finding(
+            sums,
+            "uncached-rereads",
+            key,
+            f"reads that had a device at work moved {format_bytes(int(reads.waited_bytes[key]))}, and span "
+            f"{format_bytes(int(reads.extent([key])[0]))}: at least "
+            f"{format_bytes(int(again[key]))} should have been cached",
+            evidence={
+                "device_bytes": reads.waited_bytes[key],
+                "extent_bytes": reads.extent([key])[0],
+                "again_bytes": again[key],
+            },
+            rows=reads.waited[key],
+            where=_accesses(key, CallClass.READ, _waited),
+        )
+        for key in _where(sums, (again >= LEAST_AGAIN) & (pattern.direct < HALF * reads.accesses))
+    ]
+
+
+def lock_storm(sums: TraceSums) -> list[Finding]:
+    """A file that is locked again and again, or that is waited for."""
+    pattern = sums.pattern
+    return [
+        _finding(
+            sums,
+            "lock-storm",
+            key,
+            f"{pattern.locks[key]:,} calls about locks, {pattern.locks_refused[key]:,} refused, "
+            f"{format_duration(int(pattern.lock_ns[key]))} in them",
+            evidence={
+                "locks": pattern.locks[key],
+                "refused": pattern.locks_refused[key],
+                "lock_ns": pattern.lock_ns[key],
+            },
+            rows=pattern.locks[key],
+            where=_accesses(key, CallClass.LOCK, _every),
+        )
+        for key in _where(sums, (pattern.locks >= MANY) | (pattern.locks_refused >= SOME))
+    ]
+
+
+def short_writes(sums: TraceSums) -> list[Finding]:
+    """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
+    pattern = sums.pattern
+    plain = ~sums.time.waits
+    return [
+        _finding(
+            sums,
+            "short-writes",
+            key,
+            f"{pattern.short_writes[key]:,} of {pattern.write.accesses[key]:,} writes wrote less than was asked",
+            evidence={"short_writes": pattern.short_writes[key], "writes": pattern.write.accesses[key]},
+            rows=pattern.short_writes[key],
+            where=_accesses(key, CallClass.WRITE, _short),
+        )
+        for key in _where(sums, (pattern.short_writes >= SHORT) & plain)
+    ]
+
+
+FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
+    "many-small-reads": many_small_reads,
+    "random-reads-of-whole-file": random_reads_of_whole_file,
+    "sync-per-write": sync_per_write,
+    "misaligned-direct": misaligned_direct,
+    "mixed-direct": mixed_direct,
+    "uncached-rereads": uncached_rereads,
+    "lock-storm": lock_storm,
+    "short-writes": short_writes,
+}
+
+
+def _where(sums: TraceSums, fits: NDArray[np.bool_]) -> Iterator[int]:
+    """File groups that fit; calls without a descriptor are no file."""
+    yield from np.flatnonzero(fits[: sums.owners.no_handle]).tolist()
+
+
+def _finding(
+    sums: TraceSums, rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where
+) -> Finding:
+    name = file_names(sums.trace, sums.owners, sums.people, [key])[key]
+    subject = (
+        printable(name.path or "unnamed") if name.kind == "named" else f"unnamed fds of {who(name.pid, name.comm)}"
+    )
+    numbers = {what: int(value) for what, value in evidence.items()}
+    return Finding(rule, subject, text, numbers, "operations", int(rows), where)
+
+
+def _accesses(key: int, kind: CallClass, fits: Where) -> Where:
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows["group"] == key) & (rows["class"] == kind) & fits(rows)
+        return found
+
+    return where
+
+
+def _direct_accesses(key: int, is_direct: NDArray[np.bool_], fits: Where) -> Where:
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        direct = is_direct[np.minimum(rows["handle"], len(is_direct) - 1)]
+        found: NDArray[np.bool_] = (rows["group"] == key) & (rows["class"] <= CallClass.WRITE) & direct & fits(rows)
+        return found
+
+    return where
+
+
+def _every(rows: Columns) -> NDArray[np.bool_]:
+    return np.ones(len(rows["id"]), np.bool_)
+
+
+def _moved(rows: Columns) -> Any:
+    return rows["moved"] > 0
+
+
+def _small(rows: Columns) -> Any:
+    asked = np.where(rows["bytes_request"] >= 0, rows["bytes_request"], rows["moved"])
+    return (rows["moved"] > 0) & (asked < SMALL_BYTES)
+
+
+def _waited(rows: Columns) -> Any:
+    known = (rows["offset_bytes"] >= 0) & (rows["handle"] != UNKNOWN_U32)
+    return (rows["moved"] > 0) & known & (rows["device_ns"] > 0)
+
+
+def _short(rows: Columns) -> Any:
+    return (rows["moved"] > 0) & (rows["bytes_request"] > rows["moved"]) & (rows["error"] == 0)

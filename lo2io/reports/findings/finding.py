@@ -1,0 +1,49 @@
+"""A finding: what was found, of whom, and by which numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+
+
+Where: TypeAlias = "Callable[[Columns], NDArray[np.bool_]]"
+"""Which of some rows are meant, shape (rows,)."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """One pathology of one subject."""
+
+    rule: str
+    """Name of the rule, as in docs/reference/findings.md."""
+    subject: str
+    """A file, process, device or ring, in words."""
+    text: str
+    """What was found, in a sentence without the subject."""
+    evidence: Mapping[str, int | float]
+    """The numbers that the rule compared; units end their names."""
+    table: str
+    """Of the rows behind it."""
+    rows: int
+    """How many there are."""
+    where: Where = field(repr=False, compare=False)
+    """Which rows of the table these are; of operations, with the columns that ``derive`` adds."""
+    ids: tuple[int, ...] = ()
+    """Of the first few, in that table."""
+    paths: Mapping[str, int] = field(default_factory=dict)
+    """Which paths these few were given, where programs in the kernel told: path → calls."""
+    more: int = 0
+    """Further subjects of the same rule, which are not listed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        names = ("rule", "subject", "text", "evidence", "table", "rows", "ids", "paths", "more")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,138 @@
+"""Rules about rings of io_uring and libaio.
+
+Each takes what is known of rings and gives findings; rows are of ``batches`` or ``ring_requests``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import RingPath
+from lo2io.reports.findings.finding import Finding
+from lo2io.reports.lines import count_of
+from lo2io.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lo2io.model import Columns
+    from lo2io.reports.ring_rows import RingRow, RingsSummary
+
+MANY: Final = 100
+"""Requests or calls from which on a habit is one."""
+MOSTLY: Final = 0.9
+"""Share of the calls that submit a single request from which on that is how a program uses its ring."""
+OFTEN: Final = 0.1
+"""Share of the requests on workers from which on they are worth a word."""
+_OVERFLOWED: Final = 8
+"""enum lo2_ring_trait."""
+
+
+def one_request_batches(rings: RingsSummary) -> list[Finding]:
+    """A system call for each request: what rings were made to save. Where the kernel submits, calls only wake it."""
+    found = []
+    for ring in _known(rings):
+        batches = ring.batches
+        single = sum(size.calls for size in batches.sizes if size.most == 1 and size.least == 1)
+        if kernel_submits(ring) or batches.submitting < MANY or single < MOSTLY * batches.submitting:
+            continue
+        most = ring.most_in_flight
+        depth = f"at most {most:,} under way at a time" if most else "how many were under way is not known"
+        found.append(
+            Finding(
+                "one-request-batches",
+                f"ring {ring_name(ring)}",
+                f"{single:,} of {batches.submitting:,} submitting calls submit a single request ({depth})",
+                {"single": single, "submitting": batches.submitting, "most_in_flight": most},
+                "batches",
+                single,
+                _of(ring, lambda rows: (rows["submitted"] == 1) & (rows["asked"] > 0)),
+            )
+        )
+    return found
+
+
+def punted_requests(rings: RingsSummary) -> list[Finding]:
+    """A hand-over to a thread and back for each request; and why, where one reason stands out."""
+    found = []
+    for ring in _known(rings):
+        on_workers = sum(row.requests for row in ring.punted)
+        if ring.written < MANY or on_workers < OFTEN * ring.written:
+            continue
+        main = ring.punted[0]
+        because = f"{main.reason}{' (inferred)' if main.inferred else ''}: {main.requests:,}"
+        found.append(
+            Finding(
+                "punted-requests",
+                f"ring {ring_name(ring)}",
+                f"{on_workers:,} of {ring.written:,} requests went to worker threads ({because}){_slower(ring)}",
+                {"on_workers": on_workers, "requests": ring.written},
+                "ring_requests",
+                on_workers,
+                _of(ring, lambda rows: (rows["path"] == RingPath.WORKER) | (rows["nr_punts"] > 0)),
+            )
+        )
+    return found
+
+
+def completion_overflow(rings: RingsSummary) -> list[Finding]:
+    """Completions that found no room in their queue, and had to be kept aside."""
+    found = []
+    for ring in _known(rings):
+        if not ring.overflows:
+            continue
+        room = f" in the queue of {ring.cq_entries:,}" if ring.cq_entries else ""
+        found.append(
+            Finding(
+                "completion-overflow",
+                f"ring {ring_name(ring)}",
+                f"{count_of(ring.overflows, 'completion')} found no room{room}: collect more often, or ask for a "
+                "larger completion queue",
+                {"overflows": ring.overflows, "cq_entries": ring.cq_entries or 0},
+                "ring_requests",
+                ring.overflows,
+                _of(ring, lambda rows: (rows["traits"] & _OVERFLOWED) != 0),
+            )
+        )
+    return found
+
+
+RING_RULES: Final[dict[str, Callable[[RingsSummary], list[Finding]]]] = {
+    "one-request-batches": one_request_batches,
+    "punted-requests": punted_requests,
+    "completion-overflow": completion_overflow,
+}
+
+
+def ring_name(ring: RingRow) -> str:
+    """Its number in the table, whose it is, and by which descriptor; libaio has none."""
+    who = ring.comm or "unknown"
+    owner = who if ring.pid is None else f"{who} ({ring.pid})"
+    where = " libaio" if ring.kind == "libaio" else "" if ring.fd is None else f" fd {ring.fd}"
+    return owner if ring.ring is None else f"{ring.ring}: {owner}{where}"
+
+
+def kernel_submits(ring: RingRow) -> bool:
+    """Calls only wake the thread of the kernel then, and return what they were asked to submit all the same."""
+    return ring.poller or "SQPOLL" in (ring.flags or ())
+
+
+def _known(rings: RingsSummary) -> Iterator[RingRow]:
+    """Rings that are listed; not the sum of the others."""
+    return (ring for ring in rings.rings if ring.kind is not None)
+
+
+def _of(ring: RingRow, fits: Callable[[Columns], Any]) -> Any:
+    number = np.uint32(0 if ring.ring is None else ring.ring)
+    return lambda rows: (rows["ring"] == number) & fits(rows)
+
+
+def _slower(ring: RingRow) -> str:
+    """Beside what went inline, if that is enough to compare with."""
+    enough = OFTEN * ring.written
+    medians = {row.path: row.latency.p50_ns for row in ring.paths if row.latency.nr >= enough}
+    if "worker" not in medians or "inline" not in medians:
+        return ""
+    return f"; half took over {format_duration(medians['worker'])}, inline {format_duration(medians['inline'])}"

@@ -1,0 +1,261 @@
+"""Each rule: one trace that provokes it, with the rows behind it, and the nearest ones that must not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tablemaker
+from tablemaker import OPENAT, READ, READV, WRITE, Row, make_batch
+
+from lo2io.model import CallKind, CallSpec, RingPath
+from lo2io.reports.findings import RULES
+from lo2io.reports.summary import summarize
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.reports.findings.finding import Finding
+
+KIB, MIB = 1 << 10, 1 << 20
+EXTRA = (
+    ("fsync", CallKind.SYNC, "sync"),
+    ("newfstatat", CallKind.META, "metadata-stat"),
+    ("fcntl", CallKind.FCNTL, "descriptor"),
+)
+SYNC, STAT, FCNTL = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
+SDA = 8 << 20
+F_SETLK, F_GETFL = 6, 3
+THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
+FILES = [{"file": 0, "path": b"/data/f", "mode": 0o100644}, {"file": 1, "path": b"pipe:[1]", "mode": 0o010600}]
+HANDLES = [
+    {"handle": 0, "process": 7, "file": 0, "fd": 3, "open_flags": os.O_RDWR},
+    {"handle": 1, "process": 7, "file": 0, "fd": 4, "open_flags": os.O_RDWR | 0o40000},
+    {"handle": 2, "process": 7, "file": 1, "fd": 5, "open_flags": 0},
+]
+
+
+def access(call: int, offset: int, size: int, **more: Any) -> Row:
+    """A read or write of so many bytes there, all of which were moved unless ``bytes_result`` says otherwise."""
+    return {"call": call, "handle": 0, "offset_bytes": offset, "bytes_request": size, "bytes_result": size, **more}
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes operations and other tables as a trace, and gives what stands out by rule."""
+    calls = tuple(
+        CallSpec(name, name, group, True, kind, tablemaker.Returns.ZERO, "none", "file_io", {})
+        for name, kind, group in EXTRA
+    )
+    monkeypatch.setattr(tablemaker, "CALLS", tablemaker.CALLS + calls)
+    numbers = iter(range(100))
+
+    def find(operations: list[Row], span: int = 10**9, **tables: list[Row]) -> dict[str, Finding]:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        rows = [
+            {"id": index + 1, "task": 0, "begin_time_ns": 1000 * index, "end_time_ns": 1000 * index + 500, **row}
+            for index, row in enumerate(operations)
+        ]
+        batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows, **tables)
+        summary = summarize(tablemaker.write_trace(folder, [batch], span=(0, span)))
+        assert len({finding.rule for finding in summary.findings}) == len(summary.findings)
+        return {finding.rule: finding for finding in summary.findings}
+
+    return find
+
+
+def test_nothing_stands_out_of_nothing(found: Any) -> None:
+    """An empty trace, and a few ordinary calls."""
+    assert found([]) == {}
+    assert found([{"call": OPENAT, "handle": 0}, *(access(READ, index * MIB, MIB) for index in range(20))]) == {}
+
+
+def test_many_small_reads(found: Any) -> None:
+    """1,000 reads below 4 KiB; not 999, not of 4 KiB, not of a pipe, and not where a tenth of the reads are larger."""
+    rows = [access(READ, 512 * index, 512) for index in range(1000)]
+    finding = found(rows)["many-small-reads"]
+    assert (finding.subject, finding.rows, finding.ids) == ("/data/f", 1000, tuple(range(1, 11)))
+    assert finding.evidence == {"small_reads": 1000, "reads": 1000, "consecutive": 999, "time_ns": 500_000}
+    assert found(rows[1:]) == {}
+    assert found([{**row, "handle": 2} for row in rows]) == {}
+    assert found([access(READ, 4096 * index, 4096) for index in range(1000)]) == {}
+    assert found(rows + [access(READ, 512_000 + index * 4096, 4096) for index in range(112)]) == {}
+
+
+def test_random_reads_of_whole_file(found: Any) -> None:
+    """Blocks in an order without neighbours; not one after the other, not a part of each, and not of a small file."""
+    offsets = [(index * 101 % 256) * 8 * KIB * 64 for index in range(256)]
+    finding = found([access(READ, offset, 512 * KIB) for offset in offsets])["random-reads-of-whole-file"]
+    assert finding.evidence == {
+        "random_reads": 255, "reads": 255, "bytes": 128 * MIB, "extent_bytes": 128 * MIB,
+    }  # fmt: skip
+    assert finding.rows == 256
+    assert found([access(READ, offset, 512 * KIB) for offset in sorted(offsets)]) == {}
+    assert found([access(READ, offset, 128 * KIB) for offset in offsets]) == {}
+    assert found([access(READ, offset // 256, 2 * KIB) for offset in offsets]) == {}
+
+
+def test_sync_per_write(found: Any) -> None:
+    """100 writes, each with its sync; not 99, and not one sync for three writes."""
+    pair = [access(WRITE, 0, 8192), {"call": SYNC, "handle": 0}]
+    finding = found(pair * 100)["sync-per-write"]
+    assert finding.evidence == {"syncs": 100, "writes": 100, "sync_ns": 50_000}
+    assert (finding.rows, finding.ids[:3]) == (100, (2, 4, 6))
+    assert found(pair * 99) == {}
+    assert found([*[pair[0]] * 300, *[pair[1]] * 100]) == {}
+
+
+def test_misaligned_direct(found: Any) -> None:
+    """One access with O_DIRECT at an odd place; not at an even one, and not through the page cache."""
+    odd = access(READ, 100, 4096, handle=1, error=errno.EINVAL, bytes_result=tablemaker.UNKNOWN_I64)
+    finding = found([access(READ, 0, 4096, handle=1), odd, access(WRITE, 4096, 700, handle=1)])["misaligned-direct"]
+    assert (finding.evidence, finding.ids) == ({"misaligned": 2, "direct": 3, "invalid": 1}, (2, 3))
+    assert found([access(READ, 512, 1024, handle=1)]) == {}
+    assert found([{**odd, "handle": 0}]) == {}
+
+
+def test_mixed_direct(found: Any) -> None:
+    """Ten accesses of each kind to one file; not nine."""
+    rows = [access(READ, index * MIB, MIB, handle=index % 2) for index in range(20)]
+    finding = found(rows)["mixed-direct"]
+    assert (finding.evidence, finding.ids[:2]) == ({"direct": 10, "buffered": 10}, (2, 4))
+    assert found(rows[:-1]) == {}
+
+
+def requests(number: int, **more: Any) -> list[Row]:
+    """Block requests of the thread, one during each of its calls."""
+    return [
+        {
+            "id": 10**6 + index, "device": SDA, "task": 0, "issue_time_ns": 1000 * index + 100,
+            "complete_time_ns": 1000 * index + 300, "bytes_result": MIB, **more,
+        }
+        for index in range(number)
+    ]  # fmt: skip
+
+
+def test_uncached_rereads(found: Any) -> None:
+    """32 MiB twice from the device; not once, not the second time from the cache, and not past it."""
+    rows = [access(READ, index % 32 * MIB, MIB) for index in range(64)]
+    finding = found(rows, requests=requests(64))["uncached-rereads"]
+    assert finding.evidence == {"device_bytes": 64 * MIB, "extent_bytes": 32 * MIB, "again_bytes": 32 * MIB}
+    assert (finding.rows, len(finding.ids)) == (64, 10)
+    assert found(rows[:32], requests=requests(32)) == {}
+    assert found(rows, requests=requests(32)) == {}
+    assert found([{**row, "handle": 1} for row in rows], requests=requests(64)) == {}
+
+
+def test_lock_storm(found: Any) -> None:
+    """1,000 locks, or 100 refused ones; not fewer, and not other commands of fcntl."""
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK}
+    assert found([lock] * 1000)["lock-storm"].evidence == {"locks": 1000, "refused": 0, "lock_ns": 500_000}
+    assert found([lock] * 999) == {}
+    refused = {**lock, "error": errno.EAGAIN}
+    assert found([lock] * 50 + [refused] * 100)["lock-storm"].evidence["refused"] == 100
+    assert found([refused] * 99) == {}
+    assert found([{**lock, "flags": F_GETFL}] * 1000) == {}
+
+
+def test_short_writes(found: Any) -> None:
+    """Ten of them to a file; not nine, not to a pipe, and not short reads."""
+    short = access(WRITE, 0, 8192, bytes_result=4096)
+    finding = found([access(WRITE, 0, 8192), *[short] * 10])["short-writes"]
+    assert (finding.evidence, finding.ids) == ({"short_writes": 10, "writes": 11}, tuple(range(2, 12)))
+    assert found([short] * 9) == {}
+    assert found([{**short, "handle": 2}] * 10) == {}
+    assert found([{**short, "call": READ}] * 10) == {}
+
+
+def test_metadata_storm(found: Any) -> None:
+    """1,000 looks at files; not 999, not where as many calls move data, and not where they move much."""
+    looks = [{"call": STAT}] * 1000
+    finding = found(looks)["metadata-storm"]
+    assert finding.subject == "app (100)"
+    assert finding.evidence == {"metadata_calls": 1000, "calls": 1000, "time_ns": 500_000, "moved_bytes": 0}
+    assert found(looks[1:]) == {}
+    assert found(looks + [access(READ, 4096 * index, 4096) for index in range(1001)]) == {}
+    assert found([*looks, *(access(READ, index * MIB, MIB) for index in range(4))]) == {}
+
+
+def test_missing_files(found: Any) -> None:
+    """100 looks at files that are not there, with the paths that were looked for; not 99, and not one in three."""
+    miss = {"call": STAT, "error": errno.ENOENT}
+    paths = [{"operation": index + 1, "place": 0, "source": 3, "path": b"/no/%d" % (index % 2)} for index in range(100)]
+    finding = found([miss] * 100, paths=paths)["missing-files"]
+    assert (finding.evidence, finding.rows) == ({"missing": 100, "looks": 100}, 100)
+    assert finding.paths == {"/no/0": 5, "/no/1": 5}
+    assert found([miss] * 99) == {}
+    assert found([miss] * 100 + [{"call": STAT}] * 200) == {}
+    assert "missing-files" not in found([{**miss, "call": READ, "handle": 0}] * 100)
+
+
+def test_interrupted_calls(found: Any) -> None:
+    """100 reads that ended with EINTR; not 99, and not one in eleven."""
+    broken = {"call": READ, "handle": 2, "error": errno.EINTR}
+    finding = found([broken] * 100)["interrupted-calls"]
+    assert finding.evidence == {"interrupted": 100, "calls": 100}
+    assert found([broken] * 99) == {}
+    assert found([broken] * 100 + [{"call": READ, "handle": 2, "bytes_result": 1}] * 1000) == {}
+
+
+def test_queue_saturation(found: Any) -> None:
+    """Requests that wait longer than they take, many at a time; not a few, and not one after the other."""
+    deep = [{**row, "insert_time_ns": max(0, row["issue_time_ns"] - 20_000)} for row in requests(200)]
+    finding = found([], requests=deep)["queue-saturation"]
+    assert (finding.subject, finding.table, finding.rows) == ("sda", "requests", 200)
+    assert finding.ids == tuple(range(10**6, 10**6 + 10))
+    assert finding.evidence["waiting"] == pytest.approx(200 * 19_000 / 199_300, rel=0.02)
+    assert (finding.evidence["queue_p50_ns"], finding.evidence["device_p50_ns"]) == (20_000, 200)
+    assert found([], requests=deep[:99]) == {}
+    assert found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 100} for row in requests(200)]) == {}
+    assert (
+        found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 900} for row in requests(200)[1:]]) == {}
+    )
+
+
+RING = {"ring": 0, "process": 7, "pid": 100, "fd": 9, "sq_entries": 64, "cq_entries": 128}
+
+
+def test_one_request_batches(found: Any) -> None:
+    """100 calls that submit one request each; not 99, and not where the kernel submits."""
+    batches = [{"id": index + 1, "ring": 0, "asked": 1, "submitted": 1} for index in range(100)]
+    finding = found([], rings=[RING], batches=batches)["one-request-batches"]
+    assert (finding.table, finding.rows, finding.ids) == ("batches", 100, tuple(range(1, 11)))
+    assert found([], rings=[RING], batches=batches[1:]) == {}
+    assert found([], rings=[RING], batches=[{**row, "asked": 2, "submitted": 2} for row in batches]) == {}
+    assert found([], rings=[{**RING, "flags": 2}], batches=batches) == {}
+
+
+def test_punted_requests_and_overflows(found: Any) -> None:
+    """A tenth of 100 requests on workers, and one overflow; not fewer."""
+    rows = [{"id": index + 1, "ring": 0, "task": 0, "opcode": READV, "path": RingPath.INLINE} for index in range(100)]
+    for row in rows[:10]:
+        row |= {"path": RingPath.WORKER, "nr_punts": 1}
+    findings = found([], rings=[{**RING, "nr_requests": 100}], ring_requests=rows)
+    assert list(findings) == ["punted-requests"]
+    assert (findings["punted-requests"].rows, findings["punted-requests"].ids) == (10, tuple(range(1, 11)))
+    assert found([], rings=[RING], ring_requests=rows[1:]) == {}
+    rows[50]["traits"] = 8
+    overflow = found([], rings=[{**RING, "nr_overflows": 1}], ring_requests=rows[20:])["completion-overflow"]
+    assert (overflow.evidence, overflow.ids) == ({"overflows": 1, "cq_entries": 128}, (51,))
+
+
+def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
+    """Of seven files with the same ailment five are listed, those with most rows, and two are counted."""
+    files = [{"file": index, "path": b"/f%d" % index} for index in range(7)]
+    handles = [{"handle": index, "process": 7, "file": index, "open_flags": 0o40000} for index in range(7)]
+    rows = [access(READ, 1, 512, handle=index, task=0) for index in range(7) for _ in range(index + 1)]
+    batch = make_batch(tasks=THREADS, files=files, handles=handles, operations=rows)
+    findings = summarize(tablemaker.write_trace(tmp_path, [batch])).findings
+    assert [(finding.subject, finding.more) for finding in findings] == [
+        ("/f6", 0), ("/f5", 0), ("/f4", 0), ("/f3", 0), ("/f2", 2),
+    ]  # fmt: skip
+
+
+def test_every_rule_is_documented() -> None:
+    """By its name, as a heading."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/reference/findings.md").read_text(encoding="utf-8")
+    assert [line[4:] for line in page.splitlines() if line.startswith("### ")] == list(RULES)
