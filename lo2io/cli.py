@@ -17,22 +17,19 @@ from lo2io._version import __version__
 from lo2io.cli_export import export
 from lo2io.cli_options import (
     BlockRecords,
-    By,
     Events,
     Filter,
     Force,
     Json,
     Sample,
-    SpanBegin,
-    SpanEndTo,
     TraceArgument,
     parse_rate,
     print_completeness,
-    print_summary,
     progress_bar,
 )
 from lo2io.cli_record import record, system_wide
 from lo2io.cli_replay import replay
+from lo2io.cli_report import report
 from lo2io.cli_top import top
 from lo2io.errors import Lo2ioError
 
@@ -125,22 +122,10 @@ def dump(trace: TraceArgument) -> None:
     print(pipeline.dump(trace))
 
 
-@app.command(
-    epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --by syscall` | "
-    "`lo2io report T --json | jq .io.time`"
-)
-def report(
-    trace: TraceArgument,
-    filters: Filter = None,
-    begin: SpanBegin = None,
-    until: SpanEndTo = None,
-    by: By = None,
-    as_json: Json = False,
-) -> None:
-    """Say what happened: totals, processes, files, devices, time, latencies, slow calls, patterns, losses."""
-    print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, by=by)
-
-
+app.command(
+    epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --html T.html` | "
+    "`lo2io report T --by syscall` | `lo2io report T --json | jq .io.time`"
+)(report)
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
 )(export)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument
+from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument, ended_by_sigterm
 from lo2io.exports.formats import FORMATS
 from lo2io.units import format_bytes
 
@@ -47,16 +44,6 @@ FormatOptions = Annotated[
 ]
 
 
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: what is half written goes."""
-    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
 def export(
     trace: TraceArgument,
     to: To,
@@ -80,7 +67,7 @@ def export(
 
     opened = select(open_trace(trace), filters or (), begin=begin, end=until)
     target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
-    with _ended_by_sigterm(), share_progress("exporting") as progress:
+    with ended_by_sigterm(), share_progress("exporting") as progress:
         summary = formats.export(opened, to, target, progress, force=force, options=options or ())
     print(target)
     print(f"lo2io: {summary.rows:,} rows, {format_bytes(summary.size_bytes)}", file=sys.stderr)

@@ -36,9 +36,12 @@ from lo2io.reports.page import confines_lines
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from lo2io.reports.findings.finding import Finding
     from lo2io.reports.rows import Summary
     from lo2io.reports.sums import TraceSums
 
+MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
+"""What the page begins with: a file that begins otherwise is not replaced."""
 _ASSETS: Final = files("lo2io.reports.html") / "assets"
 
 
@@ -172,4 +175,19 @@ def _cards(summary: Summary) -> list[tuple[str, str, float]]:
 
 
 def _findings(summary: Summary) -> list[dict[str, Any]]:
-    return [{"title": printable(text), "lines": ()} for text in summary.findings]
+    return [
+        {
+            "title": f"{printable(found.subject)}: {printable(found.text)}",
+            "lines": [
+                " · ".join([found.rule, *(f"{name} {value:,}" for name, value in found.evidence.items())]),
+                _rows_behind(found),
+            ],
+        }
+        for found in summary.findings
+    ]
+
+
+def _rows_behind(found: Finding) -> str:
+    ids = ", ".join(str(number) for number in found.ids)
+    more = f" · {found.more:,} more like it" if found.more else ""
+    return f"{found.rows:,} rows of {found.table}" + (f", the first: {ids}" if ids else "") + more

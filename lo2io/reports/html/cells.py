@@ -1,0 +1,100 @@
+"""Cells of the tables of an HTML page: the text that is shown, and the exact value it is sorted by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from lo2io.reports.lines import printable, who
+from lo2io.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lo2io.reports.histogram import Latency
+
+
+class Cell(NamedTuple):
+    """``value`` None: text, sorted as such."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table. ``columns``: heading, and whether it holds numbers."""
+
+    key: str
+    """Unique in the page, a word."""
+    title: str
+    note: str
+    columns: tuple[tuple[str, bool], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+class OfFile(Protocol):
+    """A row about a file; ``kind`` as in :class:`~lo2io.reports.rows.FileRow`."""
+
+    @property
+    def kind(self) -> str:
+        """Named, unnamed, none, others."""
+
+    @property
+    def path(self) -> str | None:
+        """Of a named one."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of unnamed ones: whose they are."""
+
+    @property
+    def comm(self) -> str | None:
+        """Its name."""
+
+
+LATENCY: Final = (("time", True), ("mean", True), ("p50", True), ("p95", True), ("p99", True), ("max", True))
+_UNKNOWN: Final = Cell("-", -1.0)
+"""Below all values: what has none is last."""
+
+
+def text(words: str | None) -> Cell:
+    """Words from outside, fit to be shown."""
+    return Cell(printable(words or ""))
+
+
+def count(number: int | None) -> Cell:
+    """How many."""
+    return _UNKNOWN if number is None else Cell(f"{number:,}", number)
+
+
+def size(size_bytes: int | None) -> Cell:
+    """Bytes."""
+    return _UNKNOWN if size_bytes is None else Cell(format_bytes(size_bytes), size_bytes)
+
+
+def time(duration_ns: int | None) -> Cell:
+    """A length of time."""
+    return _UNKNOWN if duration_ns is None else Cell(format_duration(duration_ns), duration_ns)
+
+
+def latency(of: Latency) -> list[Cell]:
+    """The columns ``LATENCY``."""
+    values = (of.total_ns, of.mean_ns, of.p50_ns, of.p95_ns, of.p99_ns, of.max_ns)
+    return [time(value if of.nr else None) for value in values]
+
+
+def file_of(row: OfFile) -> Cell:
+    """What a row's file is called."""
+    if row.kind == "unnamed":
+        return Cell(f"unnamed fds of {who(row.pid, row.comm)}")
+    if row.kind == "none":
+        return Cell("calls without an fd")
+    return Cell(printable(row.path or "unnamed"))
+
+
+def sheet(
+    key: str, title: str, columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[Cell]], note: str = ""
+) -> Sheet:
+    """A table of these columns and rows."""
+    return Sheet(key, title, note, tuple(columns), tuple(tuple(row) for row in rows))

@@ -1,0 +1,108 @@
+"""Where the time went, slow calls, sizes and order of accesses, opens: ``Summary.io`` as tables of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
+from lo2io.reports.lines import who
+
+if TYPE_CHECKING:
+    from lo2io.reports.io_rows import IoSummary
+
+
+def io_sheets(io: IoSummary) -> list[Sheet]:
+    """The tables, empty ones included."""
+    return [_slowest(io), _time(io), _latencies(io), _accesses(io), _patterns(io), _opens(io)]
+
+
+def _slowest(io: IoSummary) -> Sheet:
+    columns = [("operation", True), ("call", False), ("took", True), ("in a device", True), ("queued", True)]
+    columns += [("at", True), ("file", False), ("offset", True), ("size", True), ("thread", False), ("error", False)]
+    rows = [
+        [
+            count(row.id),
+            Cell(row.call),
+            time(row.duration_ns),
+            time(row.device_ns),
+            time(row.queue_ns),
+            time(row.at_ns),
+            file_of(row),
+            count(row.offset_bytes),
+            size(row.bytes),
+            Cell(f"{who(row.pid, row.comm)} {row.tid or ''}"),
+            text(row.error),
+        ]
+        for row in io.slowest
+    ]
+    return sheet("slowest", "Slowest operations", columns, rows)
+
+
+def _time(io: IoSummary) -> Sheet:
+    columns = [("operations", False), ("calls", True), ("errors", True), ("time", True), ("in devices", True)]
+    columns += [("queued", True), ("waiting", True), ("cache and the rest", True)]
+    rows = [
+        [
+            Cell(row.kind),
+            count(row.calls),
+            count(row.errors),
+            time(row.time_ns),
+            time(row.device_ns),
+            time(row.queue_ns),
+            time(row.waiting_ns),
+            time(row.rest_ns),
+        ]
+        for row in (io.time.total, *io.time.classes)
+    ]
+    note = "" if io.time.requests_recorded else "block requests were not recorded: devices and queues are in the rest"
+    return sheet("where", "Where the time went", columns, rows, note)
+
+
+def _latencies(io: IoSummary) -> Sheet:
+    columns = [("of", False), ("operation", False), ("phase", False), ("times", True), *LATENCY]
+    rows = [
+        [text(row.subject), Cell(row.operation), Cell(row.phase), count(row.latency.nr), *latency(row.latency)]
+        for row in io.latencies
+    ]
+    return sheet("latencies", "Latencies by operation and device", columns, rows)
+
+
+def _accesses(io: IoSummary) -> Sheet:
+    columns = [("of", False), ("at least", True), ("at most", True), ("accesses", True)]
+    rows = [
+        [Cell(row.operation), size(each.least), size(each.most), count(each.accesses)]
+        for row in io.accesses
+        for each in row.sizes
+    ]
+    return sheet("sizes", "Sizes of accesses", columns, rows)
+
+
+def _patterns(io: IoSummary) -> Sheet:
+    columns = [("file", False), ("operation", False), ("accesses", True), ("below 4 KiB", True), ("consecutive", True)]
+    columns += [("sequential", True), ("random", True), ("bytes", True), ("extent", True), ("again", True)]
+    rows = [
+        [
+            file_of(row),
+            Cell(row.operation),
+            count(row.accesses),
+            count(row.small),
+            count(row.consecutive),
+            count(row.sequential),
+            count(row.random),
+            size(row.bytes),
+            size(row.extent_bytes),
+            size(row.again_bytes),
+        ]
+        for row in io.patterns
+    ]
+    return sheet("patterns", "Order of accesses by file", columns, rows)
+
+
+def _opens(io: IoSummary) -> Sheet:
+    columns = [("file", False), ("opens", True), ("syncs", True), ("in syncs", True), ("locks", True)]
+    columns += [("in locks", True)]
+    rows = [
+        [file_of(row), count(row.opens), count(row.syncs), time(row.sync_ns), count(row.locks), time(row.lock_ns)]
+        for row in io.opens
+    ]
+    return sheet("opens", "Opens, syncs and locks", columns, rows)

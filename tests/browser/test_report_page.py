@@ -1,0 +1,292 @@
+"""The report's page in a real browser: numbers, pictures, keyboard, colours, print, and silence on the network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
+
+from lo2io.reports.html.page import gather_pictures, render_html
+from lo2io.reports.summary import summarize
+from lo2io.reports.sums import gather
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from selenium.webdriver import Chrome
+
+    from lo2io.reports.rows import Summary
+
+SPAN = 1_000_000_000
+NR_READS = 4_000
+NR_FILES = 30
+SDA = 8 << 20
+
+
+def _trace(directory: Path) -> Any:
+    """Reads of many files in a first half, big writes in the second; a ring, a disk, an error."""
+    operations: list[dict[str, Any]] = []
+    for index in range(NR_READS):
+        begin = index * SPAN // (2 * NR_READS)
+        operations.append(
+            {"call": READ, "handle": index % NR_FILES, "task": 0, "bytes_result": 4096 * (1 + index % NR_FILES),
+             "offset_bytes": index * 4096, "begin_time_ns": begin, "end_time_ns": begin + 2_000}
+        )  # fmt: skip
+    for index in range(100):
+        begin = SPAN // 2 + index * SPAN // 250
+        operations.append(
+            {"call": WRITE, "handle": 0, "task": 1, "bytes_result": 1 << 20, "offset_bytes": index << 20,
+             "begin_time_ns": begin, "end_time_ns": begin + 1_000_000}
+        )  # fmt: skip
+    operations.append({"call": OPENAT, "task": 0, "error": 2, "begin_time_ns": 5, "end_time_ns": 9})
+    tables: dict[str, list[dict[str, Any]]] = {
+        "tasks": [
+            {"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"reader"},
+            {"task": 1, "process": 9, "pid": 200, "tid": 200, "comm": b"</td><script>boom()</script>"},
+        ],
+        "files": [{"file": number, "path": f"/data/<i>{number:02}".encode()} for number in range(NR_FILES)],
+        "handles": [{"handle": number, "process": 7, "file": number, "fd": 3} for number in range(NR_FILES)],
+        "operations": [{"id": index + 1, **row} for index, row in enumerate(operations)],
+        "requests": [
+            {"id": 90_000 + index, "device": SDA, "insert_time_ns": index * 1000, "issue_time_ns": index * 1000 + 300,
+             "complete_time_ns": index * 1000 + 90_300, "sector": index * 8, "bytes_result": 4096}
+            for index in range(50)
+        ],
+        "ring_requests": [
+            {"id": 99_000, "ring": 0, "task": 0, "handle": 1, "opcode": READV, "submit_time_ns": 0,
+             "complete_time_ns": SPAN // 2, "bytes_result": 100}
+        ],
+        "rings": [{"ring": 0, "task": 0, "nr_requests": 1}],
+    }  # fmt: skip
+    return write_trace(directory, [make_batch(**tables)], span=(0, SPAN))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+    """The page as a file, and the summary that it is of."""
+    directory = tmp_path_factory.mktemp("page")
+    trace = _trace(directory / "T")
+    sums = gather(trace)
+    summary = summarize(trace, sums)
+    file = directory / "report.html"
+    file.write_text(render_html(summary, gather_pictures(sums)), encoding="utf-8")
+    return file, summary
+
+
+@pytest.fixture
+def page(browser: Chrome, report: tuple[Path, Summary]) -> Chrome:
+    """The page, just opened, its numbers unpacked."""
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(report[0].as_uri())
+    until(browser, "return document.documentElement.dataset.ready === 'yes'")
+    return browser
+
+
+def until(page: Chrome, script: str) -> Any:
+    """The script's answer, as soon as it is true."""
+    for _ in range(200):
+        found = page.execute_script(script)
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never true: {script}")
+
+
+def draw_all(page: Chrome) -> None:
+    """Draw what has not come into view."""
+    page.execute_script("for (const name of charts.keys()) draw(name);")
+
+
+def column(page: Chrome, table: str, heading: str) -> list[float]:
+    """The values of a column of numbers, in the order shown, of the rows shown."""
+    headings = page.execute_script(
+        "return [...document.getElementById(arguments[0]).tHead.rows[0].cells].map((head) => head.textContent)", table
+    )
+    values: list[float] = page.execute_script(
+        "return [...document.getElementById(arguments[0]).tBodies[0].rows].filter((row) => !row.hidden)"
+        ".map((row) => Number(row.cells[arguments[1]].dataset.value))",
+        table,
+        headings.index(heading),
+    )
+    return values
+
+
+def test_numbers_are_the_summary_s(page: Chrome, report: tuple[Path, Summary]) -> None:
+    """Cards and tables hold the exact values; names are text and never markup."""
+    summary = report[1]
+    cards = {
+        card.get_dom_attribute("data-card"): float(card.get_dom_attribute("data-value"))
+        for card in page.find_elements(By.CSS_SELECTOR, "[data-card]")
+    }
+    assert cards["calls"] == summary.activity.calls == NR_READS + 101
+    assert cards["read by calls"] == summary.activity.bytes_read
+    assert cards["written by calls"] == 100 << 20
+    assert cards["errors"] == 1
+    assert cards["block requests"] == 50
+    assert column(page, "t-files", "read") == [row.activity.bytes_read for row in summary.files]
+    assert column(page, "t-calls", "p99") == [row.latency.p99_ns for row in summary.calls]
+    assert column(page, "t-devices", "device p50") == [row.device.p50_ns for row in summary.devices]
+    assert summary.io is not None
+    assert column(page, "t-slowest", "took") == [row.duration_ns for row in summary.io.slowest]
+    assert "</td><script>boom()</script> (200)" in page.find_element(By.ID, "t-processes").text
+    assert page.find_element(By.ID, "completeness").text == summary.completeness_line
+
+
+def test_nothing_leaves_the_page(page: Chrome, report: tuple[Path, Summary]) -> None:
+    """All pictures are drawn without an error on the console, and without a request but for the page itself."""
+    draw_all(page)
+    drawn = page.execute_script("return [...charts.values()].every((chart) => chart.node.dataset.drawn === 'yes')")
+    assert drawn
+    time.sleep(0.3)
+    assert page.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    asked = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [report[0].as_uri()]
+
+
+def test_pictures_show_the_tables(page: Chrome, report: tuple[Path, Summary]) -> None:
+    """Curves, heat maps and histograms hold in all what the tables hold."""
+    draw_all(page)
+    summary = report[1]
+    assert summary.rings is not None
+    read = page.execute_script(
+        "return charts.get('bandwidth').node.data[0].y.reduce((sum, value) => sum + value, 0)"
+        " * pictures.heat.bin_ns / 1e9"
+    )
+    assert read == pytest.approx(summary.activity.bytes_read + summary.rings.bytes_read)
+    heat = page.execute_script(
+        "return charts.get('heat-files').node.data[0].z.flat().reduce((sum, value) => sum + value, 0)"
+        " * pictures.heat.bin_ns / 1e9"
+    )
+    assert heat == pytest.approx(read)
+    assert histogram_sum(page) == NR_READS
+    served = page.execute_script("return charts.get('depth').node.data[0].y.reduce((sum, value) => sum + value, 0)")
+    assert served * page.execute_script("return pictures.heat.bin_ns") == pytest.approx(50 * 90_000, rel=0.01)
+
+
+def histogram_sum(page: Chrome) -> int:
+    """Latencies counted in the histogram."""
+    total: int = page.execute_script(
+        "return charts.get('latency-histogram').node.data[0].y.reduce((sum, value) => sum + value, 0)"
+    )
+    return total
+
+
+def test_zoom_by_keyboard(page: Chrome) -> None:
+    """The two times change the span of all pictures over time, and what the histogram counts; one button undoes it."""
+    draw_all(page)
+    stop = page.find_element(By.ID, "to")
+    stop.clear()
+    stop.send_keys("0.25", Keys.TAB)
+    pictures_over_time = "[...charts].filter(([name]) => name !== 'latency-histogram')"
+    ranges = f"{pictures_over_time}.map(([, chart]) => chart.node.layout.xaxis.range)"
+    until(page, f"return {ranges}.every((range) => range[0] === 0 && range[1] === 0.25)")
+    # Half of the reads' half second; the bins at the edge lie wholly on one side.
+    assert histogram_sum(page) == pytest.approx(NR_READS / 2, rel=0.02)
+    page.find_element(By.ID, "whole").send_keys(Keys.ENTER)
+    until(page, f"return {ranges}.every((range) => range[1] >= 1)")
+    assert histogram_sum(page) == NR_READS
+
+
+def test_zoom_by_mouse(page: Chrome) -> None:
+    """What is chosen in one picture is what the others show."""
+    draw_all(page)
+    page.execute_script("Plotly.relayout(charts.get('timeline').node, {'xaxis.range[0]': 0.5, 'xaxis.range[1]': 0.75})")
+    until(page, "return charts.get('bandwidth').node.layout.xaxis.range[0] === 0.5")
+    assert page.find_element(By.ID, "from").get_property("value") == "0.5"
+    assert page.find_element(By.ID, "to").get_property("value") == "0.75"
+    assert histogram_sum(page) == 0
+
+
+def test_tables_sort_and_filter_by_keyboard(page: Chrome, report: tuple[Path, Summary]) -> None:
+    """Enter on a heading sorts, the greatest first, and then the other way; what is typed leaves the rows with it."""
+    heading = page.find_element(By.XPATH, "//table[@id='t-files']//button[.='read']")
+    heading.send_keys(Keys.ENTER)
+    values = sorted((row.activity.bytes_read for row in report[1].files), reverse=True)
+    assert column(page, "t-files", "read") == values
+    heading.send_keys(Keys.ENTER)
+    assert column(page, "t-files", "read") == values[::-1]
+    assert page.find_element(By.XPATH, "//table[@id='t-files']//th[.='read']").get_dom_attribute("aria-sort")
+    box = page.find_element(By.CSS_SELECTOR, "input[data-table='t-files']")
+    box.send_keys("<i>1")
+    assert len(column(page, "t-files", "read")) == 10
+    assert f"10 of {len(report[1].files)} rows" in page.find_element(By.ID, "files").text
+
+
+def test_choices_change_pictures(page: Chrome) -> None:
+    """Written instead of read bytes, one class of operations, another file, a device's latencies."""
+    draw_all(page)
+    page.find_element(By.CSS_SELECTOR, "[data-for='heat-processes'] option[value='written']").click()
+    written = page.execute_script(
+        "return charts.get('heat-processes').node.data[0].z.flat().reduce((sum, value) => sum + value, 0)"
+        " * pictures.heat.bin_ns / 1e9"
+    )
+    assert written == pytest.approx(100 << 20)
+    page.find_element(By.CSS_SELECTOR, "[data-for='timeline'] option[value='write']").click()
+    slices = page.execute_script("return charts.get('timeline').node.data.slice(1).map((trace) => trace.name)")
+    assert slices == ["longest: write"]
+    page.find_element(By.XPATH, "//*[@data-for='latency']/option[.='sda service']").click()
+    assert histogram_sum(page) == 50
+
+
+def test_light_and_dark(page: Chrome) -> None:
+    """Text stands out from its ground by 4.5 to 1 in both (WCAG 2.1, 1.4.3), and pictures follow."""
+    draw_all(page)
+    grounds = set()
+    for scheme in ("light", "dark"):
+        emulate(page, scheme)
+        until(page, f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
+        paper, ink, dim, accent, bad = (
+            page.execute_script("return color(arguments[0])", name) for name in ("paper", "ink", "dim", "accent", "bad")
+        )
+        assert min(contrast(paper, other) for other in (ink, dim, accent, bad)) >= 4.5
+        until(page, "return charts.get('bandwidth').node.layout.paper_bgcolor === color('paper')")
+        grounds.add(paper)
+    emulate(page, "light")
+    assert len(grounds) == 2
+
+
+def emulate(page: Chrome, scheme: str) -> None:
+    """What the user's system prefers."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours (#rrggbb); source: WCAG 2.1, relative luminance."""
+
+    def luminance(text: str) -> float:
+        parts = [int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_printed_whole(page: Chrome) -> None:
+    """On paper all pictures are drawn, those never scrolled to as well, and all rows of the longest table are there."""
+    pdf = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert pdf.startswith(b"%PDF")
+    until(page, "return [...charts.values()].every((chart) => chart.node.dataset.drawn === 'yes')")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 4
+
+
+def test_readable_without_scripts(browser: Chrome, report: tuple[Path, Summary]) -> None:
+    """All tables are there if the browser runs no script."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(report[0].as_uri())
+        rows = browser.find_elements(By.CSS_SELECTOR, "#t-files tbody tr")
+        assert len(rows) == len(report[1].files)
+        assert browser.find_element(By.TAG_NAME, "noscript").text.startswith("The pictures need JavaScript")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
