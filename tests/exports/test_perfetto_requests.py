@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +14,6 @@ from lo2io.exports import formats, perfetto_disks
 from lo2io.model import UNKNOWN_I64
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from traceprocessor import TraceProcessor
 
     from lo2io.tables import Trace
@@ -297,3 +297,27 @@ def test_a_trace_of_nothing(processor: TraceProcessor, tmp_path: Path) -> None:
     load(processor, write_trace(tmp_path / "T", [make_batch()]))
     assert processor.query("select count(*) from slice") == [(1,)]
     assert META.stop_ns == processor.drawn("recording")[0]["dur"]
+
+
+def test_the_questions_of_the_page(processor: TraceProcessor, tmp_path: Path) -> None:
+    """The queries that the documentation shows answer what it says."""
+    calls = [
+        {"id": 1, "begin_time_ns": 0, "end_time_ns": 2_000_000, "handle": 0},
+        {"id": 2, "begin_time_ns": 3_000_000, "end_time_ns": 4_000_000, "handle": 0},
+        {"id": 3, "begin_time_ns": 5_000_000, "end_time_ns": 9_000_000, "handle": 1},
+        {"id": 4, "begin_time_ns": 9_500_000, "end_time_ns": 9_900_000},
+    ]
+    blocks = [
+        block(21, 1_000, 3_000, 7_000, ring_request=31),
+        block(22, 8_000, 9_000, 10_000, ring_request=31),
+        block(23, None, 8_000, 10_000, device=SDA, operation=WRITE),
+        block(24, 20_000, None, None, status=IN_FLIGHT),
+    ]
+    ring_load(processor, tmp_path, [ring_request(31, 500, 11_000)], operations=calls, requests=blocks)
+    page = (Path(__file__).parents[2] / "docs/how-to/perfetto.md").read_text(encoding="utf-8")
+    answers = [processor.query(sql) for sql in re.findall(r"^```sql\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)]
+    assert answers == [
+        [("/data/out", 1, 4.0), ("/data/in", 2, 3.0)],
+        [("sda (8:0)", "write", 1, 2.0, 2.0), ("vda (254:0)", "read", 2, 4.0, 6.0)],
+        [("READV", 2, 0.005)],
+    ]
