@@ -57,13 +57,16 @@ def count_names(trace: Trace) -> NameCounts:
     Raises:
         TraceError: A table is missing or damaged.
     """
-    files, handles, opened = (np.zeros(len(NAME_SOURCE), np.int64) for _ in range(3))
-    for batch in trace.batches("files", ["name_source"]):
-        files += np.bincount(batch["name_source"], minlength=len(NAME_SOURCE))
+    handles, opened = (np.zeros(len(NAME_SOURCE), np.int64) for _ in range(2))
+    of_files = np.zeros(trace.rows("files") + 1, np.uint8)
     for batch in trace.batches("handles", ["name_source", "origin", "used", "file"]):
         source = np.where(batch["file"] == UNKNOWN_U32, 0, batch["name_source"])
         handles += np.bincount(source[batch["used"]], minlength=len(NAME_SOURCE))
         opened += np.bincount(source[batch["used"] & (batch["origin"] == _OPENED)], minlength=len(NAME_SOURCE))
+        np.maximum.at(of_files, np.minimum(batch["file"], len(of_files) - 1), source.astype(np.uint8))
+    if "name_source" in trace.schema("files").names:
+        of_files = np.concatenate([*(part["name_source"] for part in trace.batches("files", ["name_source"])), [0]])
+    files = np.bincount(of_files[:-1], minlength=len(NAME_SOURCE))  # of an earlier trace: as its descriptors have it
     return NameCounts(*(Named(**dict(zip(NAME_SOURCE, row.tolist(), strict=True))) for row in (files, handles, opened)))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,3 +70,16 @@ def test_line(handles: Named, line: str) -> None:
 def test_a_trace_without_files(tmp_path: Path) -> None:
     """No handles, no files: zeros, no error."""
     assert count_names(write_trace(tmp_path, [make_batch()])) == NameCounts(NOBODY, NOBODY, NOBODY)
+
+
+def test_an_earlier_trace_has_sources_of_descriptors_only(tmp_path: Path) -> None:
+    """Its files are named as they are."""
+    handles = [{"handle": n, "file": n % 2, "used": 1, "name_source": source} for n, source in enumerate((1, 2, 0))]
+    files = [{"file": 0, "path": b"/a"}, {"file": 1, "path": b"/b"}]
+    trace = write_trace(tmp_path, [make_batch(handles=handles, files=files)])
+    path = tmp_path / "lo2io/files.arrow"
+    with pa.ipc.open_file(path.read_bytes()) as reader:
+        table = reader.read_all().drop_columns(["name_source"])
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    assert count_names(trace) == NameCounts(Named(0, 1, 1, 0), Named(0, 1, 1, 1), Named(0, 1, 1, 1))
