@@ -63,7 +63,8 @@ const HEIGHT = 340;
 function scale() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const steps = dark ? ["#14181c", "#1f4e79", "#3f8fd0", "#ffd166"] : ["#ffffff", "#9ecae1", "#2171b5", "#08214a"];
-  return steps.map((step, index) => [index / (steps.length - 1), step]);
+  // Little is told apart from nothing, whatever the greatest value is.
+  return steps.map((step, index) => [[0, 0.02, 0.25, 1][index], step]);
 }
 
 function heat(names, rows, unit, grid, x = bins(grid)) {
@@ -72,7 +73,7 @@ function heat(names, rows, unit, grid, x = bins(grid)) {
     type: "heatmap", x, y: label.map((_, index) => index), z: rows, colorscale: scale(), zsmooth: false,
     text: rows.map((row, index) => row.map(() => short(names[index], 120))),
     hovertemplate: `%{text}<br>%{x:.4s}s: %{z:.4s}${unit}<extra></extra>`,
-    colorbar: { tickformat: "~s", ticksuffix: unit, thickness: 12 },
+    colorbar: { tickformat: "~s", ticksuffix: unit, thickness: 12, lenmode: "pixels", len: 200, y: 1, yanchor: "top" },
   };
 }
 
