@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -67,6 +68,7 @@ def replay(
     from lo2io.tables import open_trace
 
     options = replaying.ReplayOptions(on, in_place, copy, by.value, not no_wait, engine, depth, keep)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the files that were made go, as on Ctrl-C
     opened = select(open_trace(trace), filters or (), begin=begin, end=until)
     done = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
     if done.folder is not None:

@@ -89,16 +89,20 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
     place = options.on if options.on is not None and options.on.is_dir() else None
     folder = _make_folder(place)
     try:
-        names = _names(plan, options, say)
-        extents = Extents(len(plan.paths), in_turn=_settings(options).get("iodepth", 1) == 1)
+        names, settings = _names(plan, options, say), _settings(options)
+        if not names:
+            raise UsageError(f"replay {trace.path}", "its files cannot be found again", "use --on FOLDER")
+        extents = Extents(len(plan.paths), in_turn=settings.get("iodepth", 1) == 1)
         written = write_logs(plan, folder, names, lambda _: None, version=3 if options.waits else 2, extents=extents)
-        settings = _settings(options)
         (folder / JOB_FILE).write_text(job_file(plan, names, settings), encoding="utf-8")
         _make_files(plan, folder, names, extents, options)
         jobs = [job for job in plan.jobs.values() if not job.uses.keys().isdisjoint(names)]
         say(f"replaying {written:,} actions in {len(jobs):,} jobs on {len(names):,} files")
         _run(folder, as_json=as_json)
         return Replayed(written, len(jobs), folder if options.keep else None)
+    except OSError as error:
+        remedy = "free space there, or name another place with --on"
+        raise Lo2ioError(f"write to {folder}", error.strerror or str(error), remedy) from error
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -121,8 +125,6 @@ def _check(trace: Trace, options: ReplayOptions) -> None:
 
 def _settings(options: ReplayOptions) -> Mapping[str, str | int]:
     settings = {**default_settings(options.by), "group_reporting": 1}
-    if options.by == "device" and options.on is not None and options.on.is_dir():
-        settings["direct"] = 1
     if options.engine is not None:
         settings["ioengine"] = options.engine
     if options.depth is not None:

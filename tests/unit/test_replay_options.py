@@ -129,8 +129,9 @@ def test_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str], *, copy: bool
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     trace = make_trace(tmp_path / "T", data)
-    assert run(trace, on=scratch, copy=copy) == ["replaying 2 actions in 1 jobs on 1 files"]
-    assert list(scratch.iterdir()) == []
+    if copy:
+        assert run(trace, on=scratch, copy=copy) == ["replaying 2 actions in 1 jobs on 1 files"]
+        assert list(scratch.iterdir()) == []
     run(trace, on=scratch, copy=copy, keep=True)
     (folder,) = scratch.iterdir()
     assert sorted(path.name for path in folder.iterdir()) == ["f000000", "job.fio", "thread-5-work.iolog"]
@@ -149,3 +150,25 @@ def test_fio_fails(tmp_path: Path) -> None:
     with pytest.raises(Lo2ioError, match="ended with code 1"):
         run(make_trace(tmp_path / "T", tmp_path / "data"), on=scratch, engine="nothing_like_it")
     assert list(scratch.iterdir()) == []
+
+
+@needs_fio
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the logs find no room it is said where, and nothing is left."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    monkeypatch.setattr("lo2io.replay.write_logs", refuse)
+    with pytest.raises(Lo2ioError, match="No space left"):
+        run(trace, on=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
+@needs_fio
+def test_nothing_to_find_again(tmp_path: Path) -> None:
+    """Of a file that was deleted nothing can be replayed in place; that nothing is left is an error, and said."""
+    trace = make_trace(tmp_path / "T", tmp_path / "data (deleted)")
+    with pytest.raises(UsageError, match="cannot be found again"):
+        run(trace, in_place=True)
