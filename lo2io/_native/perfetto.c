@@ -2,19 +2,22 @@
  * Writes packets of Perfetto's trace format: protobuf, each packet the field 1 of the trace.
  *
  * Fields and types: protos/perfetto/trace/{trace_packet,track_event/track_event,track_event/debug_annotation}.proto.
- * Lengths come before what they measure, so they get a fixed width and are filled in afterwards; a varint may have
- * leading groups of zeros, and Perfetto's own writer does the same.
+ * Lengths come before what they measure, so they get a width that must do, and are filled in afterwards; a varint may
+ * have leading groups of zeros, and Perfetto's own writer does the same.
  */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "all.h"
 
-enum { SEQUENCE = 1, NEEDS_STATE = 2, LENGTH_BYTES = 4 };
+enum { SEQUENCE = 1, NEEDS_STATE = 2 };
+/* Bytes of a length: of packets without notes, with notes that are numbers (128 of them at most), with texts. */
+enum { SHORT = 1, LONG = 2, ANY = 4 };
 enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 };
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
 enum { PACKET = 1, TIMESTAMP = 8, SEQUENCE_ID = 10, TRACK_EVENT = 11, SEQUENCE_FLAGS = 13 };
 enum { CATEGORY = 3, NOTE = 4, TYPE = 9, NAME = 10, TRACK = 11, COUNTER_VALUE = 30, FLOW = 47, LAST_FLOW = 48 };
+enum { TEXT = 4 }; /* kind of a note, as in perfetto.h */
 enum { NOTE_NAME = 1, NOTE_UINT = 3, NOTE_INT = 4, NOTE_TEXT = 6, NOTE_ADDRESS = 7, NOTE_INTERNED = 17 };
 
 static uint8_t *put_varint(uint8_t *p, uint64_t value)
@@ -39,37 +42,38 @@ static uint8_t *put_fixed(uint8_t *p, uint32_t field, uint64_t value)
 }
 
 /* Returns where its content begins; close_message wants that again. */
-static uint8_t *open_message(uint8_t *p, uint32_t field)
+static uint8_t *open_message(uint8_t *p, uint32_t field, int width)
 {
-    return put_varint(p, field << 3 | BYTES) + LENGTH_BYTES;
+    return put_varint(p, field << 3 | BYTES) + width;
 }
 
-static void close_message(uint8_t *content, const uint8_t *end)
+static void close_message(uint8_t *content, const uint8_t *end, int width)
 {
     size_t length = (size_t)(end - content);
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        content[i - LENGTH_BYTES] = (uint8_t)((length >> 7 * i & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));
+    for (int i = 0; i < width; i++)
+        content[i - width] = (uint8_t)((length >> 7 * i & 0x7f) | (i < width - 1 ? 0x80 : 0));
 }
 
 typedef struct packet {
     uint8_t *packet, *event;
+    int width;
 } packet;
 
 static uint8_t *open_packet(packet *packet, uint8_t *p, int64_t time_ns, uint32_t type, uint64_t track)
 {
-    packet->packet = p = open_message(p, PACKET);
+    packet->packet = p = open_message(p, PACKET, packet->width);
     p = put_number(p, TIMESTAMP, (uint64_t)time_ns);
     p = put_number(p, SEQUENCE_ID, SEQUENCE);
     p = put_number(p, SEQUENCE_FLAGS, NEEDS_STATE);
-    packet->event = p = open_message(p, TRACK_EVENT);
+    packet->event = p = open_message(p, TRACK_EVENT, packet->width);
     p = put_number(p, TYPE, type);
     return put_number(p, TRACK, track);
 }
 
 static uint8_t *close_packet(const packet *packet, uint8_t *p)
 {
-    close_message(packet->event, p);
-    close_message(packet->packet, p);
+    close_message(packet->event, p, packet->width);
+    close_message(packet->packet, p, packet->width);
     return p;
 }
 
@@ -78,12 +82,12 @@ static uint8_t *put_text(uint8_t *p, const lo2_perfetto_note *note, size_t row)
     int64_t begin = note->values[row], length = note->values[row + 1] - begin;
     if (length <= 0)
         return p;
-    uint8_t *content = open_message(p, NOTE);
+    uint8_t *content = open_message(p, NOTE, ANY);
     p = put_number(content, NOTE_NAME, note->name);
     p = put_varint(put_varint(p, NOTE_TEXT << 3 | BYTES), (uint64_t)length);
     memcpy(p, note->text + begin, (size_t)length);
     p += length;
-    close_message(content, p);
+    close_message(content, p, ANY);
     return p;
 }
 
@@ -103,9 +107,17 @@ static uint8_t *put_note(uint8_t *p, const lo2_perfetto_note *note, size_t row)
     return p;
 }
 
+static int length_bytes(const lo2_perfetto_slices *s, size_t row)
+{
+    for (uint32_t i = 0; i < s->nr_notes; i++)
+        if (s->notes[i].kind == TEXT && s->notes[i].values[row + 1] > s->notes[i].values[row])
+            return ANY;
+    return s->nr_notes ? LONG : SHORT;
+}
+
 static uint8_t *put_begin(uint8_t *p, const lo2_perfetto_slices *s, size_t row)
 {
-    packet packet;
+    packet packet = {.width = length_bytes(s, row)};
     p = open_packet(&packet, p, s->begin_ns[row], s->end_ns[row] == INT64_MAX ? INSTANT : SLICE_BEGIN, s->track[row]);
     p = put_number(p, CATEGORY, s->category);
     p = put_number(p, NAME, s->name[row]);
@@ -124,7 +136,7 @@ size_t lo2_perfetto_slices_write(const lo2_perfetto_slices *slices, uint8_t *out
     uint8_t *p = out;
     for (size_t row = 0; row < slices->nr; row++) {
         int64_t end = slices->end_ns[row];
-        packet packet;
+        packet packet = {.width = SHORT};
         p = put_begin(p, slices, row);
         if (end != INT64_MIN && end != INT64_MAX)
             p = close_packet(&packet, open_packet(&packet, p, end, SLICE_END, slices->track[row]));
@@ -137,7 +149,7 @@ size_t lo2_perfetto_counters_write(size_t nr, const uint64_t *track, const int64
 {
     uint8_t *p = out;
     for (size_t row = 0; row < nr; row++) {
-        packet packet;
+        packet packet = {.width = SHORT};
         p = open_packet(&packet, p, time_ns[row], COUNTER, track[row]);
         p = close_packet(&packet, put_number(p, COUNTER_VALUE, (uint64_t)value[row]));
     }

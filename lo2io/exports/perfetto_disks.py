@@ -98,7 +98,7 @@ def _draw_submissions(scene: Scene, batch: Columns, label: NDArray[np.uint32], b
         return
     track = np.zeros(len(tasks), np.uint64)
     track[there] = scene.tracks.threads(tasks[there])
-    notes = scene.notes("requests", batch, ("id", "bytes_request"))
+    notes = scene.notes("requests", batch, ("id",))
     slices = Slices("submit", label, track, begin, instants(len(tasks)), notes, [flow(batch["id"], 0, there)])
     scene.writer.slices(slices.rows(there))
 

@@ -176,7 +176,7 @@ def _draw_completions(
         track[ring == uuid] = scene.tracks.child(uuid, "completions")
     failed = linked & ((batch["error"] != 0) | ((batch["traits"].astype(np.int64) & _SHORT) != 0))
     flows = [flow(ids, ENDED_BY, failed), flow(batch["culprit"], ENDED_BY, batch["culprit"] != 0)]
-    notes = scene.notes("ring_requests", batch, ("id", "result", "error", "bytes_result"))
+    notes = scene.notes("ring_requests", batch, ("id", "result", "error"))
     slices = Slices("completion", label, track, time, instants(len(ids)), notes, flows, flow(ids, 0, there))
     scene.writer.slices(slices.rows(there))
 

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 LINKED, ENDED_BY, WOKEN = (kind << 61 for kind in (1, 2, 3))
 """Added to a request's id for a flow that is not the request's own way."""
 _ADDRESSES: Final = frozenset({"user_data"})
-_UNLESS_ZERO: Final = frozenset({"error", "flags", "nr_requeues", "nr_merges", "nr_polls", "nr_punts", "inferred"})
+_UNLESS_ZERO: Final = frozenset(
+    (
+        *("error", "flags", "op_flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
+        *("nr_requeues", "nr_merges", "nr_polls", "nr_punts"),
+    )
+)
 """Columns whose 0 says nothing: no note then."""
 _LATER_THAN_ALL: Final = 2**63 - 1
 

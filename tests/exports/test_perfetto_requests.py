@@ -100,10 +100,7 @@ def test_disks_have_lanes(disks: TraceProcessor) -> None:
 
 def test_threads_lead_to_disks(disks: TraceProcessor) -> None:
     """A moment in the thread's track where it submitted a request, and an arrow from it to the request."""
-    assert times(disks.drawn("submit"), "id", "name", "bytes_request") == [
-        (1_000, 0, 11, "read", 4096),
-        (1_200, 0, 12, "read", 4096),
-    ]
+    assert times(disks.drawn("submit"), "id", "name") == [(1_000, 0, 11, "read"), (1_200, 0, 12, "read")]
     assert disks.flows() == [("submit", 11, "block request", 11), ("submit", 12, "block request", 12)]
 
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
-LEFT_OUT_IF_ZERO = {"error", "flags", "nr_requeues", "nr_merges", "nr_polls", "nr_punts", "inferred"}
+LEFT_OUT_IF_ZERO = {
+    *("error", "flags", "op_flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
+    *("nr_requeues", "nr_merges", "nr_polls", "nr_punts"),
+}
 
 
 def load(processor: TraceProcessor, trace: Trace, folder: Path) -> None:
