@@ -64,7 +64,7 @@ class Selection(Trace):
             for index, flags in enumerate(kept):
                 if flags is False:
                     continue
-                batch = reader.get_batch(index)
+                batch = self._read(name, reader, index)
                 if renew:
                     batch = self._renewed(batch)
                 if columns is not None and len(batch.schema) > len(set(columns)):

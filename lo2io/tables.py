@@ -115,7 +115,7 @@ class Trace:
         """A table batch by batch as Arrow has it, in constant memory; the file's order of columns."""
         with self._open(name, columns) as reader:
             for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
+                yield self._read(name, reader, index)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A whole table, decompressed in memory: for long traces prefer :meth:`batches`."""
@@ -238,7 +238,17 @@ class Trace:
             wanted = sorted(reader.schema.names.index(column) for column in columns)
             return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
         except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
-            raise TraceError(f"cannot read the table {path}", str(error), "convert the spool again") from error
+            raise _unreadable(path, error) from error
+
+    def _read(self, name: str, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
+        try:
+            return reader.get_batch(index)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self.path / DIRECTORY / f"{name}.arrow", error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> TraceError:
+    return TraceError(f"cannot read the table {path}", str(error), "convert the spool again")
 
 
 def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:

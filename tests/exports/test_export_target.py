@@ -252,6 +252,22 @@ def test_the_command(tmp_path: Path) -> None:
         assert run(*words, cwd=tmp_path).returncode == code
 
 
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+@pytest.mark.parametrize("words", [(), ("--until", "@5")])
+def test_a_damaged_trace(tmp_path: Path, damage: str, words: tuple[str, ...]) -> None:
+    """The table is named, and nothing is left behind; whether the damage shows at once or amid the work."""
+    calls = [{"id": n, "begin_time_ns": n, "result": n * 7919 % 1000} for n in range(1000)]
+    table = write_trace(tmp_path / "T", [make_batch(operations=calls)]).path / "lo2io/operations.arrow"
+    whole = table.read_bytes()
+    middle = len(whole) // 2
+    table.write_bytes(whole[:middle] if damage == "cut" else whole[:2500] + bytes(middle) + whole[2500 + middle :])
+    done = run("T", "--to", "parquet", *words, cwd=tmp_path)
+    assert done.returncode == 5
+    assert f"cannot read the table {table.relative_to(tmp_path)}" in done.stderr
+    assert "convert the spool again" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
     """Nothing is left behind."""
