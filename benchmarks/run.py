@@ -28,6 +28,7 @@ import prices
 import rates
 import rings
 import start
+import views
 from common import (
     HERE,
     RESULTS,
@@ -41,7 +42,7 @@ from common import (
     workspace,
 )
 
-BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends)
+BENCHMARKS = (overhead, aftermath, convert, start, components, machine, rates, prices, rings, backends, views)
 DOCUMENTS = (HERE / "README.md", HERE.parent / "docs/explanation/performance.md")
 QUIET_LOAD = 0.5
 

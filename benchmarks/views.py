@@ -1,0 +1,107 @@
+"""How long reports and exports of ten million operations take, how much memory, and how large they become.
+
+The trace is converted from a spool that synthetic_spool.py makes, and lies in the page cache. Every figure is of a
+whole process: starting Python and importing are part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from common import HERE, LO2IO, Settings, column, in_turns, middle, run, spread, table, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+NAME = "views"
+LETTER = "k"
+SAMPLES = 20_600_000
+"""Two a call, and some of block requests: ten million calls."""
+MB = 10**6
+TEXT, HTML, PERFETTO, PARQUET = "report", "report --html", "export --to perfetto", "export --to parquet"
+VARIANTS: Mapping[str, Sequence[str]] = {
+    TEXT: ("report", "TRACE"),
+    "report --json": ("report", "TRACE", "--json"),
+    HTML: ("report", "TRACE", "--html", "TARGET"),
+    PARQUET: ("export", "TRACE", "--to", "parquet", "-o", "TARGET"),
+    "export --to csv": ("export", "TRACE", "--to", "csv", "-o", "TARGET"),
+    PERFETTO: ("export", "TRACE", "--to", "perfetto", "-o", "TARGET"),
+    "export --to fio": ("export", "TRACE", "--to", "fio", "-o", "TARGET"),
+    "export --to perf-data": ("export", "TRACE", "--to", "perf-data", "-o", "TARGET"),
+}
+
+
+def measure(settings: Settings) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Make the trace, then look at it in every way, in turns."""
+    trace, answer = settings.directory / "trace", settings.directory / "output.txt"
+    trace.mkdir()
+    run([LO2IO.parent / "python", HERE / "synthetic_spool.py", trace / "spool", settings.scaled(SAMPLES)], answer)
+    run([LO2IO, "convert", trace / "spool", "-o", trace], answer)
+    metadata = json.loads((trace / "lo2io" / "metadata.json").read_text(encoding="utf-8"))
+    operations = metadata["tables"]["operations"]["rows"]
+    variants = {name: _view(settings.directory, trace, operations, words) for name, words in VARIANTS.items()}
+    return {"operations": operations}, in_turns(NAME, variants, settings.runs)
+
+
+def _view(folder: Path, trace: Path, operations: int, words: Sequence[str]) -> Callable[[], dict[str, Any]]:
+    target, output = folder / "target", folder / "view.txt"
+    places = {"TRACE": trace, "TARGET": target}
+
+    def view() -> dict[str, Any]:
+        usage = run([LO2IO, *(places.get(word, word) for word in words)], output)
+        written = target if "TARGET" in words else output
+        files = [file for file in written.rglob("*") if file.is_file()] if written.is_dir() else [written]
+        size = sum(file.stat().st_size for file in files)
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+        return {
+            "operations_per_s": operations / usage.wall_s,
+            "wall_s": usage.wall_s,
+            "cpu_s": usage.cpu_s,
+            "max_rss_bytes": usage.max_rss_bytes,
+            "size_bytes": size,
+        }
+
+    return view
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """Table and verdict."""
+    rows = document["runs"]
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    lines = [
+        [
+            f"`lo2io {name}`",
+            spread(column(rows, name, "wall_s")),
+            spread(column(rows, name, "cpu_s")),
+            spread([rate / 1e6 for rate in column(rows, name, "operations_per_s")]),
+            spread([size / MB for size in column(rows, name, "max_rss_bytes")], 0),
+            f"{middle(rows, name, 'size_bytes') / MB:,.1f}",
+        ]
+        for name in names
+    ]
+    head = ["", "wall s", "CPU s", "million operations/s", "peak memory MB", "written MB"]
+    count = document["settings"]["operations"]
+    return (
+        f"{count:,} operations; medians and least to most of {len(rows) // len(names)} runs in turns.\n\n"
+        f"{table(head, lines)}\n\n{_verdicts(rows)}"
+    )
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
+    text_s, html_s = (middle(rows, name, "wall_s") for name in (TEXT, HTML))
+    text_mb = max(column(rows, TEXT, "max_rss_bytes")) / MB
+    html_mb = max(column(rows, HTML, "size_bytes")) / MB
+    perfetto, parquet = (middle(rows, name, "operations_per_s") for name in (PERFETTO, PARQUET))
+    return (
+        f"Targets: text in at most 10 s: {text_s:.1f} ({verdict(met=text_s <= 10)}), with at most 1,000 MB: "
+        f"{text_mb:.0f} ({verdict(met=text_mb <= 1000)}); the page in at most 30 s: {html_s:.1f} "
+        f"({verdict(met=html_s <= 30)}), at most 20 MB: {html_mb:.1f} ({verdict(met=html_mb <= 20)}); Perfetto at "
+        f"300,000 operations/s: {perfetto:,.0f} ({verdict(met=perfetto >= 3e5)}); Parquet at 2 million/s: "
+        f"{parquet / 1e6:.2f} ({verdict(met=parquet >= 2e6)})."
+    )
