@@ -201,9 +201,9 @@ OFF_CPU: Final = (
 )
 LOSSES: Final = (
     number_of("cpu", "CPU whose ring was full"),
-    time_column("begin_time_ns", "last record before the gap"),
-    time_column("end_time_ns", "first record after it"),
-    Column("lost", "uint64", "", "records lost in it"),
+    time_column("begin_time_ns", "perf: last record before the gap; programs: the first entry or exit lost"),
+    time_column("end_time_ns", "perf: first record after it; programs: the last entry or exit lost"),
+    Column("lost", "uint64", "", "perf: records lost in it; programs: entries and exits"),
 )
 DEVICES: Final = (
     Column("device", "uint32", "", "kernel dev_t: major << 20 | minor"),
