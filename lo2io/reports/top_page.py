@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -26,8 +27,11 @@ SORTS: Final = ("bytes", "operations", "time", "latency")
 KEYS: Final = "p processes · f files · d devices · s sort · space pause · q quit"
 _FRAME: Final = 7
 """Lines that are no rows: two of the head, a heading with its rule, one empty, two of the foot."""
-_NAME_WIDTH: Final = 24
-_NUMBERS_WIDTH: Final = 76
+_NAME_WIDTH: Final = 20
+"""Of a first column at least, while there are columns to leave out."""
+_GAP: Final = 2
+_FIRST_TO_GO: Final = ("in flight", "queue p99", "failed", "p50", "max", "in calls", "busy", "ops/s", "req/s", "p99")
+"""Columns that a narrow terminal has no room for: half a number would be a wrong number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +65,16 @@ def check_look(look: Look) -> Look:
 def render_top(window: Window, look: Look, width: int, height: int | None = None) -> Group:
     """The page; ``height`` None: as many rows as there are."""
     room = None if height is None else max(1, height - _FRAME)
-    rows = (
-        _devices(window) if look.view == "device" else _owners(window, look, max(_NAME_WIDTH, width - _NUMBERS_WIDTH))
-    )
+    rows = _devices(window) if look.view == "device" else _owners(window, look)
     shown = rows if room is None else rows[:room]
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    headings = _DEVICE_HEADINGS if look.view == "device" else (look.view.capitalize(), *_HEADINGS)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True, overflow="ellipsis")
+    headings = (look.view.capitalize(), *(_DEVICE_HEADINGS if look.view == "device" else _HEADINGS))
+    places, widths = _fitting(headings, shown, width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for place in places:
+        table.add_column(headings[place], justify="right" if place else "left", no_wrap=True, width=widths[place])
     for row in shown:
-        table.add_row(*(Text(cell) for cell in row))
+        cells = (shorten(row[0], widths[0]), *row[1:])
+        table.add_row(*(Text(cells[place]) for place in places))
     hidden = len(rows) - len(shown)
     foot = [Text(f"and {hidden:,} more")] if hidden else []
     if height is not None:
@@ -97,7 +101,6 @@ def _head(window: Window, look: Look) -> list[Text]:
 
 _HEADINGS: Final = ("ops/s", "read/s", "written/s", "failed", "in calls", "p50", "p99", "max")
 _DEVICE_HEADINGS: Final = (
-    "Device",
     "req/s",
     "read/s",
     "written/s",
@@ -116,12 +119,26 @@ _WEIGHTS: Final[dict[str, Callable[[Activity], int]]] = {
 }
 
 
-def _owners(window: Window, look: Look, width: int) -> list[Sequence[str]]:
+def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
+    """The columns that fit, and each column's width; the first gets what the others leave."""
+    widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    places = list(range(len(headings)))
+    for name in ("", *_FIRST_TO_GO):
+        if name in headings:
+            places.remove(headings.index(name))
+        rest = width - sum(widths[place] + _GAP for place in places[1:])
+        if rest >= min(widths[0], _NAME_WIDTH):
+            break
+    widths[0] = max(1, min(widths[0], rest))
+    return places, widths
+
+
+def _owners(window: Window, look: Look) -> list[Sequence[str]]:
     """A row a process or file; among equals the window's own order."""
     rows: Sequence[ProcessNow | FileNow] = window.processes if look.view == "process" else window.files
     weight = _WEIGHTS[look.sort]
     ordered = sorted(rows, key=lambda row: -weight(row.activity))
-    return [[shorten(_name(row), width), *_cells(row.activity, window.span_ns)] for row in ordered]
+    return [[_name(row), *_cells(row.activity, window.span_ns)] for row in ordered]
 
 
 def _name(row: ProcessNow | FileNow) -> str:

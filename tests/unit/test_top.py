@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -303,6 +304,25 @@ def test_page_of_files_and_devices() -> None:
     assert [line.split("  ")[0] for line in files[4:]] == ["/data/\\x1b[31mred", "unnamed, of cat (7)", "no descriptor"]
     devices = text_of(WINDOW, Look(view="device"))
     assert devices[4].split() == words("vda 25 2 KiB/s 0 B/s 50% 2 - 10 ns 20 ns 30 ns")
+
+
+@pytest.mark.parametrize("view", ["process", "file", "device"])
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_a_narrow_terminal_has_fewer_columns(view: str, width: int) -> None:
+    """None of them cut: each cell is one that a wide terminal shows."""
+    long = replace(WINDOW, files=(replace(WINDOW.files[0], path="/d" * 200 + "/end"),))
+    wide = text_of(WINDOW, Look(view), width=400)[3:]
+    lines = text_of(long, Look(view), width=width)
+    table = lines[lines.index("", 1) + 1 :]
+    assert all(len(line) <= width for line in lines)
+    cells = {cell for line in wide for cell in re.split(r" {2,}", line)}
+    for line in table:
+        assert set(re.split(r" {2,}", line)[1:]) <= cells, line
+    if view == "file":
+        name = table[1].split("  ")[0]
+        assert name.startswith("…")
+        assert name.endswith("end")
+        assert len(name) >= (20 if width >= 60 else 5)
 
 
 def test_page_on_a_terminal() -> None:
