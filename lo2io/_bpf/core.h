@@ -81,10 +81,11 @@ INLINE bool lo2_is_recorded(struct task_struct *task)
     return !lo2.config.one_cgroup || bpf_current_task_under_cgroup(&lo2_cgroup, 0) == 1;
 }
 
-/* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then. */
-#define LO2_LOOK_EVERY 64
+/* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then;
+ * often enough for the smallest, a page, of which 23 calls are the half. */
+#define LO2_LOOK_EVERY 16
 
-/* Writes what was lost before; false: there is no room for that either. */
+/* Writes what was lost before, and wakes the reader, who is late; false: there is no room for that either. */
 LO2_ONCE int lo2_tell_lost(void)
 {
     __u32 number;
@@ -97,7 +98,7 @@ LO2_ONCE int lo2_tell_lost(void)
     record.head.time_ns = cpu->losing.end_ns;
     record.begin_ns = cpu->losing.begin_ns;
     record.lost = cpu->losing.lost;
-    if (bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_NO_WAKEUP))
+    if (bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_FORCE_WAKEUP))
         return false;
     cpu->losing.lost = 0;
     return true;

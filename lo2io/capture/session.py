@@ -36,6 +36,7 @@ NO_WINDOW = "no window was written"
 """So begin the notices that the user must not miss, however quiet it shall be."""
 MAX_WAIT_S = 1.0
 """So long at most bytes stay in memory only, should lo2io be killed."""
+_HALF = 0.5
 _FIFO_PRIORITY = 1
 _NICEST = -20
 
@@ -221,6 +222,7 @@ class Session:
                         epoll.unregister(fd)  # its task is gone; it would be ready for ever
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
                 kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
+                kernels |= self._filling() if ready else set()
                 if any(fd == self._nudge for fd, _ in ready):
                     os.eventfd_read(self._nudge)
                     rings, kernels = set(), set()
@@ -231,6 +233,10 @@ class Session:
                 if self._between is not None and self._ended_ns is None:
                     with self._failing():
                         self._between.pass_ended()
+
+    def _filling(self) -> set[int]:
+        """Rings of programs that are half full: one that is full has no room for the record that would wake anybody."""
+        return {index for index, ring in enumerate(self._kernel_rings) if ring.taken > _HALF}
 
     def drain_now(self) -> None:
         """Have all rings drained, however little they hold; returns at once."""
