@@ -320,4 +320,22 @@ int lo2_submit(struct lo2_raw_context *context)
     return 0;
 }
 
+/* io_uring:io_uring_complete(struct io_ring_ctx *, struct io_kiocb *, ...): a CLOSE may be done long after its submission. */
+SEC("raw_tp/io_uring_complete")
+int lo2_complete(struct lo2_raw_context *context)
+{
+    if (lo2_switch.on)
+        lo2_forget_asked(context->args[0], context->args[1]);
+    return 0;
+}
+
+/* io_uring:io_uring_register(struct io_ring_ctx *, ...): when it is done. */
+SEC("raw_tp/io_uring_register")
+int lo2_register(struct lo2_raw_context *context)
+{
+    if (lo2_switch.on)
+        lo2_forget(context->args[0], -1);
+    return 0;
+}
+
 char lo2_licence[] SEC("license") = "Dual BSD/GPL";

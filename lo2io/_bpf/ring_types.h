@@ -60,6 +60,7 @@ struct io_kiocb {
     struct io_cqe cqe;
     struct io_ring_ctx *ctx;
     void *async_data;
+    struct file *file;
 } KERNEL_TYPE;
 
 struct iov_iter {
@@ -68,6 +69,18 @@ struct iov_iter {
 
 struct io_async_rw {
     struct iov_iter iter;
+} KERNEL_TYPE;
+
+struct msghdr {
+    struct iov_iter msg_iter;
+} KERNEL_TYPE;
+
+struct io_async_msghdr {
+    struct msghdr msg;
+} KERNEL_TYPE;
+
+struct io_close {                  /* lies at the begin of its request */
+    int fd;
 } KERNEL_TYPE;
 
 /* include/uapi/linux/io_uring.h: struct io_uring_sqe, which no kernel will change. */

@@ -13,9 +13,14 @@ enum { /* include/uapi/linux/io_uring.h */
     LO2_SETUP_SQE128 = 1 << 10, LO2_SETUP_NO_SQARRAY = 1 << 16,
     LO2_SQE_FIXED_FILE = 1, LO2_SQE_BUFFER_SELECT = 32,
     LO2_SQE_LATER = 2 | 4 | 8 | 16, /* DRAIN, LINK, HARDLINK, ASYNC */
-    LO2_OP_READV = 1, LO2_OP_WRITEV = 2, LO2_OP_FALLOCATE = 17, LO2_OP_CLOSE = 19, LO2_OP_FADVISE = 24, LO2_OP_SPLICE = 30,
-    LO2_OP_TEE = 33
+    LO2_RECVSEND_FIXED_BUF = 4,
+    LO2_OP_READV = 1, LO2_OP_WRITEV = 2, LO2_OP_SENDMSG = 9, LO2_OP_RECVMSG = 10, LO2_OP_FALLOCATE = 17, LO2_OP_CLOSE = 19,
+    LO2_OP_FADVISE = 24, LO2_OP_SPLICE = 30, LO2_OP_TEE = 33, LO2_OP_MSG_RING = 40, LO2_OP_SENDMSG_ZC = 48
 };
+/* They may put another file, or none, into a place of a ring's: ACCEPT, OPENAT, CLOSE, FILES_UPDATE, OPENAT2, MSG_RING,
+ * SOCKET, PIPE. */
+#define LO2_CHANGES_PLACES \
+    (1ull << 13 | 1ull << 18 | 1ull << 19 | 1ull << 20 | 1ull << 28 | 1ull << 40 | 1ull << 45 | 1ull << 62)
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 /* Opcodes whose fd is a descriptor or a registered file that they work on (needs_file in io_uring/opdef.c), and CLOSE:
@@ -73,23 +78,71 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
             return LO2_NO_BYTES;
         data = LO2_READ(request, struct io_kiocb, async_data); /* vectors have been imported since Linux 6.10 by now */
         return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
+    case LO2_OP_SENDMSG:
+    case LO2_OP_RECVMSG:
+    case LO2_OP_SENDMSG_ZC:
+        if (sqe->flags & LO2_SQE_BUFFER_SELECT || sqe->ioprio & LO2_RECVSEND_FIXED_BUF ||
+            !bpf_core_field_exists(struct io_async_rw, iter)) /* messages, too, where vectors are */
+            return LO2_NO_BYTES;
+        data = LO2_READ(request, struct io_kiocb, async_data);
+        return data ? LO2_READ(data, struct io_async_msghdr, msg.msg_iter.count) : LO2_NO_BYTES;
     default: return LO2_NO_BYTES;
     }
 }
 
-/* Tells of a file that a request names; its address. What runs later may find another one in the place by then. */
-INLINE __u64 lo2_asked_file(struct lo2_moment *moment, const struct io_ring_ctx *ctx, __u32 number, bool registered, bool later)
+/*
+ * What a request does to descriptors and to places of rings, when it is submitted or done, makes what is known of them old.
+ * Addresses of the ring and of the request.
+ */
+LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
 {
-    __u64 file = !registered ? lo2_file_at(moment->task, number) : later ? 0 : lo2_registered(ctx, number);
-    __u64 table = lo2_number(&moment->cpu->names, ctx);
+    const struct io_kiocb *request = (const struct io_kiocb *)address;
+    __u8 opcode = LO2_READ(request, struct io_kiocb, opcode);
+    __u64 table;
+    __s32 fd = -1;
 
-    if (!registered)
-        table = lo2_number(&moment->cpu->names, LO2_READ(moment->task, struct task_struct, files));
-    if (!file)
+    if (opcode >= 64 || !(LO2_CHANGES_PLACES >> opcode & 1))
         return 0;
-    lo2_look_at(moment->cpu, file, number, table, registered ? LO2_FILE_SLOT : 0);
-    lo2_tell(moment, LO2_FILE_OF_REQUEST);
-    return file;
+    lo2_forget(ctx, -1);
+    if (opcode == LO2_OP_MSG_RING) { /* into another ring's */
+        table = (__u64)BPF_CORE_READ(request, file, private_data);
+        lo2_forget(table, -1);
+    }
+    if (opcode != LO2_OP_CLOSE)
+        return 0;
+    if (bpf_core_field_exists(struct io_close, fd))
+        fd = LO2_READ(request, struct io_close, fd);
+    table = (__u64)BPF_CORE_READ(bpf_get_current_task_btf(), files);
+    lo2_forget(table, fd);
+    return 0;
+}
+
+/* Tells of the file in a place of a ring's, or of a descriptor, that a request names; leaves its address in the CPU's look. */
+LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 registered)
+{
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
+    __u64 table = ctx, file;
+    __u32 cpu_number;
+
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return 0;
+    moment.ring = lo2_ring(&cpu_number);
+    if (!registered)
+        table = lo2_number(&moment.cpu->names, LO2_READ(moment.task, struct task_struct, files));
+    file = registered ? lo2_registered((const struct io_ring_ctx *)ctx, number) : lo2_file_at(moment.task, number);
+    lo2_look_at(moment.cpu, file, number, table, registered ? LO2_FILE_SLOT : 0);
+    lo2_tell(&moment, LO2_FILE_OF_REQUEST);
+    return 0;
+}
+
+/* The address of a file that a request names; 0: not known. What runs later may find another one in the place by then. */
+INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 number, bool registered, bool later)
+{
+    if (registered && later)
+        return 0;
+    lo2_tell_asked(moment->time_ns, ctx, number, registered);
+    return moment->cpu->look.file;
 }
 
 /* A request is submitted: before its sample. `ring` is this CPU's. */
@@ -101,7 +154,7 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
     __u64 flags = LO2_READ(request, struct io_kiocb, flags);
     struct lo2_sqe sqe;
     lo2_kernel_sqe record = {};
-    bool later;
+    bool later, closes_place;
 
     if (!lo2.config.facts)
         return;
@@ -115,7 +168,7 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
     moment.time_ns = bpf_ktime_get_ns();
     later = flags & LO2_SQE_LATER || LO2_READ(ctx, struct io_ring_ctx, submit_state.link.head);
     record.request = (__u64)request;
-    record.ring = (__u64)ctx;
+    record.ring = lo2_number(&cpu->names, ctx);
     record.user_data = sqe.user_data;
     record.offset = sqe.off;
     record.length = sqe.len;
@@ -126,10 +179,13 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
     record.opcode = sqe.opcode;
     record.flags = sqe.flags;
     record.bytes = lo2_sqe_bytes(request, &sqe);
-    if (sqe.opcode < 64 && LO2_WORKS_ON_FILE >> sqe.opcode & 1 && !(sqe.opcode == LO2_OP_CLOSE && sqe.file_index))
-        record.file = lo2_asked_file(&moment, ctx, sqe.fd, sqe.flags & LO2_SQE_FIXED_FILE, later);
+    closes_place = sqe.opcode == LO2_OP_CLOSE && sqe.file_index;
+    if (sqe.opcode < 64 && LO2_WORKS_ON_FILE >> sqe.opcode & 1)
+        record.file = lo2_asked_file(&moment, record.ring, closes_place ? sqe.file_index - 1 : sqe.fd,
+                                     closes_place || sqe.flags & LO2_SQE_FIXED_FILE, later);
     if (sqe.opcode == LO2_OP_SPLICE || sqe.opcode == LO2_OP_TEE)
-        record.file2 = lo2_asked_file(&moment, ctx, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
+        record.file2 = lo2_asked_file(&moment, record.ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
+    lo2_forget_asked(record.ring, record.request);
     lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
     lo2_write_fact(cpu, ring, &record, sizeof record);
 }

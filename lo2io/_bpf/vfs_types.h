@@ -92,6 +92,7 @@ struct file {
     struct inode *f_inode;
     struct path f_path;
     long long f_pos;
+    void *private_data;
 } KERNEL_TYPE;
 
 struct fdtable {

@@ -106,7 +106,7 @@ typedef struct {
     uint64_t ring;
     uint64_t user_data;
     uint64_t offset;
-    uint64_t file;           /* of a registered file, or of the descriptor: address of its description; 0: not known */
+    uint64_t file;           /* of a registered file (CLOSE: in its place), or of the descriptor: address of its description; 0: not known */
     uint32_t length;
     uint32_t op_flags;       /* rw_flags, open_flags, ...: the opcode says which */
     int32_t fd;              /* as given: a descriptor, or with IOSQE_FIXED_FILE the number of a registered file */
@@ -115,7 +115,7 @@ typedef struct {
     uint8_t opcode;
     uint8_t flags;           /* IOSQE_* */
     uint32_t reserved;
-    uint64_t bytes;          /* READV, WRITEV: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX: not known */
+    uint64_t bytes;          /* READV, WRITEV, SENDMSG, RECVMSG: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX: not known */
     uint64_t file2;          /* SPLICE, TEE: as `file`, of what is read */
 } lo2_kernel_sqe;
 

@@ -129,6 +129,7 @@ typedef struct ring_request_set {
     VEC(ring_work_row) work_queue;
     uint32_t rows_out, events_out, works_out;
     bool sqes_precede, sqes_follow; /* ... the samples of their submissions, as has been seen */
+    bool looked_for_events, has_events; /* whether submissions and completions are recorded */
 } ring_request_set;
 
 ring_request_set *ring_requests_needed(engine *e); /* NULL: memory is short */

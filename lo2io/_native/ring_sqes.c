@@ -21,6 +21,7 @@ enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
 #define READS_OR_WRITES (BIT(1) | BIT(2) | BIT(4) | BIT(5) | BIT(22) | BIT(23) | BIT(49) | BIT(60) | BIT(61))
 #define WRITES (BIT(2) | BIT(5) | BIT(23) | BIT(61))
 #define VECTORED (BIT(1) | BIT(2) | BIT(60) | BIT(61))
+#define MESSAGES (BIT(9) | BIT(10) | BIT(48)) /* SENDMSG, RECVMSG, SENDMSG_ZC */
 /* ... SYNC_FILE_RANGE, FALLOCATE, FADVISE, SPLICE */
 #define AT_OFFSET (READS_OR_WRITES | BIT(8) | BIT(17) | BIT(24) | BIT(30))
 /* READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, READ, WRITE, SEND, RECV, SPLICE, TEE, SEND_ZC, READ_MULTISHOT */
@@ -177,7 +178,7 @@ static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, desc
 static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
 {
     uint64_t bytes = UINT64_MAX;
-    if (has_opcode(VECTORED, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
+    if (has_opcode(VECTORED | MESSAGES, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
         bytes = q->bytes;
     else if (q->opcode == OP_FTRUNCATE)
         bytes = q->offset;
@@ -203,6 +204,8 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
     } else if (meaning && (meaning->kind == LO2_CALL_OPEN || meaning->kind == LO2_CALL_CLOSE) && q->file_index) {
         r->allocates = q->file_index == UINT32_MAX; /* IORING_FILE_INDEX_ALLOC */
         r->file_index = r->allocates ? NONE : q->file_index - 1;
+        if (q->opcode == OP_CLOSE) /* what is there is told, as of one that works on it */
+            r->handle = registered_in(e, r, th, t, r->file_index, q->file);
     }
     if (two && (q->op_flags & SPLICE_FIXED))
         r->handle = registered_in(e, r, th, t, q->file_index, q->file2);
@@ -234,6 +237,29 @@ bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
     return own;
 }
 
+/* Whether requests are recorded, not only what programs tell of them. */
+static bool requests_are_recorded(engine *e)
+{
+    ring_request_set *set = e->ring_requests;
+    bool submit = false, complete = false;
+    for (uint32_t type = 0; !set->looked_for_events && type < e->config.nr_types; type++) {
+        submit |= e->events[type].event != NONE && e->events[type].role == LO2_ROLE_RING_SUBMIT;
+        complete |= e->events[type].event != NONE && e->events[type].role == LO2_ROLE_RING_COMPLETE;
+    }
+    if (!set->looked_for_events)
+        set->has_events = submit && complete;
+    set->looked_for_events = true;
+    return set->has_events;
+}
+
+/* No completion will tell when: what is in the slot ends at a time nobody knows, and is forgotten now. */
+static void closes_unrecorded(engine *e, task *t, const lo2_kernel_sqe *q)
+{
+    slot *s = q->opcode == OP_CLOSE && !q->file_index ? slot_at(e, t->table, q->fd, false) : NULL;
+    if (s && (s->handle == NONE || ring_of_handle(e, s->handle) == NONE))
+        slot_clear(e, s, UNKNOWN, (int64_t)q->head.time_ns);
+}
+
 /*
  * The program and perf's sample are called one right after the other, in the order in which they were attached to the
  * tracepoint, which stays what it is while a recording lasts. perf is the first where somebody records the event already.
@@ -246,6 +272,10 @@ void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
     ring_request_set *set = e->ring_requests;
     ring_request *submitted = set->sqes_precede ? NULL : request_of(e, th->unasked);
     memcpy(&th->sqe, record, sizeof th->sqe);
+    if (!requests_are_recorded(e)) {
+        closes_unrecorded(e, t, &th->sqe);
+        return;
+    }
     th->has_sqe = !set->sqes_follow;
     th->unasked.id = 0;
     if (!submitted || !submitted->alive)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import libbpf
 from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Cpu, Told
+from lo2io.kernel.bpf_refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,11 @@ _ENTER, _EXIT = "lo2_enter", "lo2_exit"
 _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
 _FOLLOW = {"sched_process_fork": "lo2_fork", "sched_process_exit": "lo2_exit_task"}
-_SUBMIT = {"io_uring_submit_req": "lo2_submit"}
+_RINGS = {
+    "io_uring_submit_req": "lo2_submit",
+    "io_uring_complete": "lo2_complete",
+    "io_uring_register": "lo2_register",
+}
 _SELECTED_SHIFT = 12
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
@@ -48,7 +53,6 @@ _LOST = struct.Struct("<QIHHQQ")  # lo2_kernel_lost
 _ENTER_TYPE, _LOST_TYPE = 2, 9
 _SKIPPED = 3
 """Place among the misses."""
-_LOCKDOWN_REMEDY = ", or boot without lockdown=confidentiality"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ class Programs:
         try:
             link = libbpf.link_event(self._loaded.program_fd(_ENTER if entry else _EXIT), event_fd, call)
         except OSError as error:
-            raise _refused("attach a kernel program to a perf event", error) from error
+            raise refused("attach a kernel program to a perf event", error) from error
         self._fds.callback(os.close, link)
 
     def attach_raw(self) -> None:
@@ -191,16 +195,16 @@ class Programs:
             AccessError: The kernel refuses.
         """
         unused = self._unused()
-        for name, program in {**_SWITCH, **_FOLLOW, **_SUBMIT, **_CALLS}.items():
+        for name, program in {**_SWITCH, **_FOLLOW, **_RINGS, **_CALLS}.items():
             if program in unused:
                 continue
             typed = name in _CALLS  # such programs know their tracepoint since they were loaded
             try:
                 link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
             except OSError as error:
-                if error.errno == errno.ENOENT and name in _SUBMIT:
+                if error.errno == errno.ENOENT and name in _RINGS:
                     continue
-                raise _refused(f"attach a kernel program to {name}", error) from error
+                raise refused(f"attach a kernel program to {name}", error) from error
             self._fds.callback(os.close, link)
 
     def select(self, pid: int) -> None:
@@ -295,11 +299,11 @@ class Programs:
         if config.all_tasks:
             unused |= set(_FOLLOW.values())
         if not config.facts:
-            unused |= set(_SUBMIT.values())
+            unused |= set(_RINGS.values())
         return unused
 
     def _read_programs(self) -> list[tuple[int, int]]:
-        names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _SUBMIT))) - self._unused()
+        names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _RINGS))) - self._unused()
         return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
 
     def _give_ring(self, cpu: int) -> None:
@@ -347,7 +351,7 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
         programs.load(content, calls, _read_possible())
     except OSError as error:
         programs.close()
-        raise _refused("load the kernel programs", error) from error
+        raise refused("load the kernel programs", error) from error
     except BaseException:
         programs.close()
         raise
@@ -375,23 +379,6 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
         if 0 <= call.number < MAX_CALLS and config.calls:
             told.of_number[call.number] = 1 + place
     return bytes(told)
-
-
-def _refused(tried: str, error: OSError) -> AccessError:
-    answer = os.strerror(error.errno or 0)
-    if error.errno == errno.EPERM:  # before the verifier: it has nothing to say
-        return AccessError(tried, answer, "run as root, or with CAP_BPF and CAP_PERFMON")
-    said = libbpf.last_words()
-    remedy = f"record with --names proc{_LOCKDOWN_REMEDY if _is_locked_down() else ''}"
-    return AccessError(tried, f"{answer} ({said})" if said else answer, remedy)
-
-
-def _is_locked_down() -> bool:
-    """Whether the kernel lets no program read its memory (Documentation of lockdown in kernel_lockdown(7))."""
-    try:
-        return "[confidentiality]" in (ROOT / "sys/kernel/security/lockdown").read_text(encoding="ascii")
-    except OSError:
-        return False
 
 
 def _read_possible() -> int:

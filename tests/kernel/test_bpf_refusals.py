@@ -76,8 +76,8 @@ REFUSALS = {
     "no object": (lambda: hiding(str(bpf.OBJECT.parent)), "built without them", "install clang"),
     "locked down": (lambda: answering(PROG_LOAD, errno.EPERM), "Operation not permitted", ""),
     "no bpf(2)": (lambda: answering(EVERY, errno.ENOSYS), "Function not implemented", ""),
-    "an old verifier": (lambda: answering(PROG_LOAD, errno.EINVAL), "Invalid argument", ""),
-    "not to be attached": (lambda: answering(RAW_TRACEPOINT_OPEN, errno.EINVAL), "Invalid argument", ""),
+    "an old verifier": (lambda: answering(PROG_LOAD, errno.EINVAL), "Invalid argument", "Linux 5.17 or later"),
+    "not to be attached": (lambda: answering(RAW_TRACEPOINT_OPEN, errno.EINVAL), "Invalid argument", "Linux 5.17"),
 }
 """What refuses → how that is made, what the answer says, and what the remedy names."""
 

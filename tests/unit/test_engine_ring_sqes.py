@@ -11,7 +11,7 @@ from sqerig import ASYNC, BUFFER_SELECT, FIXED_FILE, LINK, POSITION, SqeRig
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOP, READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE = 0, 1, 2, 3, 4, 5, 8
+NOP, READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, SENDMSG, RECVMSG = 0, 1, 2, 3, 4, 5, 8, 9, 10
 FALLOCATE, OPENAT, CLOSE, STATX, READ, WRITE, RECV = 17, 18, 19, 21, 22, 23, 27
 SPLICE, TEE, FTRUNCATE = 30, 33, 55
 O_APPEND, RWF_APPEND, RWF_NOAPPEND = 0o2000, 0x10, 0x20
@@ -52,6 +52,8 @@ def handles(rig: SqeRig, fd: int) -> list[tuple[int | None, ...]]:
         ({"opcode": READV, "fd": 7, "off": 1, "length": 3, "nr_bytes": 1024}, (1, 1024, 7, 0, None, -1)),
         ({"opcode": READV, "fd": 7, "off": 1, "length": 3}, (1, None, 7, 0, None, -1)),
         ({"opcode": READ_FIXED, "fd": 7, "off": 4096, "length": 9, "buf_index": 3}, (4096, 9, 7, 0, None, 3)),
+        ({"opcode": SENDMSG, "fd": 7, "length": 1, "nr_bytes": 300}, (None, 300, 7, 0, None, -1)),
+        ({"opcode": RECVMSG, "fd": 7, "length": 1}, (None, None, 7, 0, None, -1)),
         ({"opcode": RECV, "fd": 7, "off": 99, "length": 10}, (None, 10, 7, 0, None, -1)),
         ({"opcode": RECV, "fd": 7, "flags": BUFFER_SELECT}, (None, None, 7, 0, None, -1)),
         ({"opcode": FSYNC, "fd": 7}, (None, None, 7, 0, None, -1)),
@@ -225,6 +227,23 @@ def test_a_close_without_an_sqe_may_have_closed_anything(rig: SqeRig) -> None:
     assert handles(rig, 7)[0][2] is None
 
 
+@pytest.mark.parametrize(("asked", "ends"), [({}, True), ({"file_index": 3}, False), ({"opcode": READ}, False)])
+def test_a_close_ends_its_descriptor_where_requests_are_not_recorded(
+    tmp_path: Path, asked: dict[str, int], *, ends: bool
+) -> None:
+    """Nobody will tell when it was executed: from its submission on nothing is known of the number."""
+    rig = SqeRig(tmp_path)
+    for name in ("submit_req", "complete"):
+        del rig.kernel.layouts[f"io_uring:io_uring_{name}"]
+    rig.call("openat", 7, dfd=-100)
+    rig.call("read", 1, fd=7, count=1)
+    rig.sqe(1, **{"opcode": CLOSE, "fd": 7, **asked})
+    rig.call("read", 1, fd=7, count=1)
+    rig.run()
+    assert [origin for origin, *_ in handles(rig, 7)] == ([OPENED, UNSEEN] if ends else [OPENED])
+    assert handles(rig, 7)[0][2] is None
+
+
 def test_the_ring_itself_stays(rig: SqeRig) -> None:
     """The kernel refuses to close a ring by a ring, with EBADF; the request still names it."""
     rig.request(1, -9, opcode=CLOSE, fd=FD)
@@ -325,6 +344,21 @@ def test_a_close_of_a_place_ends_its_handle(rig: SqeRig) -> None:
     assert registered(rig) == [(closed, b"/first"), (opened, b"/second"), (gone, b"/third")]
     assert handles(rig, 2)[0][2] is None
     assert rig.of("ring_requests", "file_index") == [2] * 5
+
+
+def test_a_close_of_a_place_names_what_it_closes(rig: SqeRig) -> None:
+    """As the programs tell it: the handle that reads were on, or one that nobody used before; else none."""
+    read_fixed(rig, 1, 2, 0x1000, b"first")
+    first = rig.request(2, 0, opcode=CLOSE, file_index=3, file=0x1000)
+    rig.told(4, b"second", file=0x2000, slot=True, inode=2)
+    second = rig.request(3, 0, opcode=CLOSE, file_index=5, file=0x2000)
+    rig.request(4, 0, opcode=CLOSE, file_index=6)
+    rig.run()
+    assert registered(rig) == [(first, b"/first"), (second, b"/second")]
+    read, closed, other, untold = rig.of("ring_requests", "handle")
+    assert read == closed != other
+    assert untold is None
+    assert rig.names()[other] == b"/second"
 
 
 def test_what_runs_later_names_no_registered_file(rig: SqeRig) -> None:

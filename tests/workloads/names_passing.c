@@ -450,6 +450,13 @@ static void by_ring(void)
         die("ring");
     close_it(other);
     close_it(b);
+    checked(link("a", "linked"), "link");
+    for (int i = 0; i < 20; i++) {        /* the same file by another name, often at the address of the one before */
+        int fd = ring_open(&r, i % 2 ? "linked" : "a");
+        if (read_byte(fd) != 'a')
+            die("ring");
+        checked(ring_do(&r, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = fd}), "close by a ring");
+    }
     close(r.fd);
 }
 

@@ -30,6 +30,7 @@ GROUPS = {
         "places",
         "direct",
         "metadata",
+        "messages",
         "splice",
     ),
     "waits": (
@@ -80,11 +81,14 @@ COUNT_BYTES = frozenset(
         "SYNC_FILE_RANGE",
     ]
 )
-OTHER_BYTES = {"READV": 1024, "WRITEV": 1024, "FALLOCATE": 131072}
+OTHER_BYTES = {"READV": 1024, "WRITEV": 1024, "SENDMSG": 1024, "RECVMSG": 1024, "FALLOCATE": 131072}
 """What the vectors of the workload hold, and the range it allocates; the SQE's length counts something else."""
 SQE_BUFFER_SELECT = 32
 BYTES = frozenset(
-    ["READ", "WRITE", "READV", "WRITEV", "READ_FIXED", "WRITE_FIXED", "RECV", "SEND", "SEND_ZC", "SPLICE", "TEE"]
+    [
+        *("READ", "WRITE", "READV", "WRITEV", "READ_FIXED", "WRITE_FIXED", "RECV", "SEND", "SEND_ZC", "SPLICE", "TEE"),
+        *("SENDMSG", "RECVMSG"),
+    ]
 )
 
 

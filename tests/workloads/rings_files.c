@@ -2,6 +2,7 @@
 #include "rings.h"
 
 #include <linux/openat2.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -211,8 +212,9 @@ static void places(void)
     checked(ring_register(r, IORING_REGISTER_FILES, none, 5), "registering places");
     checked(one(r, expect(set_place(open_place(r, path), 1), "inline|worker")), "OPENAT");
     one(r, expect(read_place(r, 1, 33, path, 0), "inline"));
-    one(r, expect(set_place(add(r, IORING_OP_CLOSE, 0, NULL, 0, 0), 1), "inline|worker"));
-    request *q = open_place(r, other);    /* the kernel chooses the place */
+    request *q = set_place(add(r, IORING_OP_CLOSE, 0, NULL, 0, 0), 1);
+    one(r, expect(set_file(q, path), "inline|worker"));
+    q = open_place(r, other);             /* the kernel chooses the place */
     q->sqe->file_index = IORING_FILE_INDEX_ALLOC;
     q->file_index = (int)checked(one(r, expect(q, "inline|worker")), "OPENAT");
     one(r, expect(read_place(r, q->file_index, 34, other, 0), "inline"));
@@ -288,6 +290,26 @@ static void metadata(void)
     ring_close(r);
 }
 
+/* Two parts each, to and from a socket; a received message is shorter than there is room for. */
+static void messages(void)
+{
+    static struct iovec parts[2];
+    static struct msghdr out, into;
+    ring *r = ring_new(8, 0, 0);
+    int pair[2];
+    checked(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), "socketpair");
+    parts[0] = (struct iovec){arena, 1000}, parts[1] = (struct iovec){arena + 4096, 24};
+    out.msg_iov = into.msg_iov = parts;
+    out.msg_iovlen = into.msg_iovlen = 2;
+    one(r, expect(add(r, IORING_OP_SENDMSG, pair[0], &out, 1, 0), "inline|worker"));
+    one(r, expect(add(r, IORING_OP_RECVMSG, pair[1], &into, 1, 0), "inline|worker"));
+    checked(send(pair[0], arena, 10, 0), "send");
+    one(r, expect(add(r, IORING_OP_RECVMSG, pair[1], &into, 1, 0), "inline|worker"));
+    for (int i = 0; i < 2; i++)
+        close(pair[i]);
+    ring_close(r);
+}
+
 /* fd is the target; the source stands in another field. */
 static void splice_(void)
 {
@@ -321,6 +343,7 @@ const scenario file_scenarios[] = {
     {"places", places, "files opened, read and closed as registered ones"},
     {"direct", direct, "O_DIRECT, of --device or of a file"},
     {"metadata", metadata, "fsync, open, close, rename and others"},
+    {"messages", messages, "SENDMSG and RECVMSG, each of two parts"},
     {"splice", splice_, "SPLICE and TEE"},
     {NULL, NULL, NULL},
 };
