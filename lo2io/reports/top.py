@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model import UNKNOWN_I64
 from lo2io.reports.names import People, file_names
 from lo2io.reports.tally import Owners
 from lo2io.reports.top_rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
@@ -166,10 +166,9 @@ class _Tally:
         timed = timed & known
         self.whole.add(np.zeros(len(task), np.intp), facts, timed)
         self.by_process.add(self._owners.processes(task), facts, timed)
-        here = copies & (handle2 != UNKNOWN_U32)
-        if here.any():  # what a copy wrote belongs to the file it wrote to
-            np.add.at(self.by_file.bytes_written, self._owners.groups(handle2[here]), moved[here])
-            facts["bytes_written"] = facts["bytes_written"] * ~here
+        if copies.any():  # what a copy wrote belongs to the file it wrote to
+            np.add.at(self.by_file.bytes_written, self._owners.groups(handle2[copies]), moved[copies])
+            facts["bytes_written"] = facts["bytes_written"] * ~copies
         self.by_file.add(self._owners.groups(handle), facts, timed)
 
 
