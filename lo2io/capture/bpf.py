@@ -72,7 +72,7 @@ class KernelLosses:
     def notices(self) -> Iterator[str]:
         """What the user should know."""
         if self.facts_lost:
-            yield f"{self.facts_lost} records of files and paths found no room in a ring: some files may be unnamed (--ring)"
+            yield f"{self.facts_lost} records of files and paths found no room in a ring: some names may lack (--ring)"
         if self.unreadable:
             yield f"{self.unreadable} paths or arrays were not in their program's memory when they were looked at"
         if self.unpaired:
