@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
+from lo2io.units import kernel_dev
 
 if TYPE_CHECKING:
     from lo2io.tables import Trace
-
-MINOR_BITS = 20
-"""The kernel's dev_t (include/linux/kdev_t.h)."""
 
 
 def check_disk(trace: Trace | None, path: Path) -> None:
@@ -60,7 +58,7 @@ def disk_size(path: Path) -> int:
 
 def _relatives(device: int) -> set[int]:
     """A disk with its partitions, or a partition with its disk, as the kernel numbers them."""
-    found = {os.major(device) << MINOR_BITS | os.minor(device)}
+    found = {kernel_dev(os.major(device), os.minor(device))}
     folder = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     try:
         places = [folder, folder.resolve().parent, *(entry for entry in folder.iterdir() if entry.is_dir())]
@@ -71,7 +69,7 @@ def _relatives(device: int) -> set[int]:
             major, minor = map(int, (place / "dev").read_text(encoding="ascii").split(":"))
         except (OSError, ValueError):
             continue
-        found.add(major << MINOR_BITS | minor)
+        found.add(kernel_dev(major, minor))
     return found
 
 
@@ -81,5 +79,5 @@ def _recorded(trace: Trace) -> set[int]:
     for batch in trace.batches("requests", ["device"]):
         found.update(set(batch["device"].tolist()))
     for batch in trace.batches("files", ["device"]):
-        found.update({os.major(device) << MINOR_BITS | os.minor(device) for device in set(batch["device"].tolist())})
+        found.update({kernel_dev(os.major(device), os.minor(device)) for device in set(batch["device"].tolist())})
     return found

@@ -282,11 +282,11 @@ def test_order_is_that_of_begins(
     assert sorted(found) == sorted(expected)
 
 
-_ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.integers(0, 60), st.integers(1, 30))
+_ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.integers(0, 12), st.integers(1, 12))
 
 
 @settings(deadline=None)
-@given(st.lists(_ACTION, max_size=30), st.integers(1, 30), st.booleans())
+@given(st.lists(_ACTION, min_size=4, max_size=20), st.integers(1, 6), st.booleans())
 def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int, in_turn: bool) -> None:
     """Needed is what a read finds past all that its job has written before, whatever pieces the actions come in."""
     unit = BLOCK_BYTES // 4
