@@ -13,6 +13,7 @@ from lo2io.reports.findings.calls import CALL_RULES
 from lo2io.reports.findings.devices import DEVICE_RULES
 from lo2io.reports.findings.evidence import fill_rows
 from lo2io.reports.findings.files import FILE_RULES
+from lo2io.reports.findings.finding import MAX_PER_RULE
 from lo2io.reports.findings.rings import RING_RULES
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}
 """By name, in the order of the page; each takes the sums, or a rule of rings what is known of them."""
-MAX_PER_RULE: Final = 5
-"""Findings of one rule: those with most rows; the rest is counted in ``more`` of the last one."""
 
 
 def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
@@ -46,5 +45,5 @@ def most(findings: list[Finding]) -> list[Finding]:
     ordered = sorted(findings, key=lambda finding: -finding.rows)
     kept = ordered[:MAX_PER_RULE]
     for finding in kept[-1:]:
-        finding.more = len(ordered) - len(kept)
+        finding.more += len(ordered) - len(kept)
     return kept

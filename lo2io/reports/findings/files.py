@@ -11,14 +11,15 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_U32
 from lo2io.reports.classes import CallClass
-from lo2io.reports.findings.finding import Finding
+from lo2io.reports.findings.finding import MAX_PER_RULE, Finding
+from lo2io.reports.io_summary import largest
 from lo2io.reports.lines import count_of, printable, who
 from lo2io.reports.names import file_names
 from lo2io.reports.pattern import ALIGNMENT, SMALL_BYTES, odd
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -43,9 +44,12 @@ SHORT: Final = 10
 
 def many_small_reads(sums: TraceSums) -> list[Finding]:
     """Most reads of a file ask for less than 4 KiB: a call each for what one could bring."""
-    return [
-        _finding(
-            sums,
+    reads = sums.pattern.read
+    return _listed(
+        sums,
+        (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.waits,
+        reads.small,
+        lambda key: _finding(
             "many-small-reads",
             key,
             f"{reads.small[key]:,} of {reads.accesses[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
@@ -59,10 +63,8 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
             },
             rows=reads.small[key],
             where=_accesses(key, CallClass.READ, _small),
-        )
-        for reads in [sums.pattern.read]
-        for key in _where(sums, (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.waits)
-    ]
+        ),
+    )
 
 
 def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
@@ -71,9 +73,11 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
     extent, random = reads.extent(), reads.random()
     fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
     fits &= reads.bytes >= WHOLE * extent
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        fits,
+        reads.accesses,
+        lambda key: _finding(
             "random-reads-of-whole-file",
             key,
             f"{random[key]:,} of {reads.placed[key]:,} reads jump, and together they moved "
@@ -86,18 +90,19 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
             },
             rows=reads.accesses[key],
             where=_accesses(key, CallClass.READ, _moved),
-        )
-        for key in _where(sums, fits)
-    ]
+        ),
+    )
 
 
 def sync_per_write(sums: TraceSums) -> list[Finding]:
     """A sync after almost every write: each waits for the device."""
     pattern = sums.pattern
     writes, syncs = pattern.write.accesses, pattern.syncs
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        (syncs >= SOME) & (writes > 0) & (syncs >= HALF * writes),
+        syncs,
+        lambda key: _finding(
             "sync-per-write",
             key,
             f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}, "
@@ -105,17 +110,18 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
             evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": pattern.sync_ns[key]},
             rows=syncs[key],
             where=_accesses(key, CallClass.SYNC, _every),
-        )
-        for key in _where(sums, (syncs >= SOME) & (writes > 0) & (syncs >= HALF * writes))
-    ]
+        ),
+    )
 
 
 def misaligned_direct(sums: TraceSums) -> list[Finding]:
     """O_DIRECT at offsets or of sizes that are no multiples of any disk's block: refused, or done through the cache."""
     pattern = sums.pattern
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        pattern.misaligned > 0,
+        pattern.misaligned,
+        lambda key: _finding(
             "misaligned-direct",
             key,
             f"{pattern.misaligned[key]:,} of {pattern.direct[key]:,} accesses with O_DIRECT have an offset or a size "
@@ -127,35 +133,37 @@ def misaligned_direct(sums: TraceSums) -> list[Finding]:
             },
             rows=pattern.misaligned[key],
             where=_direct_accesses(key, pattern.is_direct, odd),
-        )
-        for key in _where(sums, pattern.misaligned > 0)
-    ]
+        ),
+    )
 
 
 def mixed_direct(sums: TraceSums) -> list[Finding]:
     """One file through the page cache and past it: direct accesses must write back and drop what is cached."""
     pattern = sums.pattern
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        (pattern.direct >= MIXED) & (pattern.buffered >= MIXED),
+        pattern.direct,
+        lambda key: _finding(
             "mixed-direct",
             key,
             f"{pattern.direct[key]:,} accesses with O_DIRECT and {pattern.buffered[key]:,} through the page cache",
             evidence={"direct": pattern.direct[key], "buffered": pattern.buffered[key]},
             rows=pattern.direct[key],
             where=_direct_accesses(key, pattern.is_direct, _every),
-        )
-        for key in _where(sums, (pattern.direct >= MIXED) & (pattern.buffered >= MIXED))
-    ]
+        ),
+    )
 
 
 def uncached_rereads(sums: TraceSums) -> list[Finding]:
     """More bytes of a file came while a request of the reader was at a device than the file has: some came twice."""
     pattern, reads = sums.pattern, sums.pattern.read
     again = reads.waited_bytes - reads.extent()
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        (again >= LEAST_AGAIN) & (pattern.direct < HALF * reads.accesses),
+        reads.waited,
+        lambda key: _finding(
             "uncached-rereads",
             key,
             f"reads that had a device at work moved {format_bytes(int(reads.waited_bytes[key]))}, and span "
@@ -168,17 +176,18 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
             },
             rows=reads.waited[key],
             where=_accesses(key, CallClass.READ, _waited),
-        )
-        for key in _where(sums, (again >= LEAST_AGAIN) & (pattern.direct < HALF * reads.accesses))
-    ]
+        ),
+    )
 
 
 def lock_storm(sums: TraceSums) -> list[Finding]:
     """A file that is locked again and again, or that is waited for."""
     pattern = sums.pattern
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        (pattern.locks >= MANY) | (pattern.locks_refused >= SOME),
+        pattern.locks,
+        lambda key: _finding(
             "lock-storm",
             key,
             f"{pattern.locks[key]:,} calls about locks, {pattern.locks_refused[key]:,} refused, "
@@ -190,27 +199,27 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
             },
             rows=pattern.locks[key],
             where=_accesses(key, CallClass.LOCK, _every),
-        )
-        for key in _where(sums, (pattern.locks >= MANY) | (pattern.locks_refused >= SOME))
-    ]
+        ),
+    )
 
 
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
     pattern = sums.pattern
     plain = ~sums.time.waits
-    return [
-        _finding(
-            sums,
+    return _listed(
+        sums,
+        (pattern.short_writes >= SHORT) & plain,
+        pattern.short_writes,
+        lambda key: _finding(
             "short-writes",
             key,
             f"{pattern.short_writes[key]:,} of {pattern.write.accesses[key]:,} writes wrote less than was asked",
             evidence={"short_writes": pattern.short_writes[key], "writes": pattern.write.accesses[key]},
             rows=pattern.short_writes[key],
             where=_accesses(key, CallClass.WRITE, _short),
-        )
-        for key in _where(sums, (pattern.short_writes >= SHORT) & plain)
-    ]
+        ),
+    )
 
 
 FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
@@ -225,20 +234,27 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 }
 
 
-def _where(sums: TraceSums, fits: NDArray[np.bool_]) -> Iterator[int]:
-    """File groups that fit; calls without a descriptor are no file."""
-    yield from np.flatnonzero(fits[: sums.owners.no_handle]).tolist()
+def _listed(
+    sums: TraceSums, fits: NDArray[np.bool_], rows: NDArray[np.int64], make: Callable[[int], Finding]
+) -> list[Finding]:
+    """Of the files that fit those with most rows, and how many there are beyond."""
+    fits = fits[: sums.owners.no_handle]  # calls without a descriptor are no file
+    found = [make(key) for key in largest(rows[: sums.owners.no_handle] * fits, MAX_PER_RULE)]
+    for finding in found[-1:]:
+        finding.more = int(np.count_nonzero(fits)) - len(found)
+    names = file_names(sums.trace, sums.owners, sums.people, [finding.group for finding in found])
+    for finding in found:
+        name = names[finding.group]
+        is_named = name.kind == "named"
+        finding.subject = (
+            printable(name.path or "unnamed") if is_named else f"unnamed fds of {who(name.pid, name.comm)}"
+        )
+    return found
 
 
-def _finding(
-    sums: TraceSums, rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where
-) -> Finding:
-    name = file_names(sums.trace, sums.owners, sums.people, [key])[key]
-    subject = (
-        printable(name.path or "unnamed") if name.kind == "named" else f"unnamed fds of {who(name.pid, name.comm)}"
-    )
+def _finding(rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where) -> Finding:
     numbers = {what: int(value) for what, value in evidence.items()}
-    return Finding(rule, subject, text, numbers, "operations", int(rows), where)
+    return Finding(rule, "", text, numbers, "operations", int(rows), where, group=key)
 
 
 def _accesses(key: int, kind: CallClass, fits: Where) -> Where:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
 
 
+MAX_PER_RULE: Final = 5
+"""Findings of one rule: those with most rows; the rest is counted in ``more`` of the last one."""
 Where: TypeAlias = "Callable[[Columns], NDArray[np.bool_]]"
 """Which of some rows are meant, shape (rows,)."""
 
@@ -40,6 +42,8 @@ class Finding:
     """Of the first few, in that table."""
     paths: Mapping[str, int] = field(default_factory=dict)
     """Which paths these few were given, where programs in the kernel told: path → calls."""
+    group: int = -1
+    """Of a file: its number among the owners' groups."""
     more: int = 0
     """Further subjects of the same rule, which are not listed."""
 
