@@ -38,7 +38,7 @@ DEVICES = (
     BlockDevice(8 << 20 | 1, "sda1", None, None, 16 * 512, disk=8 << 20, start_sector=1016),
 )
 SPAN = (0, 1_000_000)
-FEW = settings(SETTINGS, max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")))
+FEW = settings(SETTINGS, max_examples=int(os.environ.get("LO2IO_EXAMPLES", "20")))
 """Both ways are held to the slow one in test_filtering.py, too."""
 
 
