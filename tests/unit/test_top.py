@@ -122,7 +122,7 @@ def activity(rows: list[dict[str, Any]], more_written: int = 0) -> Activity:
     return Activity(operations=len(rows), **sums, latency=spread)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     calls=rows_of(len(CALLS), "begin_time_ns", "end_time_ns", "call"),
     requests=rows_of(FSYNC + 1, "submit_time_ns", "complete_time_ns", "opcode"),
