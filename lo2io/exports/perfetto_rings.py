@@ -93,7 +93,7 @@ def _draw_requests(scene: Scene, batch: Columns, names: NDArray[np.uint32]) -> N
     begin = earliest(*points, complete)
     end = np.where(complete != UNKNOWN_I64, complete, latest(*points))
     # Of what nobody saw the end, its last known point has to do; what was under way at the trace's end has none.
-    end = np.where((complete == UNKNOWN_I64) & (batch["status"] == _IN_FLIGHT), OPEN, np.maximum(end, begin))
+    end = np.where((complete == UNKNOWN_I64) & (batch["status"] == _IN_FLIGHT), OPEN, end)
     drawn = begin != OPEN
     scene.rows += int(drawn.sum())
     scene.undrawn += int((~drawn).sum())
@@ -160,8 +160,7 @@ def _executed_once(batch: Columns) -> Flags:
     """It was issued, and that is all there is: so its executing time follows its issue."""
     later = ("punt_time_ns", "poll_arm_time_ns", "wake_time_ns", "work_begin_time_ns", "work_end_time_ns")
     alone = np.logical_and.reduce([batch[name] == UNKNOWN_I64 for name in later])
-    known = (batch["issue_time_ns"] != UNKNOWN_I64) & (batch["executing_ns"] != UNKNOWN_I64)
-    once: Flags = alone & known & (batch["nr_polls"] == 0) & (batch["nr_punts"] == 0)
+    once: Flags = alone & (batch["issue_time_ns"] != UNKNOWN_I64) & (batch["executing_ns"] != UNKNOWN_I64)
     return once
 
 

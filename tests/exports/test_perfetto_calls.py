@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,6 +180,19 @@ def test_many_batches(processor: TraceProcessor, tmp_path: Path) -> None:
     assert processor.query(sql) == [(rows, len(paths), len(paths), rows * (rows + 1) // 2, 5 * rows)]
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_memory_does_not_grow_with_calls(tmp_path: Path) -> None:
+    """Four times the calls need no more of it."""
+    part = repeat_operation(call(1, 1_000, 1_500, handle=0), 65_536)
+    peaks = []
+    for batches in (2, 8):
+        trace = write_trace(tmp_path / f"T{batches}", [make_batch(tasks=THREADS, files=FILES), *[part] * batches])
+        tracemalloc.start()
+        formats.export(trace, "perfetto", tmp_path / f"{batches}.pftrace", lambda _: None)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 def test_the_recording_and_its_losses(processor: TraceProcessor, tmp_path: Path) -> None:
