@@ -409,7 +409,7 @@ class FakeRecorder(Recorder):
 
 
 def look_on(keys: str, count: int | None = None, failure: Exception | None = None) -> list[Look]:
-    """What was shown until somebody quitted, or so many views had come."""
+    """What was shown until somebody quit, or so many views had come."""
     screen = FakeScreen(keys)
     with ThreadPoolExecutor(1) as pool:
         _Loop(TopOptions(interval_s=0, count=count), screen, Look(), FakeRecorder(failure)).run(pool)
