@@ -1,0 +1,107 @@
+"""What the report says of a recorded program is what the program did, and what the table of its calls adds up to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from workloads.record import LO2IO, Recorded, record
+
+from lo2io.reports.summary import summarize
+
+if TYPE_CHECKING:
+    from lo2io.reports.rows import Summary
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events")
+
+PROGRAM = """
+import os, sys
+folder = sys.argv[1]
+fd = os.open(folder + "/synced", os.O_RDWR | os.O_CREAT, 0o600)
+for index in range(150):
+    os.pwrite(fd, bytes(8192), 8192 * index)
+    os.fsync(fd)
+os.close(fd)
+fd = os.open(folder + "/shuffled", os.O_RDONLY)
+for index in range(256):
+    os.pread(fd, 16384, index * 101 % 256 * 16384)
+os.close(fd)
+for index in range(120):
+    try:
+        os.stat(f"{folder}/none/{index % 3}")
+    except FileNotFoundError:
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, awake: Any) -> Recorded:
+    """The program, recorded once."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "shuffled").write_bytes(bytes(256 * 16384))
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM, folder]
+    with awake():
+        return record(tmp_path_factory.mktemp("trace") / "T", command, "-e", "+metadata")
+
+
+@pytest.fixture(scope="module")
+def summary(recorded: Recorded) -> Summary:
+    """Its report."""
+    return summarize(recorded.trace)
+
+
+def rows_of(recorded: Recorded) -> list[dict[str, Any]]:
+    """The table of its calls, with how long each took."""
+    rows: list[dict[str, Any]] = recorded.trace.operations.to_pylist()
+    return [{**row, "ns": row["end_time_ns"] - row["begin_time_ns"] if row["end_time_ns"] else 0} for row in rows]
+
+
+def test_what_stands_out(summary: Summary) -> None:
+    """The sync after each write, the shuffled file, the files that are not there; with their numbers."""
+    found = {(finding.rule, finding.subject.rpartition("/")[2]): finding for finding in summary.findings}
+    synced = found["sync-per-write", "synced"]
+    assert (synced.evidence["syncs"], synced.evidence["writes"], synced.rows) == (150, 150, 150)
+    shuffled = found["random-reads-of-whole-file", "shuffled"]
+    assert (shuffled.evidence["random_reads"], shuffled.evidence["reads"]) == (255, 255)
+    assert shuffled.evidence["bytes"] == shuffled.evidence["extent_bytes"] == 256 * 16384
+    (missing,) = (finding for finding in summary.findings if finding.rule == "missing-files")
+    assert missing.evidence["missing"] >= 120  # the interpreter looks for its own, too
+    assert {rule for rule, _ in found} <= {"sync-per-write", "random-reads-of-whole-file", "missing-files"}
+
+
+def test_rows_behind_a_finding(summary: Summary, recorded: Recorded) -> None:
+    """The ids are of the calls that the finding is about."""
+    rows = {row["id"]: row for row in rows_of(recorded)}
+    for finding in summary.findings:
+        calls = {rows[number]["call"] for number in finding.ids}
+        assert len(finding.ids) == 10
+        if finding.rule != "missing-files":
+            assert calls == {"sync-per-write": {"fsync"}, "random-reads-of-whole-file": {"pread64"}}[finding.rule]
+
+
+def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:
+    """Time, slow calls and patterns add up to the rows of operations."""
+    rows = rows_of(recorded)
+    assert summary.io is not None
+    assert summary.io.time.total.time_ns == sum(row["ns"] for row in rows)
+    assert sum(row.calls for row in summary.io.time.classes) == len(rows)
+    for kind in summary.io.time.classes:
+        assert kind.device_ns + kind.queue_ns + kind.waiting_ns + kind.rest_ns == kind.time_ns
+        assert min(kind.device_ns, kind.queue_ns, kind.waiting_ns, kind.rest_ns) >= 0
+    slowest = sorted(rows, key=lambda row: (-row["ns"], row["id"]))[:20]
+    assert [(row.id, row.duration_ns) for row in summary.io.slowest] == [(row["id"], row["ns"]) for row in slowest]
+    (writes,) = (row for row in summary.io.patterns if row.operation == "write" and str(row.path).endswith("/synced"))
+    assert (writes.accesses, writes.placed, writes.consecutive, writes.bytes) == (150, 149, 149, 150 * 8192)
+
+
+def test_by_system_call(recorded: Recorded) -> None:
+    """The command's table has each call of the table once; and of a part only the part's."""
+    calls = Counter(row["call"] for row in rows_of(recorded))
+    for options, expected in (((), calls), (("--filter", "operation == flush"), Counter(fsync=150))):
+        command = [LO2IO, "report", recorded.trace.path, "--by", "syscall", "--json", *options]
+        document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        assert Counter({row["name"]: row["calls"] for row in document["syscalls"]}) == expected
