@@ -32,11 +32,11 @@ LINKED, ENDED_BY, WOKEN = (kind << 61 for kind in (1, 2, 3))
 _ADDRESSES: Final = frozenset({"user_data"})
 _UNLESS_ZERO: Final = frozenset(
     (
-        *("error", "flags", "op_flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
+        *("error", "flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
         *("nr_requeues", "nr_merges", "nr_polls", "nr_punts"),
     )
 )
-"""Columns whose 0 says nothing: no note then."""
+"""Columns that are always known, and whose 0 says nothing: no note then."""
 _LATER_THAN_ALL: Final = 2**63 - 1
 
 

@@ -160,7 +160,19 @@ def ring_load(processor: TraceProcessor, folder: Path, rows: list[Row], **tables
 def test_ring_requests(processor: TraceProcessor, tmp_path: Path) -> None:
     """From submission to completion with the table's numbers, beneath their ring, which is beneath its process."""
     rows = [
-        ring_request(1, 100, 900, path=INLINE, handle=0, user_data=2**64 - 1, bytes_result=4096, result=4096, fd=3),
+        ring_request(
+            1,
+            100,
+            900,
+            path=INLINE,
+            handle=0,
+            user_data=2**64 - 1,
+            bytes_result=4096,
+            result=4096,
+            fd=3,
+            op_flags=2**32 - 1,
+            worker=2**32 - 1,
+        ),
         ring_request(2, 200, 800, opcode=FSYNC, path=DEVICE, error=5, result=-5, queued_ns=100, executing_ns=0),
         ring_request(3, 950, None, opcode=WRITEV, ring=1),
         ring_request(4, 960, None, status=SILENT, issue_time_ns=990),
@@ -176,6 +188,9 @@ def test_ring_requests(processor: TraceProcessor, tmp_path: Path) -> None:
         (1_000, 0, 5, "unknown opcode", "unknown", "refused", None, None, 0, None, None),
     ]
     assert found[0]["user_data"] % 2**64 == 2**64 - 1
+    assert [row.get("op_flags") for row in found] == [None, 0, 0, 0, 0]
+    unknown = {"op_flags", "worker", "waker_tid", "offset_bytes", "previous", "culprit", "notify_time_ns"}
+    assert not unknown & found[0].keys()
     sql = """
         select p.pid, ring.name, lane.name, count(*) from slice
         join track lane on slice.track_id = lane.id join process_track ring on lane.parent_id = ring.id

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 LEFT_OUT_IF_ZERO = {
-    *("error", "flags", "op_flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
+    *("error", "flags", "sqe_flags", "cqe_flags", "traits", "inferred"),
     *("nr_requeues", "nr_merges", "nr_polls", "nr_punts"),
 }
 
