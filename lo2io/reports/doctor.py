@@ -72,7 +72,18 @@ def diagnose(catalog: Catalog, root: Path = ROOT) -> Diagnosis:
 
 def judge(facts: Facts) -> Diagnosis:
     """What the facts mean for recording."""
-    checks = (_kernel, _tracefs, _tracepoints, _events, _paranoid, _capabilities, _rings, _open_files, _accounting)
+    checks = (
+        _kernel,
+        _namespaces,
+        _tracefs,
+        _tracepoints,
+        _events,
+        _paranoid,
+        _capabilities,
+        _rings,
+        _open_files,
+        _accounting,
+    )
     return Diagnosis(
         (
             *(check for judgement in checks for check in judgement(facts)),
@@ -91,6 +102,13 @@ def _kernel(facts: Facts) -> Iterator[Check]:
         yield Check("kernel", FAIL, facts.kernel, "it has no perf events: nothing can be recorded", remedy)
     else:
         yield Check("kernel", OK, facts.kernel, "it has perf events")
+
+
+def _namespaces(facts: Facts) -> Iterator[Check]:
+    """Said only where it matters: outside of containers it is as always."""
+    if facts.namespaces.error:
+        meaning = "numbers of processes or times are others here than in what the kernel tells"
+        yield Check("namespaces", FAIL, facts.namespaces.error, meaning, facts.namespaces.remedy)
 
 
 def _tracefs(facts: Facts) -> Iterator[Check]:

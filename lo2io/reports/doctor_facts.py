@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
+from lo2io.kernel.namespaces import check_namespaces
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
 from lo2io.reports.doctor_rings import RingFacts, ask_rings
@@ -72,6 +73,8 @@ class Facts:
     """lo2io's own programs in the kernel, loaded and attached for a try."""
     cgroups: Answer
     """The folder of the root of the cgroups that perf knows."""
+    namespaces: Answer
+    """Whether the kernel's numbers of processes, and its times, mean the same here."""
 
 
 def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
@@ -115,7 +118,16 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         rings=ask_rings(catalog, tracefs, root, readable=number is not None),
         bpf=_ask_bpf(cpus[0], number),
         cgroups=cgroups,
+        namespaces=_ask_namespaces(root),
     )
+
+
+def _ask_namespaces(root: Path) -> Answer:
+    try:
+        check_namespaces(root)
+    except AccessError as error:
+        return Answer(error=str(error), remedy=error.remedy)
+    return Answer("the kernel's own")
 
 
 def _ask_cgroups(root: Path) -> Answer:

@@ -41,6 +41,7 @@ HEALTHY = Facts(
     rings=RingFacts(setup=YES, disabled="0", there=17),
     bpf=Answer("loaded and attached"),
     cgroups=Answer("/sys/fs/cgroup"),
+    namespaces=Answer("the kernel's own"),
 )
 
 
@@ -113,6 +114,7 @@ def test_healthy_machine() -> None:
         ("io_uring", "warn", "Linux 5.5", {"rings": RingFacts(YES, "", lacking=frozenset(RINGS))}),
         ("io_uring", "warn", "sudo", {"root": False, "attempts": tries(any_task=NO)}),
         ("io_uring", "ok", "", {"rings": RingFacts(Attempt(errno.ENOSYS), lacking=frozenset(RINGS))}),
+        ("namespaces", "fail", "use the host", {"namespaces": Answer(error="a container", remedy="use the host")}),
         ("BPF programs", "warn", "get it", {"bpf": Answer(error="no libbpf", remedy="get it")}),
         (
             "BPF programs",
