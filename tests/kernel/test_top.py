@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
+EVENTS = "pread64,pwrite64,+close,+descriptor"
+"""What descriptors need to have names, and no more."""
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
@@ -51,7 +53,7 @@ def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
     while not proven and attempts:  # this machine may lose events of an idle CPU, and says so
         attempts -= 1
         trace = tmp_path / f"T{attempts}"
-        with workers(work) as ready, recording(trace, "--last", "60s") as process:
+        with workers(work) as ready, recording(trace, "--last", "60s", "-e", EVENTS) as process:
             do_all(ready)
             done = top(str(trace), "-n", "1", "-d", "1s", "--json")
             assert done.returncode == 0, done.stderr
