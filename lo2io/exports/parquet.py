@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lo2io.tables import Trace
 
 COLUMNS_KEY: Final = "lo2io.columns"
-_FACTS: Final = ("hostname", "kernel", "command", "mode", "start_ns", "stop_ns", "syncs", "filter")
+_FACTS: Final = ("hostname", "kernel", "command", "mode", "start_ns", "stop_ns", "syncs", "filter", "selection")
 """Of the trace's metadata, in each file's: a file alone still says what it is of."""
 
 

@@ -147,6 +147,7 @@ def test_parquet_says_what_it_is(trace: Trace, tmp_path: Path) -> None:
     }
     assert columns["call"]["type"] == "text"
     assert json.loads(facts[b"lo2io.command"]) == ["dd", "if=/dev/zero"]
+    assert json.loads(facts[b"lo2io.selection"]) is None
     assert json.loads((tmp_path / "P" / METADATA_FILE).read_text()) == json.loads(json.dumps(trace.metadata))
 
 
