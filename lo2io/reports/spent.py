@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 MAX_SLOW: Final = 20
 """Slow operations that are kept."""
-_WAITING_FILES: Final = (0o010000, 0o140000, 0o020000)
-"""Pipes, sockets, character devices: a call on these waits for somebody to write or read (S_IFMT, inode(7))."""
-_S_IFMT: Final = 0o170000
+_S_IFMT, _S_IFIFO, _S_IFSOCK, _S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
+"""Types of files (inode(7)): a call on these waits for somebody to write or read."""
+_READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+"""Character devices on which nobody waits (null(4), full(4), random(4))."""
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
 _WAITING_CLASSES: Final = _PASSIVE_CLASSES | (np.arange(NR_CLASSES) == CallClass.SYNC)
 
@@ -44,19 +45,27 @@ class TimeTally:
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.failures: Counter[tuple[int, int, int]] = Counter()
         """By process, call and errno."""
-        self.waits = np.zeros(owners.nr_groups, np.bool_)
+        self.streams = np.zeros(owners.nr_groups, np.bool_)
+        """Of each file group: a pipe, socket or character device."""
+        devices: list[int] = []
         for rows in trace.batches("files", ["file", "mode"]):
-            self.waits[rows["file"]] = np.isin(rows["mode"] & _S_IFMT, _WAITING_FILES)
+            kind = rows["mode"] & _S_IFMT
+            self.streams[rows["file"]] = np.isin(kind, (_S_IFIFO, _S_IFSOCK, _S_IFCHR))
+            devices += rows["file"][kind == _S_IFCHR].tolist()
+        self._waits = self.streams.copy()
+        names = trace.texts("files", "file", "path", devices)
+        self._waits[[file for file, path in names.items() if path in _READY]] = False
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
 
         What neither device nor queue accounts for is waiting in polling calls, calls about rings and locks, in a sync,
-        and in calls on pipes, sockets and terminals; all else ran, or waited for what no table tells.
+        and in calls on pipes, sockets and terminals (/dev/null and its like are none). All else ran, or waited for
+        what no table tells.
         """
         kind, lasted = rows["class"], rows["duration_ns"]
         rest = lasted - rows["device_ns"] - rows["queue_ns"]
-        waits = _WAITING_CLASSES[kind] | self.waits[rows["group"]]
+        waits = _WAITING_CLASSES[kind] | self._waits[rows["group"]]
         for sums, values in (
             (self.calls, 1),
             (self.errors, (rows["error"] != 0).astype(np.int64)),

@@ -201,7 +201,7 @@ def _files(trace: Trace, sums: Sums, owners: Owners, people: People) -> tuple[Fi
     rows = [FileRow(*names[key], _activity(sums, key)) for key in shown]
     if len(rest):
         rows.append(FileRow("others", f"{len(rest)} others", None, None, _activity(sums, rest)))
-    if sums.calls[owners.no_handle]:
+    if sums.calls[owners.no_handle] or sums.writes[owners.no_handle]:  # copies to nobody knows what
         rows.append(FileRow("none", None, None, None, _activity(sums, owners.no_handle)))
     return tuple(rows)
 

@@ -330,6 +330,17 @@ def test_time_without_a_cpu(tmp_path: Path) -> None:
     ]
 
 
+def test_nobody_waits_for_zeros(tmp_path: Path) -> None:
+    """A read of /dev/zero works, one of a terminal waits."""
+    files = [{"file": 0, "path": b"/dev/zero", "mode": 0o020666}, {"file": 1, "path": b"/dev/pts/0", "mode": 0o020620}]
+    rows = [
+        {"id": 1 + file, "call": READ, "task": 0, "handle": 2 * file, "end_time_ns": 10 + file} for file in range(2)
+    ]
+    trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=files, operations=rows)])
+    (found,) = io_of(summarize(trace)).time.classes
+    assert (found.rest_ns, found.waiting_ns) == (10, 11)
+
+
 def test_how_near_is_near(tmp_path: Path) -> None:
     """128 KiB behind the last end are still sequential, a byte more or a byte back is not."""
     places = [0, 10, 20 + NEAR, 30 + NEAR + NEAR + 1, 39 + 2 * NEAR + 1]

@@ -38,7 +38,7 @@ def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> tuple[Finding, ..
     wanted = {number for finding in calls for number in finding.ids}
     paths = sums.trace.texts("paths", "operation", "path", wanted) if wanted else {}
     for finding in calls:
-        told = Counter(path for number in finding.ids if (path := paths.get(number)) is not None)
+        told = Counter(path for number in finding.ids if (path := paths.get(number)))
         finding.paths = dict(told.most_common())
     return tuple(findings)
 

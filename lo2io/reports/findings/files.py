@@ -47,7 +47,7 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
     reads = sums.pattern.read
     return _listed(
         sums,
-        (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.waits,
+        (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.streams,
         reads.small,
         lambda key: _finding(
             "many-small-reads",
@@ -206,7 +206,7 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
     pattern = sums.pattern
-    plain = ~sums.time.waits
+    plain = ~sums.time.streams
     return _listed(
         sums,
         (pattern.short_writes >= SHORT) & plain,
