@@ -165,11 +165,17 @@ static bool is_certain(engine *e, const task *t, const slot *s, uint32_t held, i
     return s->handle == held && s->since <= p->begin && slot_is_steady(e, t, s, fd, p->begin);
 }
 
-/* Nobody would have seen it exchanged, and something is known of it that may be another's. */
-static bool is_believed(const engine *e, const task *t, uint32_t held)
+/*
+ * Nobody would have seen it exchanged, something is known of it that may be another's, and nothing confirms it: that is
+ * told of the call itself, of a close before it.
+ */
+static bool is_believed(const engine *e, const task *t, uint32_t held, uint8_t bit, bool met)
 {
     const description *d = &e->descriptions.at[e->handles.at[held].description];
-    return e->config.ends_unseen && (d->file != NONE || d->has_identity) && !has_no_rivals(e, t);
+    if (!e->config.ends_unseen || (d->file == NONE && !d->has_identity))
+        return false;
+    bool closes = e->calls[t->pending.call].kind == LO2_CALL_CLOSE;
+    return closes ? !met || !has_no_rivals(e, t) : !(t->pending.confirmed & bit);
 }
 
 /* The call is about what its slot held at its entry, or nobody knows about what. */
@@ -178,7 +184,7 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
     pending_call *p = &t->pending;
     uint32_t index = *held;
     slot *s = slot_at(e, t->table, fd, false);
-    bool certain = is_certain(e, t, s, index, fd), believed = is_believed(e, t, index);
+    bool certain = is_certain(e, t, s, index, fd), believed = is_believed(e, t, index, bit, met);
     if (certain && !believed) {
         if (met || e->calls[p->call].kind != LO2_CALL_CLOSE) /* else there was nothing to be closed */
             claim(e, t, index, bit);

@@ -142,6 +142,7 @@ typedef struct {
     uint8_t moves;                /* bit 0: counted in `moving` of handle's description, 1: of handle2's; 2, 3: in their slots' `movers` */
     uint8_t doubtful;             /* bit 0, 1: what handle, handle2 was thought to be may have been exchanged meanwhile */
     uint8_t first_use;
+    uint8_t confirmed;            /* bit 0, 1: a fact about this very call has told what handle, handle2 is */
     uint8_t claimed;              /* bit 0, 1: no row has named handle, handle2 before */
     uint8_t ends;                 /* enum ends: what it counts as, of others' in its table */
     uint16_t installs;            /* of the slot that it ends, at its entry */

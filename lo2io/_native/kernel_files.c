@@ -197,6 +197,7 @@ void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
     pending_call *p = &t->pending;
     if (at.result || !at.matched || !p->active)
         return;
+    p->confirmed |= (uint8_t)((p->fd == at.of.fd) | ((p->fd2 == at.of.fd) << 1));
     if (p->fd == at.of.fd)
         point_to(e, t, &p->handle, 1, s->handle);
     if (p->fd2 == at.of.fd && e->calls[p->call].kind == LO2_CALL_COPY)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from _pytest.mark.structures import ParameterSet
-
     Row = dict[str, Any]
 
 pytestmark = pytest.mark.requires(
@@ -38,27 +36,8 @@ LONGEST = 4095
 """Bytes of a path that a call can be given, without the zero byte."""
 NR_PATHS = 63
 """Paths of calls that return no descriptor, or fail; without the two that are as long as can be, and longer."""
-_HIDDEN = "unknown: a file made unseen at the addresses of the one before, on its number, is taken for that one"
-_MOUNT = "wrong mount: a file seen in two mount namespaces keeps the mount id of the first"
-_REPLACED = "wrong: the descriptor is replaced by another thread while the call looks it up"
-OPEN_DEFECTS = {
-    **dict.fromkeys(["by-handle", "pipes", "anonymous"], _HIDDEN),
-    **dict.fromkeys(["bind", "tmpfs", "pivot-root", "overlayfs"], _MOUNT),
-    **dict.fromkeys(["dup-race", "close-race"], _REPLACED),
-}
-"""Scenarios in which lo2io is known to fail, not in every mode and run; each has to leave this list."""
 COLD = frozenset([("ext4", "open_by_handle_at"), ("xfs", "open_by_handle_at")])
 """Nobody has looked for these files' names: /proc shows the root of their disk."""
-
-
-def _marked() -> list[ParameterSet]:
-    """All scenarios, the open defects marked as such."""
-    return [
-        pytest.param(name, marks=pytest.mark.xfail(reason=OPEN_DEFECTS[name], strict=False))
-        if name in OPEN_DEFECTS
-        else pytest.param(name)
-        for name in scenarios()
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +76,7 @@ def test_workload_is_right(tmp_path: Path) -> None:
     assert not differing, "\n".join(differing)
 
 
-@pytest.mark.parametrize("scenario", _marked())
+@pytest.mark.parametrize("scenario", scenarios())
 @pytest.mark.parametrize("mode", MODES)
 def test_names(mode: str, scenario: str, named: Callable[[str], Names]) -> None:
     """Never a wrong name, inode, device or mount; none unknown that the kernel's own tables tell."""

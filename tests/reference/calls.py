@@ -316,6 +316,9 @@ class Calls:
         task, table = found
         if self.engine.all_tasks and not (task.recorded or task.from_exec):
             return
+        if self.engine.files.ends_unseen:
+            self.engine.totals["nr_names_refused"] += 1
+            return
         slot = table.slots.get(values["fd"])
         since = table.last_change(values["fd"]) if slot is None else slot.since
         if since > values["begin"] or not table.is_steady(values["fd"], values["begin"]):

@@ -1,7 +1,7 @@
 """Histories with what the kernel's own programs tell of files, and what calls have really met.
 
-Descriptors also come unseen (pipe(2), received over a socket), a fork copies its table somewhen inside of the call, and a look
-into /proc takes time. All times differ.
+Descriptors also come unseen (pipe(2), received over a socket), a fork copies its table somewhen inside of the call,
+and a look into /proc takes time. All times differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from kernelwriter import OF_ARGUMENT, OF_RESULT, WHOLE
 
-from reference.histories import MOVES, History, Machine
+from reference.histories import CALLS, SMALL, STEPS, History, Machine
 from reference.kernel import O_CLOEXEC, Call, File, Thread
 
 MOVED = 4
@@ -22,6 +22,8 @@ MOVERS = ("read", "write", "lseek", "writev", "preadv2")
 OPENS = ("openat", "openat2", "creat", "socket", "memfd_create")
 DUPS = ("dup", "dup2", "dup3", "fcntl")
 COPIES = ("copy_file_range", "sendfile64")
+CONTESTED = ("read", "pread64", "openat", "close", "dup2", "read", "openat", "close", "dup", "lseek", "copy_file_range")
+LONG = st.lists(st.tuples(SMALL, st.integers(0, 7), SMALL, SMALL, st.integers(0, 7)), min_size=20, max_size=80)
 FDS = ("fd", "fildes", "oldfd", "fd_in", "in_fd")
 
 
@@ -68,7 +70,7 @@ class Witness(Machine):
         """No two records have one time, but what is told of a call and its exit."""
         time = max(args[0], self.last + 1)
         self.last = self.now = time
-        if method == "exit" and args[2] in self.met:
+        if method == "exit":
             self._facts_of_exit(time, *args[1:])
         if method == "enter":
             self._entered(time, args, options)
@@ -181,6 +183,24 @@ class Witness(Machine):
         thread.call = Call(call, flags, kind)
         self.record("enter", self.now, thread.cpu, thread.tid, call, **flags)
 
+    def move(self, kind: int, who: int, what: int, salt: int, step: int) -> None:
+        """Mostly calls that overlap."""
+        self.now += STEPS[step % len(STEPS)]
+        if not self.threads:
+            return
+        moves = (self.call,) * 8 + (self.work,) * 4 + (self.whole,) * 3
+        moves += (self.attach, self.look, self.look, self.fork, self.exec, self.end, self.migrate)
+        moves[kind % len(moves)](self.threads[who % len(self.threads)], what, salt)
+
+    def join(self, count: int) -> None:
+        """Threads of the first process."""
+        first = self.threads[0]
+        for _ in range(count):
+            thread = self._thread(first, first.pid)
+            thread.cpu = thread.tid % self.cpus
+            thread.table, thread.cloexec = first.table, first.cloexec
+            self.record("fork", self.now, first.cpu, thread.pid, thread.tid, first.pid, first.tid)
+
     def attach(self, thread: Thread, what: int, salt: int) -> None:
         """A descriptor comes unseen."""
         del salt
@@ -212,9 +232,10 @@ class Witness(Machine):
 @st.composite
 def witnessed(draw: st.DrawFn, **options: Any) -> Witness:
     """A machine that has run."""
-    machine = Witness(2, **options)
+    machine = Witness(2, nr_fds=draw(st.integers(2, 4)), calls=draw(st.sampled_from([CALLS, CONTESTED])), **options)
     machine.start(draw(st.integers(1, 2)), flags=0)
-    for move in draw(MOVES):
+    machine.join(draw(st.integers(0, 3)))
+    for move in draw(LONG):
         machine.move(*move)
     return machine
 

@@ -66,6 +66,7 @@ class Machine(Kernel):
     past: list[tuple[int, int]] = field(default_factory=list)
     sectors: int = 0
     asked: list[int] = field(default_factory=list)
+    calls: tuple[str, ...] = CALLS
 
     def record(self, method: str, *args: Any, **options: Any) -> None:
         """One call of the builder."""
@@ -139,8 +140,8 @@ class Machine(Kernel):
     def call(self, thread: Thread, what: int, salt: int) -> None:
         """Enter a call, or leave the one under way."""
         if thread.call is None:
-            name = CALLS[what % len(CALLS)]
-            thread.call = Call(name, self._args(name, what // len(CALLS), salt), salt)
+            name = self.calls[what % len(self.calls)]
+            thread.call = Call(name, self._args(name, what // len(self.calls), salt), salt)
             self.record("enter", self.now, thread.cpu, thread.tid, name, **thread.call.args)
         else:
             self.work(thread, what, salt)

@@ -48,13 +48,14 @@ class Kernel:
     """Makes files, and does what calls ask for."""
 
     inodes: int = 1
+    nr_fds: int = NR_FDS
 
     def _file(self, flags: int) -> File:
         self.inodes += 1
         return File(self.inodes, flags)
 
     def _args(self, name: str, pick: int, salt: int) -> dict[str, int]:
-        fd, other, count = pick % NR_FDS, salt % NR_FDS, (10, 100, 4096)[salt % 3]
+        fd, other, count = pick % self.nr_fds, salt % self.nr_fds, (10, 100, 4096)[salt % 3]
         offset = (0, 512, -1)[pick % 3]
         table: dict[str, dict[str, int]] = {
             "read": {"fd": fd, "count": count},

@@ -123,6 +123,7 @@ class Files:
         slot = task.table.slots[at.fd]
         self._learn(slot, at)
         if at.op is not None and at.left is not None and not at.is_result:
+            at.op.confirmed.add(at.fd)
             self._point(at.op, slot.handle, at.fd)
 
     # -- whether it holds

@@ -50,7 +50,7 @@ class Lookups:
             table = op.task.table
             spent = closes and any(end.op is op and end.spent for end in table.ends)
             certain = (closes or here) and (table.is_safe if spent else table.is_steady)(fd, op.time, op)
-            if certain and not self._is_believed(handle, op.task):
+            if certain and not self._is_believed(op, handle, fd, met=met):
                 continue
             if not certain:
                 op.doubtful.add(bit)
@@ -63,10 +63,14 @@ class Lookups:
         if met or op.spec.kind is not CallKind.CLOSE:
             self.claim(op)
 
-    def _is_believed(self, handle: Handle, task: Task) -> bool:
-        """Nobody would have seen it exchanged, and something is known of it that may be another's."""
-        known = handle.description.name is not None or handle.description.identity is not None
-        return known and self.engine.files.ends_unseen and not self.engine.files.has_no_rivals(task)
+    def _is_believed(self, op: Pending, handle: Handle, fd: int, *, met: bool) -> bool:
+        """Nobody would have seen it exchanged, something is known that may be another's, and nothing confirms it."""
+        files = self.engine.files
+        if not files.ends_unseen or (handle.description.name is None and handle.description.identity is None):
+            return False
+        if op.spec.kind is CallKind.CLOSE:
+            return not met or not files.has_no_rivals(op.task)
+        return fd not in op.confirmed
 
     def _doubt(self, op: Pending, handle: Handle | None, fd: int) -> None:
         """The call may have moved, or made append, what is in the slot now, and what was thought to be."""

@@ -35,6 +35,8 @@ class Pending:
     """By the kernel's own programs, as is …"""
     told_value: int | None = None
     first_use: int = 0
+    confirmed: set[int] = field(default_factory=set)
+    """Descriptors of which a fact about this very call has told."""
     claimed: set[Handle] = field(default_factory=set)
     """Those that no row has named before."""
     doubtful: set[int] = field(default_factory=set)
