@@ -9,10 +9,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import CLOSE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
 
+from lo2io.cli_options import print_summary
+from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.histogram import Bin, LatencyHistograms
 from lo2io.reports.io_page import draw
@@ -24,8 +27,6 @@ from lo2io.selection import select
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from lo2io.reports.io_rows import IoSummary, PatternRow
     from lo2io.reports.rows import Summary
@@ -352,3 +353,9 @@ def test_how_near_is_near(tmp_path: Path) -> None:
     trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows)])
     (found,) = io_of(summarize(trace)).patterns
     assert (found.accesses, found.placed, found.consecutive, found.sequential, found.random) == (5, 4, 1, 2, 2)
+
+
+def test_there_is_one_table_by(tmp_path: Path) -> None:
+    """``--by`` takes ``syscall`` and nothing else, and says so before the trace is read."""
+    with pytest.raises(UsageError, match="there is no such table"):
+        print_summary(tmp_path / "none", as_json=False, to_stdout=True, by="file")
