@@ -70,11 +70,12 @@ class Witness(Machine):
         """No two records have one time, but what is told of a call and its exit."""
         time = max(args[0], self.last + 1)
         self.last = self.now = time
-        if method == "exit":
+        is_seen = self.closes_are_seen or method not in ("enter", "exit") or args[3] != "close"
+        if method == "exit" and is_seen:
             self._facts_of_exit(time, *args[1:])
         if method == "enter":
             self._entered(time, args, options)
-        if self.closes_are_seen or method not in ("enter", "exit") or args[3] != "close":
+        if is_seen:
             super().record(method, time, *args[1:], **options)
 
     # -- what is told

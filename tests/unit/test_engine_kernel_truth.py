@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 WITHOUT_OFFSET = ("read", "write", "writev")
 
