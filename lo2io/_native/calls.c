@@ -192,7 +192,8 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
 {
     pending_call *p = &t->pending;
     uint32_t index = *held;
-    slot *s = slot_at(e, t->table, fd, false);
+    fd_table *f = &e->tables.at[t->table];
+    slot *s = (uint32_t)fd < f->slots.count ? &f->slots.at[fd] : NULL;
     if (is_at_peace(e, t, s, index)) {
         claim(e, t, index, bit);
         return;

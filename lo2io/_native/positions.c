@@ -33,7 +33,8 @@ static void start_moving(description *d, pending_call *p)
 /* What others put into the slot meanwhile may be moved, too. */
 static void count_in_slot(engine *e, task *t, int32_t fd, uint8_t bit)
 {
-    slot *s = slot_at(e, t->table, fd, fd < FDS_COUNTED);
+    fd_table *f = &e->tables.at[t->table];
+    slot *s = (uint32_t)fd < f->slots.count ? &f->slots.at[fd] : slot_at(e, t->table, fd, fd < FDS_COUNTED);
     if (s && s->movers < UINT16_MAX) {
         s->movers++;
         t->pending.moves |= bit;
@@ -76,11 +77,11 @@ static void stop_moving(engine *e, uint32_t index, const lo2_call *call, int64_t
     d->last_moved = time;
 }
 
-static void leave_slot(engine *e, const task *t, int32_t fd)
+static inline void leave_slot(engine *e, const task *t, int32_t fd)
 {
-    slot *s = slot_at(e, t->table, fd, false);
-    if (s)
-        s->movers -= s->movers > 0;
+    fd_table *f = &e->tables.at[t->table];
+    if ((uint32_t)fd < f->slots.count)
+        f->slots.at[fd].movers -= f->slots.at[fd].movers > 0;
 }
 
 void position_left(engine *e, task *t, int64_t result, bool known, int64_t time)
