@@ -226,10 +226,10 @@ class Session:
                 if any(fd == self._nudge for fd, _ in ready):
                     os.eventfd_read(self._nudge)
                     rings, kernels = set(), set()
-                if rings or kernels:
-                    self._drain(rings, kernels)
+                if rings and not kernels:
+                    self._drain(rings, ())
                 else:
-                    self._drain_all()
+                    self._drain(range(len(self.opened.rings)), kernels or range(len(self._kernel_rings)))
                 if self._between is not None and self._ended_ns is None:
                     with self._failing():
                         self._between.pass_ended()
@@ -262,12 +262,16 @@ class Session:
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
-        """Write what these rings hold now; a full disk ends the recording."""
+        """Write what these rings hold now; a full disk ends the recording.
+
+        Calls go last: without the births of their threads, should nothing follow, nobody would know whose they are.
+        """
         with self._failing():
+            filled = [(index, self._kernel_rings[index].fill_bytes) for index in kernel_rings]
             for index in rings:
                 self.drain_ring(index)
-            for index in kernel_rings:
-                self._drain_kernel_ring(index)
+            for index, left in filled:
+                self._drain_kernel_ring(index, left)
 
     def _drain_all(self) -> None:
         self._drain(range(len(self.opened.rings)), range(len(self._kernel_rings)))
@@ -293,10 +297,9 @@ class Session:
             ring.release(done)
             left -= done
 
-    def _drain_kernel_ring(self, index: int) -> None:
-        """As :meth:`drain_ring`, of what a program in the kernel writes: as far as its records are finished."""
+    def _drain_kernel_ring(self, index: int, left: int) -> None:
+        """As :meth:`drain_ring`, of what a program in the kernel writes: so many bytes of finished records."""
         ring, file = self._kernel_rings[index], self._calls_of(index)
-        left = ring.fill_bytes
         while left > 0:
             done = file.append(ring.peek(min(left, RELEASE_BYTES)))
             ring.release(done)

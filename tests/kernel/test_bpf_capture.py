@@ -278,8 +278,8 @@ def small_disk(size: str) -> Iterator[Path]:
             subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptions) -> None:
-    """What is on the disk is whole; what came later was counted, and is known to be missing."""
+def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptions, tmp_path: Path) -> None:
+    """What is on the disk is whole, and somebody's; what came later was counted, and is known to be missing."""
     with small_disk("3m") as disk:
         count = 40_000
         code = f"import os\nfd = os.open('/dev/null', os.O_WRONLY)\nfor _ in range({count}): os.pwrite(fd, b'x', 0)\n"
@@ -291,3 +291,5 @@ def test_a_full_disk_ends_the_recording_and_not_the_command(options: RecordOptio
         (enter, _) = ids_of(spool)
         seen = sum(by_thread(seen_on(paths), enter).get(spool.meta.roots[0], 0) for paths, _ in spool.kernel_streams())
         assert 0 < seen < count
+        subprocess.run([str(LO2IO), "convert", str(disk / "spool"), "-o", str(tmp_path / "T")], check=True)
+    assert open_trace(tmp_path / "T").operations.column("call").to_pylist().count("pwrite64") == seen
