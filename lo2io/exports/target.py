@@ -122,12 +122,13 @@ def _is_own_folder(path: Path) -> bool:
     """Nothing lies there but files that an export wrote."""
     if path.is_symlink() or not path.is_dir():
         return False
-    there = {str(entry.relative_to(path)) for entry in path.rglob("*") if entry.is_symlink() or not entry.is_dir()}
     try:
         marker = json.loads((path / MARKER).read_text(encoding="utf-8"))
-        return bool(marker["format"] == MARKER_FORMAT) and there <= {MARKER, *marker["files"]}
+        known = {MARKER, *marker["files"]} if marker["format"] == MARKER_FORMAT else set()
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return False  # without going through it: it may be a whole disk
+    there = (entry for entry in path.rglob("*") if entry.is_symlink() or not entry.is_dir())
+    return bool(known) and all(str(entry.relative_to(path)) in known for entry in there)
 
 
 def _write_marker(part: Path, facts: Mapping[str, Any]) -> None:
@@ -163,16 +164,22 @@ def _sync_one(path: Path) -> None:
 def _rename(part: Path, path: Path) -> None:
     aside = part.with_suffix(".replaced")
     if part.is_dir() and path.exists():  # rename(2) replaces no folder that holds something
-        path.rename(aside)
         try:
+            path.rename(aside)
             part.rename(path)
-        except OSError:
-            aside.rename(path)
-            raise
-        shutil.rmtree(aside)
+        finally:  # of an error, or of Ctrl-C
+            _settle(aside, path)
     else:
         part.replace(path)
     _sync_one(path.parent)
+
+
+def _settle(aside: Path, path: Path) -> None:
+    """What was put aside gets its name back, unless another has it by now."""
+    if path.exists():
+        _remove(aside)
+    elif aside.exists():
+        aside.rename(path)
 
 
 def _remove(part: Path) -> None:

@@ -140,6 +140,37 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "text").read_text() == "mine"
 
 
+def test_a_folder_that_is_no_export_is_not_gone_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-o ~`` is refused at once, however much lies there."""
+    (tmp_path / "home/a").mkdir(parents=True)
+
+    def read(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Path, "rglob", read)
+    with pytest.raises(UsageError, match="is not a folder of such an export"):
+        write_folder(tmp_path / "home", "", force=True)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_ended_while_one_replaces_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """Ctrl-C between the two renames, or behind them: one of both is there, whole, and nothing else."""
+    write_folder(tmp_path / "D", "old")
+    rename, calls = Path.rename, iter(range(1, 9))
+
+    def interrupted(self: Path, to: Path) -> Path:
+        done = rename(self, to)
+        if next(calls) == nth:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "D", "new", force=True)
+    assert names(tmp_path) == ["D", "D/b", f"D/{MARKER}", "D/sub", "D/sub/a"]
+    assert (tmp_path / "D/b").read_text() == {1: "old", 2: "new"}[nth]
+
+
 def test_what_came_up_meanwhile_stays(tmp_path: Path) -> None:
     """An export takes minutes: somebody else may have taken the name."""
 
