@@ -45,7 +45,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, awake: Any) -> Recorded:
     (folder / "shuffled").write_bytes(bytes(256 * 16384))
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, folder]
     with awake():
-        return record(tmp_path_factory.mktemp("trace") / "T", command, "-e", "+metadata")
+        # Without block requests: of its many syncs some virtual machines lose a completion, again and again.
+        return record(tmp_path_factory.mktemp("trace") / "T", command, "-e", "+metadata,-block")
 
 
 @pytest.fixture(scope="module")
