@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument, ended_by_sigterm
+from lo2io.errors import TraceError
 from lo2io.exports.formats import FORMATS
 from lo2io.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 To = Annotated[
     str,
@@ -61,15 +65,28 @@ def export(
     formats.read_options(to, options or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
+    from lo2io.foreign.archive import open_any
     from lo2io.reports.progress import share_progress
     from lo2io.selection import select
-    from lo2io.tables import open_trace
 
-    opened = select(open_trace(trace), filters or (), begin=begin, end=until)
-    target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
-    with ended_by_sigterm(), share_progress("exporting") as progress:
+    with ended_by_sigterm(), open_any(trace) as whole, share_progress("exporting") as progress:
+        _check_exportable(trace, whole.metadata, to)
+        opened = select(whole, filters or (), begin=begin, end=until)
+        target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
         summary = formats.export(opened, to, target, progress, force=force, options=options or ())
     print(target)
     print(f"lo2io: {summary.rows:,} rows, {format_bytes(summary.size_bytes)}", file=sys.stderr)
     for note in summary.notes:
         print(f"lo2io: {note}", file=sys.stderr)
+
+
+def _check_exportable(trace: Path, metadata: Mapping[str, Any], to: str) -> None:
+    """Of another tool's archive some formats would be wrong."""
+    foreign = metadata.get("foreign")
+    if foreign is None:
+        return
+    tried, remedy = f"export {trace} to {to}", "take parquet, csv or perfetto, or record with lo2io"
+    if to == "perf-data":
+        raise TraceError(tried, "an archive without lo2io's tables has no samples", remedy)
+    if to == "fio" and foreign["twice"]:
+        raise TraceError(tried, f"a replay would do much of it twice: {foreign['twice']}", remedy)

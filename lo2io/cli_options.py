@@ -214,11 +214,12 @@ def print_summary(
     if by not in {None, "syscall"}:
         raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
 
+    from lo2io.foreign.archive import open_any
     from lo2io.reports import summary, syscalls
     from lo2io.selection import select
-    from lo2io.tables import open_trace
 
-    found = summary.summarize(select(open_trace(trace), filters, begin=begin, end=end))
+    with open_any(trace) as opened:
+        found = summary.summarize(select(opened, filters, begin=begin, end=end))
     if as_json:
         print(syscalls.to_json(found) if by else summary.to_json(found))
         return

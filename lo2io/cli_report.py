@@ -62,19 +62,20 @@ def _write_page(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
     from lo2io.exports.target import open_output
+    from lo2io.foreign.archive import open_any
     from lo2io.reports.html.page import MAGIC, gather_pictures, render_html
     from lo2io.reports.progress import share_progress
     from lo2io.reports.summary import summarize
     from lo2io.reports.sums import gather
     from lo2io.selection import select
-    from lo2io.tables import open_trace
 
-    opened = select(open_trace(trace), filters, begin=span[0], end=span[1])
     with (
         ended_by_sigterm(),
+        open_any(trace) as whole,
         open_output(target, force=force, magic=MAGIC) as part,
         share_progress("drawing") as progress,
     ):
+        opened = select(whole, filters, begin=span[0], end=span[1])
         sums = gather(opened)
         progress(0.4)
         summary = summarize(opened, sums)

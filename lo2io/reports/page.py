@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from lo2io.reports.foreign_page import render_foreign
 from lo2io.reports.io_page import render_io
 from lo2io.reports.lines import (
     ROWS,
@@ -58,6 +59,8 @@ def report_console(file: IO[str] | None = None) -> Console:
 
 def render_page(summary: Summary, console: Console) -> None:
     """Print the page; empty sections are left out."""
+    if summary.foreign:
+        render_foreign(summary.foreign, console)
     _head(summary, console)
     if summary.processes:
         _processes(summary, console)
@@ -78,8 +81,9 @@ def render_page(summary: Summary, console: Console) -> None:
     for notice in summary.notices:
         print_line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
+    anchor = summary.foreign.anchor if summary.foreign else f"{summary.trace}/traces.otf2"
     print_line(console, f"\nTrace       {path}")
-    print_line(console, f"Open it     vampir {printable(shlex.quote(f'{summary.trace}/traces.otf2'))}")
+    print_line(console, f"Open it     vampir {printable(shlex.quote(anchor))}")
     print_line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
     style = "green" if summary.completeness_line.startswith("complete") else "bold yellow"
     print_line(console, summary.completeness_line, style)
@@ -93,10 +97,11 @@ def _head(summary: Summary, console: Console) -> None:
     else:
         command = f"the whole system while it ran: {command}" if command else "the whole system"
     ended = "" if summary.exit_code is None else f" · exit code {summary.exit_code}"
-    print_line(console, command, "bold")
-    print_line(
-        console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}"
-    )
+    if not summary.foreign or summary.foreign.own:
+        print_line(console, command, "bold")
+        print_line(
+            console, f"{printable(summary.hostname)} · Linux {printable(summary.kernel)} · {summary.mode} mode{ended}"
+        )
     since = ""
     if summary.start_realtime_ns is not None:
         moment = datetime.fromtimestamp(summary.start_realtime_ns / NS_PER_S, UTC)

@@ -141,6 +141,46 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
+class Paradigm:
+    """Calls of one I/O paradigm (POSIX, ISO C, MPI …) in an archive without lo2io's tables.
+
+    ``nested_…``: those of them that another call of the trace made. Their bytes are those of that call, too.
+    """
+
+    name: str
+    calls: int
+    bytes_read: int
+    bytes_written: int
+    nested_calls: int
+    nested_bytes_read: int
+    nested_bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An OTF2 archive without lo2io's tables: another tool's, as a rule. All counts are of the whole trace."""
+
+    tool: str
+    """As it calls itself; empty: it does not."""
+    own: bool
+    """lo2io wrote it, and its tables are gone."""
+    trace: str
+    anchor: str
+    """Its ``.otf2`` file."""
+    events: int
+    calls: int
+    title: str
+    paradigms: tuple[Paradigm, ...]
+    twice: str
+    """What all sums have twice, in words; empty: nothing."""
+    unknown: tuple[str, ...]
+    """What is not known of it, a sentence each."""
+    completeness_line: str
+    nothing: str
+    """Why there is nothing to report; empty: there is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The page. Times in ns on the trace's clock, ``start_realtime_ns`` since the epoch."""
 
@@ -184,3 +224,5 @@ class Summary:
     """What stands out, each with its evidence; the rules are in docs/reference/findings.md."""
     io: IoSummary | None = None
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""
+    foreign: Foreign | None = None
+    """Whose trace it is, unless lo2io's own tables were there."""

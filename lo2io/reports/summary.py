@@ -31,6 +31,8 @@ from lo2io.reports.rows import (
     DeviceRow,
     ErrorRow,
     FileRow,
+    Foreign,
+    Paradigm,
     ProcessRow,
     Summary,
 )
@@ -77,11 +79,12 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     proof = trace.completeness
     rings, by_rings = _rings(trace, owners, people)
     chosen = _chosen(meta)
+    foreign = _foreign(meta)
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
-        trace=str(trace.path),
+        trace=foreign.trace if foreign else str(trace.path),
         command=tuple(meta["command"]),
         roots=tuple(meta["roots"]),
         **{key: meta[key] for key in ("mode", "exit_code", "hostname", "kernel", "start_ns")},
@@ -98,16 +101,17 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
         completeness={key: value for key, value in asdict(proof).items() if key != "events"},
-        completeness_line=_last_line(meta, proof, chosen),
+        completeness_line=foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
         notices=tuple(meta["notices"]),
         chosen=chosen,
         losses=_losses(trace, proof),
         reconciliation=tuple(meta.get("reconciliation", ())),
-        hints=why_nothing(meta, proof, chosen) if empty else (),
+        hints=_why_nothing(meta, proof, chosen, foreign) if empty else (),
         rings=rings,
         findings=find(sums, rings),
-        names=count_names(trace),
+        names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
+        foreign=foreign,
     )
 
 
@@ -289,6 +293,23 @@ def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
         if lost or vanished or cpu in gaps:
             rows.append(CpuLosses(cpu, lost, vanished, len(gaps.get(cpu, ())), sum(gaps.get(cpu, ()))))
     return tuple(rows)
+
+
+def _foreign(meta: Mapping[str, Any]) -> Foreign | None:
+    """Whose archive it is, if it has no tables of lo2io's own."""
+    found = meta.get("foreign")
+    if found is None:
+        return None
+    paradigms = tuple(Paradigm(**row) for row in found["paradigms"])
+    return Foreign(**found | {"paradigms": paradigms, "unknown": tuple(found["unknown"])})
+
+
+def _why_nothing(
+    meta: Mapping[str, Any], proof: Completeness, chosen: Chosen, foreign: Foreign | None
+) -> tuple[str, ...]:
+    if foreign is None:
+        return why_nothing(meta, proof, chosen)
+    return (foreign.nothing or "nothing of the trace was chosen",)
 
 
 def _rate(amount: int, span_ns: int) -> float | None:

@@ -58,6 +58,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_ReadAllMarkers": (c_int, (_HANDLE, _HANDLE, c_void_p)),
     "Reader_CloseMarkerReader": (c_int, (_HANDLE, _HANDLE)),
     "Reader_GetPropertyNames": (c_int, (_HANDLE, c_void_p, c_void_p)),
+    "Reader_GetCreator": (c_int, (_HANDLE, c_void_p)),
     "Reader_GetProperty": (c_int, (_HANDLE, c_char_p, c_void_p)),
     "AttributeList_GetNumberOfElements": (c_uint32, (c_void_p,)),
     "AttributeList_GetAttributeByIndex": (c_int, (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
@@ -191,8 +192,16 @@ class Library:
 
     def property(self, reader: int, name: str) -> str | None:
         """A trace property, or None if the trace has none of that name."""
+        return self._text(self.Reader_GetProperty, reader, name.encode())
+
+    def creator(self, reader: int) -> str | None:
+        """The program that wrote the trace, as it calls itself."""
+        return self._text(self.Reader_GetCreator, reader)
+
+    def _text(self, function: Any, *arguments: Any) -> str | None:
+        """The string that a function allocates for its last argument."""
         value = c_char_p()
-        code = self.Reader_GetProperty(reader, name.encode(), ctypes.byref(value))
+        code = function(*arguments, ctypes.byref(value))
         self.messages.clear()
         if code != SUCCESS or value.value is None:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lo2io.errors import TraceError
 from lo2io.verify.definition_rules import check_definitions
@@ -71,11 +71,11 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
     with library.reader(anchor) as reader:
         definitions = read_definitions(library, reader)
         check_definitions(definitions, verdict)
-        readable = _check_files(anchor, definitions, verdict)
+        readable = readable_locations(anchor, definitions, verdict)
         check_markers(library, reader, anchor, definitions, verdict)
         partial = any(library.property(reader, name) for name in _PARTIAL)
         rules = EventRules(library, definitions, verdict, partial=partial)
-        _read_events(library, reader, anchor, readable, rules, progress=progress)
+        read_events(library, reader, anchor, readable, rules, progress=progress)
         rules.finish()
     _check_tables(anchor, verdict, rules.rings.counts)
     _count(definitions, verdict)
@@ -107,7 +107,7 @@ def _count(definitions: Definitions, verdict: Verification) -> None:
     verdict.locations = {ref: definitions.name("location", ref) for ref in sorted(named)}
 
 
-def _check_files(anchor: Path, definitions: Definitions, verdict: Verification) -> list[int]:
+def readable_locations(anchor: Path, definitions: Definitions, verdict: Verification) -> list[int]:
     """The locations that have events to read.
 
     A location without events needs no file. Traces in one SION file have none at all: the library knows.
@@ -146,15 +146,27 @@ def _many_files(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _read_events(
+class EventReader(Protocol):
+    """What takes the events of a trace."""
+
+    def register(self, library: Library, callbacks: int) -> list[Any]:
+        """Set its callbacks in a table of GlobalEvtReader; gives what must live while events are read."""
+
+
+def read_events(
     library: Library,
     reader: int,
     anchor: Path,
     locations: list[int],
-    rules: EventRules,
+    rules: EventReader,
     *,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
+    """Hand over all events of some locations, in the order of their times.
+
+    Raises:
+        TraceError: files are missing, truncated or unreadable.
+    """
     if not locations:
         return
     with _many_files(2 * len(locations)):
@@ -189,7 +201,7 @@ def _read_local_definitions(library: Library, reader: int, anchor: Path, locatio
     library.messages.clear()
 
 
-def _merge(library: Library, reader: int, rules: EventRules, progress: Callable[[int], None] | None) -> None:
+def _merge(library: Library, reader: int, rules: EventReader, progress: Callable[[int], None] | None) -> None:
     merged = library.Reader_GetGlobalEvtReader(reader)
     if not merged:
         library.check(1, "merging the event files")

@@ -1,0 +1,209 @@
+"""I/O events of any OTF2 trace, in the order of the global merge, as rows of calls and requests.
+
+Transfers belong to the call their thread is in (``calls.py``). Those that are in none, that are non-blocking, or that
+come second in it are rows of their own, from begin to completion. Requests of disks and of io_uring are no calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
+
+from lo2io.foreign.calls import ASYNCHRONOUS, NO_REGION, Calls
+from lo2io.foreign.rows import CANCELLED, IN_FLIGHT, UNKNOWN_TICKS, Row
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
+from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_KIND: Final = "GlobalEvtReader"
+_I64: Final = ctypes.c_int64
+READ, WRITE, FLUSH = range(3)
+"""OTF2_IoOperationMode."""
+_NON_BLOCKING: Final = 1
+_KINDS: Final = {READ: CallKind.READ, WRITE: CallKind.WRITE, FLUSH: CallKind.SYNC}
+
+
+class ForeignEvents(Calls):
+    """Callbacks for all events of a trace; the arguments are those of :class:`~lo2io.foreign.calls.Calls`."""
+
+    # ---- operations ----
+
+    def _begin(  # noqa: PLR0917 -- as the event has them
+        self,
+        location: int,
+        time: int,
+        _user: int,
+        attributes: int | None,
+        handle: int,
+        mode: int,
+        flags: int,
+        asked: int,
+        ident: int,
+    ) -> int:
+        self.tally.of_location[location] += 1
+        frames = self._frames[location]
+        facts = self._look(attributes)
+        aside = handle in self._disks or handle in self._rings
+        row = frames[-1] if frames and not (aside or flags & _NON_BLOCKING) else None
+        if row is not None and mode == WRITE and self._fixed.get(row.region) == CallKind.COPY:
+            read = row.handle
+            self._fill(row, handle, CallKind.COPY)
+            row.handle, row.handle2 = read, handle
+        elif row is not None and not row.filled:
+            self._fill(row, handle, _KINDS.get(mode, CallKind.META))
+        else:
+            row = self._alone(location, time, handle, mode, blocking=not flags & _NON_BLOCKING)
+        if row.handle2 != handle or row.handle == UNKNOWN_U32:
+            row.mode, row.asked = mode, asked if asked < 2**63 else UNKNOWN_I64
+            self._place(row, facts)
+        if not aside:
+            row.status = IN_FLIGHT  # until it completes
+            if self._positions is not None:
+                self._positions.begin(row, self._names.get(frames[-1].region if frames else NO_REGION, ""))
+        self._pending[handle, ident] = row
+        return CONTINUE
+
+    def _alone(self, location: int, time: int, handle: int, mode: int, *, blocking: bool) -> Row:
+        """An operation that is a row of its own."""
+        frames = self._frames[location]
+        nested = len(frames) > 1 or (not frames and self._bare[location] > 0)
+        region = frames[-1].region if frames else NO_REGION
+        row = Row(location, time, region if blocking else ASYNCHRONOUS, frame=False, nested=nested)
+        self._fill(row, handle, _KINDS.get(mode, CallKind.META))
+        if blocking and not frames:
+            self._bare[location] += 1
+        return row
+
+    @staticmethod
+    def _place(row: Row, facts: dict[str, int]) -> None:
+        offset = facts.get("Offset", 2**63)
+        if offset < 2**63:
+            row.offset, row.source = offset, 1
+        row.sector = facts.get("Sector", 0)
+        row.operation = facts.get("Operation", UNKNOWN_U32)
+        row.tid = facts.get("ThreadId", UNKNOWN_U32)
+        row.user_data = facts.get("io_uring user_data", 0)
+        row.ring = facts.get("io_uring ring", UNKNOWN_U32)
+
+    def _issued(self, location: int, time: int, _user: int, _attributes: int | None, handle: int, ident: int) -> int:
+        self.tally.of_location[location] += 1
+        row = self._pending.get((handle, ident))
+        if row is None:
+            self.tally.orphans += 1
+        else:
+            row.issue = time
+        return CONTINUE
+
+    def _complete(  # noqa: PLR0917 -- as the event has them
+        self, location: int, time: int, _user: int, attributes: int | None, handle: int, moved: int, ident: int
+    ) -> int:
+        self.tally.of_location[location] += 1
+        row = self._pending.pop((handle, ident), None)
+        if row is None:
+            self.tally.orphans += 1
+            return CONTINUE
+        facts = self._look(attributes)
+        row.error = facts.get("errno", row.error)
+        if "io_uring result" in facts:
+            row.result = ctypes.c_int32(facts["io_uring result"]).value
+        row.path = facts.get("io_uring path", UNKNOWN_U32)
+        if moved < 2**63 and row.mode != FLUSH:
+            row.moved = moved
+        if row.handle2 != handle and row.result == UNKNOWN_I64:
+            row.result = -row.error if row.error else row.moved
+        if "InFlight" not in facts or handle not in self._rings:
+            row.status = 0
+        else:
+            row.status = IN_FLIGHT
+        self._completed(row, handle, time)
+        return CONTINUE
+
+    def _completed(self, row: Row, handle: int, time: int) -> None:
+        if handle in self._disks or handle in self._rings:
+            self._end_request(row, handle, time)
+            return
+        if self._positions is not None:
+            self._positions.complete(row)
+        if row.frame:
+            return
+        if row.region == NO_REGION:
+            self._bare[row.location] -= 1
+        self._emit(row, time)
+
+    def _end_request(self, row: Row, handle: int, time: int) -> None:
+        disk = handle in self._disks
+        if disk:
+            self.requesters.add(row.location)
+        if row.status == IN_FLIGHT:
+            self.tally.in_flight += 1
+            time = UNKNOWN_TICKS
+        self._spills["requests" if disk else "rings"].add(row.request(time))
+
+    def _cancelled(self, location: int, time: int, _user: int, _attributes: int | None, handle: int, ident: int) -> int:
+        self.tally.of_location[location] += 1
+        row = self._pending.pop((handle, ident), None)
+        if row is None:
+            self.tally.orphans += 1
+            return CONTINUE
+        self.tally.cancelled += handle not in self._disks
+        row.status = CANCELLED if handle in self._disks or handle in self._rings else 0
+        self._completed(row, handle, time)
+        return CONTINUE
+
+    # ---- all of them ----
+
+    def _sample(self, location: int, _time: int, _user: int, _attributes: int | None) -> int:
+        self.tally.of_location[location] += 1
+        self.tally.samples += 1
+        return CONTINUE
+
+    def _other(self, location: int, _time: int, _user: int, _attributes: int | None) -> int:
+        self.tally.of_location[location] += 1
+        return CONTINUE
+
+    def _callbacks(self) -> Iterable[tuple[str, Any, Callable[..., int]]]:
+        """Event, C type and function of every event that is looked into (OTF2_GlobalEvtReaderCallbacks.h)."""
+        return (
+            ("Enter", event_type(U32), self._enter),
+            ("Leave", event_type(U32), self._leave),
+            ("CallingContextEnter", event_type(U32, U32), self._context_enter),
+            ("CallingContextLeave", event_type(U32), self._context_leave),
+            ("CallingContextSample", event_type(), self._sample),
+            ("IoCreateHandle", event_type(U32, U8, U32, U32), self._create),
+            ("IoDestroyHandle", event_type(U32), self._destroy),
+            ("IoDuplicateHandle", event_type(U32, U32, U32), self._duplicate),
+            ("IoSeek", event_type(U32, _I64, U8, U64), self._seek),
+            ("IoChangeStatusFlags", event_type(U32, U32), self._change),
+            ("IoDeleteFile", event_type(U8, U32), self._delete),
+            ("IoAcquireLock", event_type(U32, U8), self._lock),
+            ("IoTryLock", event_type(U32, U8), self._lock),
+            ("IoOperationBegin", event_type(U32, U8, U32, U64, U64), self._begin),
+            ("IoOperationIssued", event_type(U32, U64), self._issued),
+            ("IoOperationComplete", event_type(U32, U64, U64), self._complete),
+            ("IoOperationCancelled", event_type(U32, U64), self._cancelled),
+        )
+
+    def register(self, library: Library, callbacks: int) -> list[Any]:
+        """Register for every event there is; the list keeps the C functions alive while events are read."""
+        own = {event: ctype(function) for event, ctype, function in self._callbacks()}
+        other = event_type()(self._other)
+        for event in library.setters(_KIND):
+            library.set_callback(_KIND, callbacks, event, own.get(event, other))
+        return [*own.values(), other]
+
+    def finish(self) -> None:
+        """The last event was read: what has not ended is in flight."""
+        for (handle, _), row in self._pending.items():
+            row.status = IN_FLIGHT
+            if handle in self._disks or handle in self._rings:
+                self._end_request(row, handle, UNKNOWN_TICKS)
+            elif not row.frame:
+                self.tally.in_flight += 1
+                self._emit(row, UNKNOWN_TICKS)
+        for frames in self._frames.values():
+            for row in frames:
+                self._end_frame(row, UNKNOWN_TICKS, {"InFlight": 1})
+        self._pending.clear()
+        self.tally.events = sum(self.tally.of_location.values())

@@ -1,0 +1,99 @@
+"""File positions of another tool's trace, as far as its seeks tell.
+
+A seek says where the position is. From there it is followed while the handle's description is only used by one call at
+a time, by calls that are known to read or write at the position, and by those that are known not to move it. All else
+makes it unknown until the next seek; so does what nobody knows the size of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lo2io.model import UNKNOWN_I64
+
+if TYPE_CHECKING:
+    from lo2io.foreign.rows import Row
+
+_MOVING: Final = frozenset({
+    "read", "write", "readv", "writev", "fread", "fwrite", "fread_unlocked", "fwrite_unlocked", "fgets", "fputs",
+    "MPI_File_read", "MPI_File_write",
+})  # fmt: skip
+"""Calls that transfer at the position and move it by what they moved (their manual pages; MPI 4.1, 14.4.3)."""
+_STILL: Final = (
+    *("pread", "pread64", "preadv", "preadv64", "pwrite", "pwrite64", "pwritev", "pwritev64", "fsync", "fdatasync"),
+    *("MPI_File_read_at", "MPI_File_write_at", "fflush"),
+)
+"""Calls that leave it where it is."""
+_WRITE: Final = 1
+
+
+class Positions:
+    """Positions by open file description."""
+
+    def __init__(self) -> None:
+        self._description: dict[int, int] = {}
+        self._at: dict[int, int] = {}
+        self._busy: dict[int, int] = {}
+        self._appends: set[int] = set()
+
+    def _of(self, handle: int) -> int:
+        return self._description.get(handle, handle)
+
+    def open(self, handle: int, *, append: bool) -> None:
+        """A description of its own, at a place that only a seek will tell."""
+        self.close(handle)
+        self.append(handle, append=append)
+
+    def close(self, handle: int) -> None:
+        """The handle's reference may be used again."""
+        if self._description.pop(handle, handle) == handle:
+            self._at.pop(handle, None)
+        self._appends.discard(handle)
+
+    def duplicate(self, old: int, new: int) -> None:
+        """Both share one position."""
+        self._description[new] = self._of(old)
+        if old in self._appends:
+            self._appends.add(new)
+
+    def append(self, handle: int, *, append: bool) -> None:
+        """Whether writes go to the end of the file."""
+        (self._appends.add if append else self._appends.discard)(handle)
+
+    def seek(self, handle: int, position: int | None) -> None:
+        """It is there now, unless another call is moving it."""
+        description = self._of(handle)
+        if position is None or self._busy.get(description):
+            self._at.pop(description, None)
+        else:
+            self._at[description] = position
+
+    def begin(self, row: Row, call: str) -> None:
+        """A transfer begins; gets its offset if that is known."""
+        description = self._of(row.handle)
+        if call in _STILL:
+            return
+        if self._busy.get(description) or call not in _MOVING or (row.mode == _WRITE and row.handle in self._appends):
+            self._at.pop(description, None)
+        self._busy[description] = self._busy.get(description, 0) + 1
+        row.positional = True
+        at = self._at.get(description)
+        if at is not None:
+            row.offset, row.source = at, 2
+
+    def complete(self, row: Row) -> None:
+        """A transfer ended, and moved the position."""
+        if not row.positional:
+            return
+        description = self._of(row.handle)
+        busy = self._busy[description] - 1
+        if busy:
+            self._busy[description] = busy
+        else:
+            del self._busy[description]
+        if busy or row.moved == UNKNOWN_I64 or row.source != 2:  # noqa: PLR2004 -- followed
+            self._at.pop(description, None)
+        elif self._at.get(description) == row.offset:
+            self._at[description] = row.offset + row.moved
+        else:
+            self._at.pop(description, None)
