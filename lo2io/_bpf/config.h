@@ -32,7 +32,7 @@ struct lo2_bpf_call {
     __u8 how, how_size;              /* struct open_how */
     __u8 iocbs, iocbs_count;
     __u8 count;                      /* bytes asked for */
-    __u8 reserved;
+    __u8 filled;                     /* bit n: the kernel may write where argument n + 1 points */
 };
 
 struct lo2_bpf_config {              /* constant while the programs are loaded */

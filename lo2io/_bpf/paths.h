@@ -18,9 +18,11 @@
 struct lo2_given {
     __u64 time_ns;
     __u64 string;                  /* where it is in the program's memory */
+    __u64 written;                 /* bytes that the call has put where `filled` points; 0: not known */
     __s32 directory;
     __u8 place;
     __u8 in_root;
+    __u8 filled;                   /* as of lo2_bpf_call; of a path that is read before the call: 0 */
 };
 
 /* Whether there is nothing above where a path begins, so that its name is empty: most processes have such a root. */
@@ -72,6 +74,20 @@ INLINE __u32 lo2_copy_path(struct lo2_bpf_cpu *cpu, __u64 string)
     return 0;
 }
 
+/* Whether the call may have written over its own path, as readlink does with the same memory for both. */
+INLINE bool lo2_is_overwritten(const struct lo2_bpf_cpu *cpu, const struct lo2_given *given, __u32 length)
+{
+    __u32 i;
+
+#pragma unroll
+    for (i = 0; i < 6; i++) {
+        __u64 begin = cpu->slot.record.args[i];
+        if (given->filled >> i & 1 && (begin - given->string <= length || given->string - begin < given->written))
+            return true;
+    }
+    return false;
+}
+
 LO2_ONCE int lo2_write_path(const struct lo2_given *given)
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
@@ -89,6 +105,10 @@ LO2_ONCE int lo2_write_path(const struct lo2_given *given)
     names = &moment.cpu->names;
     record = (lo2_kernel_path *)names->record;
     length = lo2_copy_path(moment.cpu, given->string);
+    if (lo2_is_overwritten(moment.cpu, given, length)) {
+        length = 0;
+        names->flags = LO2_PATH_CUT;
+    }
     absolute = length && names->record[sizeof *record] == '/';
     if (absolute && given->in_root)
         return 0;
@@ -130,6 +150,10 @@ INLINE void lo2_write_given(struct lo2_moment *moment)
     const volatile struct lo2_bpf_call *call = moment->call;
     struct lo2_given given = { .time_ns = moment->time_ns, .in_root = lo2_is_in_root(moment) };
 
+    if (!(call->flags & LO2_CALL_FIRST) && moment->result >= 0) {
+        given.filled = call->filled;
+        given.written = call->flags & LO2_CALL_BYTES ? moment->result : 0;
+    }
     given.string = lo2_argument(moment, call->path);
     given.directory = call->dirfd ? (__s32)lo2_argument(moment, call->dirfd) : LO2_IN_CWD;
     if (given.string)

@@ -101,6 +101,7 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             iocbs=argument("iocbs"),
             iocbs_count=argument("count") if "iocbs" in roles else 0,
             count=argument("count") if counts_bytes else 0,
+            filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
             number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event
         ),
         enter,
@@ -116,6 +117,13 @@ def _places(layout: EventFormat) -> dict[str, int]:
         if 0 <= number < MAX_ARGUMENTS and rest == 0 and not field.is_data_loc and field.size == ARGUMENT_BYTES:
             found[field.name] = number + 1
     return found
+
+
+def _filled(layout: EventFormat, paths: Container[int]) -> int:
+    """Bit n: argument n + 1, which is none of these paths, is a pointer through which the kernel may write."""
+    places = _places(layout)
+    pointers = [field.name for field in layout.fields if "*" in field.ctype and not field.ctype.startswith("const ")]
+    return sum(1 << places[name] - 1 for name in pointers if name in places and places[name] not in paths)
 
 
 def _flags(spec: CallSpec, *, is_droppable: bool) -> int:

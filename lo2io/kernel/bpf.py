@@ -85,6 +85,8 @@ class BpfCall:
     iocbs_count: int = 0
     count: int = 0
     """Bytes asked for."""
+    filled: int = 0
+    """Bit n: the kernel may write where argument n + 1 points."""
     number: int = -1
     """The system call's number, see :func:`~lo2io.kernel.call_numbers.call_number`; -1: not known."""
 

@@ -93,6 +93,19 @@ def test_a_string_in_the_sample_is_no_argument() -> None:
     assert call.spec.nr_args == 4
 
 
+def test_where_the_kernel_may_write() -> None:
+    """Pointers that are not const, but for paths: what readlink fills, and no more."""
+    types = {"path": "const char *", "buf": "char *", "bufsiz": "int"}
+    fields = [FieldLayout(name, of, 16 + 8 * place, 8, signed=False) for place, (name, of) in enumerate(types.items())]
+    enter = Event("syscalls:sys_enter_readlink", 7, "", EventFormat("syscalls:sys_enter_readlink", 7, tuple(fields)))
+    (call,) = plan_calls([enter, leave("readlink")], load_catalog())
+    assert call.spec.filled == 1 << 1
+    fields[0] = FieldLayout("path", "char *", 16, 8, signed=False)  # as mount(2) has it
+    enter = Event(enter.name, 7, "", EventFormat(enter.name, 7, tuple(fields)))
+    (call,) = plan_calls([enter, leave("readlink")], load_catalog())
+    assert call.spec.filled == 1 << 1
+
+
 def test_counters_follow_the_calls() -> None:
     """Two for each call, in the order of events; what is no call has none, half a call keeps its place."""
     block = Event("block:block_rq_issue", 9, "", EventFormat("block:block_rq_issue", 9, ()))
