@@ -11,7 +11,8 @@ demo:  ## set up, record a real workload into demo-trace/, report it (needs root
 test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for want of rights into failures
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
-	$(python) -m pytest
+	$(python) -m pytest -n auto --dist loadfile --ignore=tests/kernel; \
+	unit=$$?; $(python) -m pytest tests/kernel && exit $$unit  # on all CPUs; then recordings, which want the machine alone
 
 lint:  ## ruff, mypy, import layers, spelling
 	@scripts/setup.sh test
