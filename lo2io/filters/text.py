@@ -61,6 +61,8 @@ def parse_all(texts: Iterable[str]) -> Filter:
     return joined
 
 
+_SHOWN = 50
+"""Characters of a filter that an error shows on each side of the place."""
 _TOKEN = re.compile(
     rf"""(?P<string>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|(?P<operator>==|!=|<=|>=|!~|<|>|~)|(?P<comma>,)"""
     rf"""|(?P<line>[\r\n]\s*)|(?P<blank>[^\S\r\n]+)|(?P<joint>&&)|(?P<word>{WORD})|(?P<other>.)""",
@@ -224,8 +226,16 @@ class _Parser:
         at = min(token.at, len(self._text))
         begin = max(self._text.rfind(end, 0, at) for end in "\r\n") + 1
         line = re.split(r"[\r\n]", self._text[begin:], maxsplit=1)[0]
-        shown = "".join(letter if letter.isprintable() else " " for letter in line)
-        raise UsageError("read the filter", f"{problem}\n  {shown}\n  {' ' * (at - begin)}^", expected)
+        shown, place = _clip("".join(letter if letter.isprintable() else " " for letter in line), at - begin)
+        raise UsageError("read the filter", f"{problem}\n  {shown}\n  {' ' * place}^", expected)
+
+
+def _clip(line: str, place: int) -> tuple[str, int]:
+    """What of a long line is around a place, and where that is then."""
+    cut = max(0, place - _SHOWN) if len(line) > 2 * _SHOWN else 0
+    shown = line[cut : cut + 2 * _SHOWN]
+    left, right = "…" * (cut > 0), "…" * (cut + len(shown) < len(line))
+    return f"{left}{shown}{right}", place - cut + len(left)
 
 
 def _names(kind: Kind) -> Iterable[str] | None:

@@ -144,6 +144,21 @@ def test_refusals_point_at_the_place(text: str, place: str, said: str) -> None:
     assert said in error.remedy
 
 
+@pytest.mark.parametrize("at", [0, 49, 51, 3000, 5999])
+def test_of_a_long_filter_the_place_is_shown(at: int) -> None:
+    """What is around it, within a line of a terminal, with the caret below."""
+    text = " and ".join(f"pid == {number}" for number in range(1000, 1500))
+    text = f"{text[:at]}${text[at:]}"
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    _, line, caret = caught.value.answer.split("\n")
+    assert len(line) <= 104
+    assert line.strip().strip("…") in text
+    shown = line[caret.index("^") :].rstrip("…")
+    assert "$" in shown.split(" ")[0]
+    assert text.index(shown) <= at
+
+
 NAMES = sorted(operation_names())
 TEXTS = st.text(max_size=12) | st.sampled_from(["and", "or", "a b", "'", "\\", "/a/**", "[!x]", "a,b", "x=y", "~"])
 
