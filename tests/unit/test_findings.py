@@ -100,13 +100,14 @@ def test_random_reads_of_whole_file(found: Any) -> None:
 
 
 def test_sync_per_write(found: Any) -> None:
-    """100 writes, each with its sync; not 99, and not one sync for three writes."""
+    """100 writes, each with its sync, or with four writes each as a commit has; not 99 syncs, and not one for five."""
     pair = [access(WRITE, 0, 8192), {"call": SYNC, "handle": 0}]
     finding = found(pair * 100)["sync-per-write"]
     assert finding.evidence == {"syncs": 100, "writes": 100, "sync_ns": 50_000}
     assert (finding.rows, finding.ids[:3]) == (100, (2, 4, 6))
     assert found(pair * 99) == {}
-    assert found([*[pair[0]] * 300, *[pair[1]] * 100]) == {}
+    assert found([*[pair[0]] * 400, *[pair[1]] * 100])["sync-per-write"].evidence["writes"] == 400
+    assert found([*[pair[0]] * 401, *[pair[1]] * 100]) == {}
 
 
 def test_misaligned_direct(found: Any) -> None:
@@ -149,7 +150,7 @@ def test_uncached_rereads(found: Any) -> None:
 
 
 def test_lock_storm(found: Any) -> None:
-    """1,000 locks, or 100 refused ones; not fewer, and not other commands of fcntl."""
+    """1,000 locks, or 100 refused ones; not fewer, not other commands of fcntl, and not where they cost nothing."""
     lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK}
     assert found([lock] * 1000)["lock-storm"].evidence == {"locks": 1000, "refused": 0, "lock_ns": 500_000}
     assert found([lock] * 999) == {}
@@ -157,6 +158,9 @@ def test_lock_storm(found: Any) -> None:
     assert found([lock] * 50 + [refused] * 100)["lock-storm"].evidence["refused"] == 100
     assert found([refused] * 99) == {}
     assert found([{**lock, "flags": F_GETFL}] * 1000) == {}
+    long_write = access(WRITE, 0, 8192, begin_time_ns=0, end_time_ns=4_500_000)
+    assert list(found([lock] * 1000 + [long_write])) == ["lock-storm"]
+    assert found([lock] * 1000 + [{**long_write, "end_time_ns": 4_500_001}]) == {}
 
 
 def test_short_writes(found: Any) -> None:
@@ -170,7 +174,7 @@ def test_short_writes(found: Any) -> None:
 
 
 def test_metadata_storm(found: Any) -> None:
-    """1,000 looks at files; not 999, not where as many calls move data, and not where they move much."""
+    """1,000 looks at files; not 999, not where as many calls move data or take longer, and not where they move much."""
     looks = [{"call": STAT}] * 1000
     finding = found(looks)["metadata-storm"]
     assert finding.subject == "app (100)"
@@ -178,15 +182,18 @@ def test_metadata_storm(found: Any) -> None:
     assert found(looks[1:]) == {}
     assert found(looks + [access(READ, 4096 * index, 4096) for index in range(1001)]) == {}
     assert found([*looks, *(access(READ, index * MIB, MIB) for index in range(4))]) == {}
+    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 500_000}]) != {}
+    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 500_001}]) == {}
 
 
 def test_missing_files(found: Any) -> None:
-    """100 looks at files that are not there, with the paths that were looked for; not 99, and not one in three."""
+    """100 looks at files that are not there, with the paths looked for, most often first; not 99, not one in three."""
     miss = {"call": STAT, "error": errno.ENOENT}
-    paths = [{"operation": index + 1, "place": 0, "source": 3, "path": b"/no/%d" % (index % 2)} for index in range(100)]
+    names = [b"/etc/ld.so.preload"] * 12 + [b"/no/%d" % (index % 3 > 0) for index in range(88)]
+    paths = [{"operation": index + 1, "place": 0, "source": 3, "path": name} for index, name in enumerate(names)]
     finding = found([miss] * 100, paths=paths)["missing-files"]
     assert (finding.evidence, finding.rows) == ({"missing": 100, "looks": 100}, 100)
-    assert finding.paths == {"/no/0": 5, "/no/1": 5}
+    assert list(finding.paths.items()) == [("/no/1", 58), ("/no/0", 30), ("/etc/ld.so.preload", 12)]
     assert found([miss] * 99) == {}
     assert found([miss] * 100 + [{"call": STAT}] * 200) == {}
     assert "missing-files" not in found([{**miss, "call": READ, "handle": 0}] * 100)

@@ -36,13 +36,14 @@ _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
 def metadata_storm(sums: TraceSums) -> list[Finding]:
-    """A process whose calls are about files more than about what is in them."""
+    """A process whose calls, and their time, are about files more than about what is in them."""
     kinds = list(METADATA)
     about = sums.time.process_calls[:, kinds].sum(axis=1)
     lasted = sums.time.process_ns[:, kinds].sum(axis=1)
     calls = sums.time.process_calls.sum(axis=1)
     moved = sums.operations.by_process.bytes_read + sums.operations.by_process.bytes_written
     fits = (about >= MANY) & (about >= HALF * calls) & (moved < LITTLE * about)
+    fits &= lasted >= HALF * sums.time.process_ns.sum(axis=1)
     return [
         Finding(
             "metadata-storm",

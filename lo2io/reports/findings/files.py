@@ -36,6 +36,9 @@ WHOLE: Final = 0.9
 """Bytes read for each byte between the first and the last, from which on a file counts as read whole."""
 LEAST_EXTENT: Final = 1 << 20
 """Smaller files are read ahead at once."""
+FEW_WRITES: Final = 4
+"""Writes for each sync, up to which they are written as if each had its own: a commit of a database has some."""
+OFTEN: Final = 0.1
 LEAST_AGAIN: Final = 16 << 20
 """Bytes that came from a device a second time."""
 MIXED: Final = 10
@@ -95,12 +98,12 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
 
 
 def sync_per_write(sums: TraceSums) -> list[Finding]:
-    """A sync after almost every write: each waits for the device."""
+    """A sync after every few writes: each waits for the device."""
     pattern = sums.pattern
     writes, syncs = pattern.write.accesses, pattern.syncs
     return _listed(
         sums,
-        (syncs >= SOME) & (writes > 0) & (syncs >= HALF * writes),
+        (syncs >= SOME) & (writes > 0) & (FEW_WRITES * syncs >= writes),
         syncs,
         lambda key: _finding(
             "sync-per-write",
@@ -181,11 +184,12 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
 
 
 def lock_storm(sums: TraceSums) -> list[Finding]:
-    """A file that is locked again and again, or that is waited for."""
+    """A file that is locked again and again, at a price, or that is waited for."""
     pattern = sums.pattern
+    costly = pattern.lock_ns >= OFTEN * sums.operations.by_group.time_ns
     return _listed(
         sums,
-        (pattern.locks >= MANY) | (pattern.locks_refused >= SOME),
+        ((pattern.locks >= MANY) & costly) | (pattern.locks_refused >= SOME),
         pattern.locks,
         lambda key: _finding(
             "lock-storm",

@@ -41,7 +41,8 @@ class Finding:
     ids: tuple[int, ...] = ()
     """Of the first few, in that table."""
     paths: Mapping[str, int] = field(default_factory=dict)
-    """Which paths these few were given, where programs in the kernel told: path → calls."""
+    """Of a process: which paths the first 1,000 of them were given most often, where programs in the kernel told;
+    path → calls."""
     group: int = -1
     """Of a file: its number among the owners' groups."""
     more: int = 0
