@@ -50,6 +50,7 @@ class Trace:
     markers: list[tuple[Any, ...]] = field(default_factory=list)
     """Arguments of ``MarkerWriter_WriteMarker``; group 0 is defined."""
     properties: dict[str, str] = field(default_factory=dict)
+    creator: str = "lo2io's tests"
     clock_offsets: dict[int, int] = field(default_factory=dict)
     """Location → ticks that its local definitions add to its clock."""
 
@@ -67,7 +68,7 @@ class Trace:
         flush = _otf2.FlushCallbacks(pre_flush=lambda *_: _otf2.FLUSH, post_flush=None)
         _otf2.Archive_SetFlushCallbacks(archive, flush, None)
         _otf2.Archive_SetSerialCollectiveCallbacks(archive)
-        _otf2.Archive_SetCreator(archive, "lo2io's tests")
+        _otf2.Archive_SetCreator(archive, self.creator)
         for name, value in self.properties.items():
             _otf2.Archive_SetProperty(archive, name, value, True)
         _otf2.Archive_OpenEvtFiles(archive)

@@ -75,6 +75,15 @@ class _Archive:
 
     def tables(self) -> Trace:
         """The tables, opened."""
+        try:
+            self._read()
+            self._write()
+        finally:
+            for spill in self._spills.values():
+                spill.close()
+        return open_trace(self._place)
+
+    def _read(self) -> None:
         library, catalog = Library(), load_catalog()
         with library.reader(self._anchor) as reader:
             self._definitions = definitions = read_definitions(library, reader)
@@ -90,8 +99,6 @@ class _Archive:
             events.finish()
         for spill in self._spills.values():
             spill.finish()
-        self._write()
-        return open_trace(self._place)
 
     def _write(self) -> None:
         catalog, tally, clock = load_catalog(), self._events.tally, self._clock

@@ -104,8 +104,13 @@ class Properties:
 
     def device(self, ref: int) -> tuple[int, int] | None:
         """Major and minor of the property ``Device``."""
-        major, colon, minor = (self.text(ref, "Device") or "").partition(":")
-        return (int(major), int(minor)) if colon and major.isdecimal() and minor.isdecimal() else None
+        return _numbers(self.text(ref, "Device") or "")
+
+
+def _numbers(text: str) -> tuple[int, int] | None:
+    """``8:1``."""
+    major, colon, minor = text.partition(":")
+    return (int(major), int(minor)) if colon and major.isdecimal() and minor.isdecimal() else None
 
 
 class Threads:
@@ -250,8 +255,8 @@ def block_devices(definitions: Definitions, handles: Collection[int]) -> dict[in
         name_ref, file = definitions.table("handle")[handle][:2]
         known = definitions.table("file").get(file)
         name = definitions.text(name_ref) if known is None else definitions.text(known[0])
-        name = name.removeprefix("/dev/")
-        number = files.device(file) or (nodes.device(known[1]) if known is not None else None)
+        name = name.removeprefix("/dev/").removeprefix("dev ")  # lo2io: "dev 8:0", where it knows no name
+        number = files.device(file) or (nodes.device(known[1]) if known is not None else None) or _numbers(name)
         unnumbered = kernel_dev(_NO_NUMBER, names.setdefault(name, len(names)))
         found[handle] = BlockDevice(kernel_dev(*number) if number else unnumbered, name, None, None, None)
     return found

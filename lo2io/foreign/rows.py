@@ -82,6 +82,10 @@ class Spill:
     def finish(self) -> None:
         """No more rows come."""
         self._flush()
+        self.close()
+
+    def close(self) -> None:
+        """What has not been written is not wanted."""
         self._file.close()
 
     def chunks(self) -> Iterator[NDArray[Any]]:

@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 
 _NO_CPU: Final = 2**16 - 1
 """``operations.cpu`` has no null; no machine has so many."""
-_RWBS: Final = re.compile(r"F?(DE|[RWDFZ])[FASM]*")
-"""Operation and flags of a block request, as the kernel writes them (blk_fill_rwbs in kernel/trace/blktrace.c)."""
+_RWBS: Final = re.compile(r"F?(WZ|DE|[RWDFZN])[FASM]*")
+"""Operation and flags of a block request, as the kernel writes them (blk_fill_rwbs in kernel/trace/blktrace.c), with
+lo2io's ``WZ``, ``Z`` and ``N``."""
 _REQUEST_OPS: Final = {
     "R": RequestOp.READ,
     "W": RequestOp.WRITE,
     "F": RequestOp.FLUSH,
     "D": RequestOp.DISCARD,
     "DE": RequestOp.SECURE_ERASE,
+    "WZ": RequestOp.WRITE_ZEROES,
+    "Z": RequestOp.ZONE,
+    "N": RequestOp.OTHER,
 }
 _NEEDED: Final = (
     *("operations", "handle_events", "handles", "files", "tasks", "requests", "request_events", "completions"),
@@ -205,7 +209,7 @@ class TableMaker:
     def _request_operation(self, operation: int, mode: int) -> int:
         """By lo2io's attribute, else by OTF2's mode, whose three stand first."""
         found = None if operation == UNKNOWN_U32 else _RWBS.fullmatch(self._definitions.text(operation))
-        return int(_REQUEST_OPS.get(found[1], mode)) if found else mode
+        return int(_REQUEST_OPS[found[1]]) if found else mode
 
     def _ring_requests(self, rows: NDArray[Any]) -> Columns:
         opcodes, rings, paths = (

@@ -57,12 +57,18 @@ def _unknown(subject: Mapping[str, Any]) -> list[str]:
         "" if "errno" in told else "errors: no call is known to have failed, or to have succeeded",
         "" if "Offset" in told else "offsets, but where seeks tell them",
         "" if subject["pids"] else "numbers of processes and threads",
-        "" if subject["requests"] else "requests of disks: time is not told apart by device",
+        _of_disks(subject),
         "on which CPU",
         f"{subject['samples']:,} samples are not read" if subject["samples"] else "",
         f"{subject['cancelled']:,} operations were cancelled, and count as ended" if subject["cancelled"] else "",
     ]
     return [sentence for sentence in sentences if sentence]
+
+
+def _of_disks(subject: Mapping[str, Any]) -> str:
+    if not subject["requests"]:
+        return "requests of disks: time is not told apart by device"
+    return "" if "ThreadId" in subject["told"] else "who sent requests to disks: time is not told apart by device"
 
 
 def _completeness(subject: Mapping[str, Any]) -> str:

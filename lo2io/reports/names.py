@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lo2io.model import UNKNOWN_U32
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,7 +32,7 @@ class People:
         for batch in trace.batches("threads", ["task", "pid", "tid"]):
             process = owners.processes(batch["task"])
             np.add.at(self.threads, process, 1)
-            self._pids[process] = batch["pid"]
+            self._pids[process] = np.where(batch["pid"] == UNKNOWN_U32, -1, batch["pid"].astype(np.int64))
             self._leaders[process] = batch["task"]
             leading.append(batch["task"][batch["pid"] == batch["tid"]])
         for tasks in leading:
