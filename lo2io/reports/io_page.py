@@ -127,13 +127,14 @@ def _sizes(io: IoSummary, console: Console) -> None:
     cells, notes = [], []
     for row in io.accesses:
         shares = (row.consecutive, row.sequential, row.random)
-        numbers = [f"{row.accesses:,}", _share(row.small, row.accesses), *(_share(part, row.placed) for part in shares)]
+        numbers = [f"{row.accesses:,}", _share(row.small, row.accesses), f"{row.placed:,}"]
+        numbers += [_share(part, row.placed) for part in shares]
         cells.append([f"{row.operation}s", *numbers, format_bytes(row.again_bytes)])
         common = list(row.common.items())[:4]
         notes.append(f"{row.operation}s of {', '.join(f'{size:,} B: {number:,}' for size, number in common)}")
     if cells:
-        headings = ["Accesses", "number", "< 4 KiB", "consecutive", "sequential", "random", "again, at least"]
-        print_table(console, headings, "lrrrrrr", cells)
+        headings = ["Accesses", "number", "< 4 KiB", "placed", "consecutive", "sequential", "random", "again, at least"]
+        print_table(console, headings, "lrrrrrrr", cells)
         for note in notes:
             print_line(console, f"  {note}")
 

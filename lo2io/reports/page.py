@@ -66,13 +66,14 @@ def render_page(summary: Summary, console: Console) -> None:
         _processes(summary, console)
     if summary.activity.calls:
         _files(summary, console)
+    _devices(summary, console)
+    if summary.activity.calls:
         _calls(summary, console)
     if summary.io:
         render_io(summary.io, console)
     _errors(summary, console)
     if summary.rings:
         render_rings(summary.rings, console)
-    _devices(summary, console)
     _findings(summary, console)
     _losses(summary, console)
     _accounts(summary, console)
@@ -124,6 +125,9 @@ def _head(summary: Summary, console: Console) -> None:
         print_line(console, names_line(summary.names))
     for line in confines_lines(summary.chosen):
         print_line(console, printable(line))
+    if summary.findings:
+        rules = ", ".join(dict.fromkeys(finding.rule for finding in summary.findings))
+        print_line(console, f"stands out (see Findings below): {rules}", "yellow")
 
 
 def confines_lines(chosen: Chosen) -> list[str]:
