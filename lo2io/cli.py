@@ -35,7 +35,7 @@ from lo2io.errors import Lo2ioError
 
 app = typer.Typer(
     name="lo2io",
-    help="Record what programs do with their storage through perf events, and write it as an OTF2 trace.",
+    help="Record what programs do with their storage as the kernel tells it, and write it as an OTF2 trace.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
