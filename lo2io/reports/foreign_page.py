@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from lo2io.reports.rows import Foreign
 
 
+def foreign_lines(foreign: Foreign) -> list[str]:
+    """The same in a line each, for a page that has a title."""
+    lines = [foreign.title] if foreign.own else []
+    for row in foreign.paradigms:
+        nested = f", {row.nested_calls:,} of them by other calls" if row.nested_calls else ""
+        moved = f"{format_bytes(row.bytes_read)} read, {format_bytes(row.bytes_written)} written"
+        lines.append(f"{row.name}: {count_of(row.calls, 'call')}{nested}, {moved}")
+    lines += [f"counted twice: {foreign.twice}"] if foreign.twice else []
+    return [*lines, *(f"not known: {sentence}" for sentence in foreign.unknown)]
+
+
 def render_foreign(foreign: Foreign, console: Console) -> None:
     """Print it; what all sums have twice stands before any of them."""
     print_line(console, f"{printable(foreign.trace)}: {printable(foreign.title)}", "bold")

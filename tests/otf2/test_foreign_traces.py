@@ -21,8 +21,10 @@ from reference.histories import History, call_histories
 from lo2io import pipeline
 from lo2io.errors import TraceError
 from lo2io.foreign.archive import open_any
+from lo2io.reports.html.page import gather_pictures, render_html
 from lo2io.reports.page import render_page, report_console
 from lo2io.reports.summary import summarize, to_json
+from lo2io.reports.sums import gather
 from lo2io.tables import open_trace
 
 if TYPE_CHECKING:
@@ -283,6 +285,20 @@ def test_any_name_of_an_archive_is_found(tmp_path: Path) -> None:
         assert summary.foreign is not None
         assert summary.foreign.anchor == str(path / "run-7.otf2")
         assert summary.trace == summary.foreign.anchor
+
+
+def test_the_page_with_pictures_says_whose_trace_it_is(tmp_path: Path) -> None:
+    """In its head, with what is counted twice, and what is not known."""
+    path = score_p().trace.write(tmp_path / "T")
+    with open_any(path) as trace:
+        sums = gather(trace)
+        page = render_html(summarize(trace, sums), gather_pictures(sums))
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert f"<h1>{path}: a trace of another tool: Score-P 9.0</h1>" in head
+    assert "POSIX I/O: 5 calls, 3 of them by other calls, 12 KiB read, 0 B written" in head
+    assert "counted twice: 3 of the calls" in head
+    assert "not known: offsets, but where seeks tell them" in head
+    assert "Linux" not in head
 
 
 def test_json_names_the_tool_and_the_paradigms(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
 from lo2io.errors import Lo2ioError
+from lo2io.reports.foreign_page import foreign_lines
 from lo2io.reports.html.collect import HEAT_BINS, ChosenLanes, Pictures
 from lo2io.reports.html.lanes import (
     device_lanes,
@@ -84,7 +85,10 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         subtitle=_subtitle(summary),
         complete=summary.completeness_line.startswith("complete"),
         summary=summary,
-        confines=[printable(line) for line in confines_lines(summary.chosen)],
+        confines=[
+            printable(line)
+            for line in (*(foreign_lines(summary.foreign) if summary.foreign else ()), *confines_lines(summary.chosen))
+        ],
         hints=[printable(hint) for hint in summary.hints],
         notices=[printable(notice) for notice in summary.notices],
         findings=_findings(summary),
@@ -129,6 +133,8 @@ def _packed(pictures: dict[str, Any]) -> str:
 
 
 def _title(summary: Summary) -> str:
+    if summary.foreign and not summary.foreign.own:
+        return printable(f"{summary.trace}: {summary.foreign.title}")
     if summary.command:
         return printable(shlex.join(summary.command))
     if summary.mode == "system":
@@ -138,6 +144,8 @@ def _title(summary: Summary) -> str:
 
 def _subtitle(summary: Summary) -> str:
     parts = [printable(summary.hostname), f"Linux {printable(summary.kernel)}", f"{summary.mode} mode"]
+    if summary.foreign and not summary.foreign.own:
+        parts = parts[:1]
     if summary.exit_code is not None:
         parts.append(f"exit code {summary.exit_code}")
     if summary.start_realtime_ns is not None:
