@@ -38,7 +38,8 @@ def why_nothing(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) ->
     if not hints and (chosen.own_calls or chosen.own_requests):
         own = f"{chosen.own_calls:,} calls and {chosen.own_requests:,} requests"
         hints.append(f"all there was, {own}, was lo2io's own, which is left out")
-    hints += _idle_events(proof)
+    if not filtered:  # something was recorded, and is gone for that reason alone
+        hints += _idle_events(proof)
     if proof.samples and not hints:
         others = "processes that were not recorded" if meta["mode"] == "process" else "calls that had begun before"
         hints.append(f"all {proof.samples:,} events that happened were of {others}")
