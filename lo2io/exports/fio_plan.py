@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 1 << 20
 """What is made of a file at a time."""
+_PAGE_BYTES: Final = 4096
+_PAGES: Final = BLOCK_BYTES // _PAGE_BYTES
 _LATEST: Final = 2**63 - 1
 _FILE_BITS: Final = 32
 _MODE_BITS: Final = 3
@@ -193,7 +195,7 @@ class Extents:
         self.ends: NDArray[Any] = np.zeros(nr_files, np.int64)
         """The greatest end of any action."""
         self._in_turn = in_turn
-        self._written: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._written: defaultdict[tuple[int, int], Pages] = defaultdict(Pages)
 
     def add(self, rows: Columns) -> None:
         """Look at the next actions."""
@@ -206,18 +208,73 @@ class Extents:
 
     def _add(self, rows: Columns) -> None:
         """Actions of one job on one file."""
-        job, file, ends = int(rows["job"][0]), int(rows["file"][0]), rows["offset"] + rows["length"]
+        job, file, begins = int(rows["job"][0]), int(rows["file"][0]), rows["offset"]
+        ends = begins + rows["length"]
         reads = rows["action"] == READ
         if self._in_turn:
-            written = np.where(rows["action"] == WRITE, ends, 0)
-            written = np.maximum.accumulate(np.maximum(written, self._written[job, file]))
-            self._written[job, file] = int(written[-1])
-            reads &= ends > written
+            reads &= ~self._own(self._written[job, file], rows["action"], begins, ends)
         if not reads.any():
             return
         self.needed[file] = max(int(self.needed[file]), int(ends[reads].max()))
-        first, last = rows["offset"][reads] // BLOCK_BYTES, (ends[reads] - 1) // BLOCK_BYTES
+        first, last = begins[reads] // BLOCK_BYTES, (ends[reads] - 1) // BLOCK_BYTES
         found = self.blocks[file]
         found.update(first.tolist(), last.tolist())
         for begin, end in zip(first[last > first + 1].tolist(), last[last > first + 1].tolist(), strict=True):
             found.update(range(begin, end))
+
+    @staticmethod
+    def _own(written: Pages, actions: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which reads find pages alone that the job has written before; notes what it writes."""
+        own = np.zeros(len(actions), np.bool_)
+        reads, writes = actions == READ, actions == WRITE
+        if not writes.any():
+            if written:
+                spans = zip(begins[reads].tolist(), ends[reads].tolist(), strict=True)
+                own[reads] = [written.hold(begin, end) for begin, end in spans]
+            return own
+        if not reads.any():
+            for begin, end in _joined(begins[writes], ends[writes]):
+                written.add(begin, end)
+            return own
+        for row, (read, write, begin, end) in enumerate(
+            zip(reads.tolist(), writes.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        ):
+            if read:
+                own[row] = written.hold(begin, end)
+            elif write:
+                written.add(begin, end)
+        return own
+
+
+class Pages:
+    """Pages of a file of which some byte was written, as bits by block: they lie on the disk by then."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def add(self, begin: int, end: int) -> None:
+        """Bytes from ``begin`` to before ``end`` were written."""
+        for block, bits in _bits(begin, end):
+            self._blocks[block] = self._blocks.get(block, 0) | bits
+
+    def hold(self, begin: int, end: int) -> bool:
+        """Whether every page of these bytes is one of them."""
+        return all(self._blocks.get(block, 0) & bits == bits for block, bits in _bits(begin, end))
+
+
+def _bits(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    first, last = begin // _PAGE_BYTES, (end - 1) // _PAGE_BYTES
+    for block in range(first // _PAGES, last // _PAGES + 1):
+        low, high = max(first - block * _PAGES, 0), min(last - block * _PAGES, _PAGES - 1)
+        yield block, ((1 << high - low + 1) - 1) << low
+
+
+def _joined(begins: NDArray[Any], ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """The same bytes in as few spans as can be."""
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    first = np.append(True, begins[1:] > ends[:-1])
+    yield from zip(begins[first].tolist(), ends[np.append(first[1:], True)].tolist(), strict=True)

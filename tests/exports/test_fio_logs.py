@@ -288,17 +288,18 @@ _ACTION = st.tuples(st.integers(0, 1), st.integers(0, 1), st.booleans(), st.inte
 @settings(deadline=None)
 @given(st.lists(_ACTION, min_size=4, max_size=20), st.integers(1, 6), st.booleans())
 def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int, in_turn: bool) -> None:
-    """Needed is what a read finds past all that its job has written before, whatever pieces the actions come in."""
+    """Needed is a read of which its job has not written all before, whatever pieces the actions come in."""
     unit = BLOCK_BYTES // 4
     needed, ends = [0, 0], [0, 0]
     blocks: dict[int, set[int]] = {}
-    written_to = {(job, file): 0 for job in range(2) for file in range(2)}
+    written: dict[tuple[int, int], set[int]] = {(job, file): set() for job in range(2) for file in range(2)}
     for job, file, is_write, offset, length in actions:
         end = (offset + length) * unit
         ends[file] = max(ends[file], end)
+        places = set(range(offset, offset + length))
         if is_write:
-            written_to[job, file] = max(written_to[job, file], end)
-        elif end > written_to[job, file] or not in_turn:
+            written[job, file] |= places
+        elif not places <= written[job, file] or not in_turn:
             needed[file] = max(needed[file], end)
             blocks.setdefault(file, set()).update(range(offset * unit // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1))
     extents = Extents(2, in_turn=in_turn)
@@ -309,6 +310,20 @@ def test_extents(actions: list[tuple[int, int, bool, int, int]], step: int, in_t
     assert extents.needed.tolist() == needed
     assert extents.ends.tolist() == ends
     assert extents.blocks == blocks
+
+
+def test_what_is_written_in_pieces_is_written() -> None:
+    """A page that was begun lies on the disk, whatever of it is read; the pages around it do not."""
+    rows = [(WRITE, 4100, 10), (READ, 4096, 4096), (WRITE, BLOCK_BYTES - 1, 2), (READ, BLOCK_BYTES - 4096, 8192)]
+    extents = Extents(1)
+    for row in [*rows, (READ, 4095, 2)]:
+        assert not extents.blocks
+        columns = dict(zip(("action", "offset", "length"), row, strict=True))
+        extents.add(
+            {"job": np.zeros(1, np.int64), "file": np.zeros(1, np.int64)}
+            | {name: np.array([value]) for name, value in columns.items()}
+        )
+    assert (extents.blocks, extents.needed.tolist()) == ({0: {0}}, [4097])
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
