@@ -138,9 +138,10 @@ class Kernel:
         Raises:
             CaptureError: There is no room for one: what happens there is counted as lost.
         """
-        self.cpus = (*self.cpus, cpu)
         self._programs.add_cpu(cpu)
-        self.rings.append(KernelRing(self._programs.ring_fd(cpu), self.ring_bytes))
+        ring = KernelRing(self._programs.ring_fd(cpu), self.ring_bytes)
+        self.cpus = (*self.cpus, cpu)  # before the ring: whoever drains that asks whose it is
+        self.rings.append(ring)
         return len(self.rings) - 1
 
     def select(self, pid: int) -> None:
@@ -160,9 +161,9 @@ class Kernel:
         return self._programs.pending()
 
     def read_counts(self, cpus: Sequence[int]) -> list[EventCounts]:
-        """What was counted of each event on these CPUs; nothing on those without a ring."""
+        """What was counted of each event on these CPUs; nothing on those that were given no ring."""
         table = self._programs.read_counts()
-        column = {cpu: place for place, cpu in enumerate(self.cpus)}
+        column = {cpu: place for place, cpu in enumerate(self._programs.cpus)}
         found = []
         for name, number in self._counters.items():
             row = [table[number][column[cpu]] if cpu in column else (0, 0, 0) for cpu in cpus]

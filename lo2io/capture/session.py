@@ -299,16 +299,16 @@ class Session:
 
     def _drain_kernel_ring(self, index: int, left: int) -> None:
         """As :meth:`drain_ring`, of what a program in the kernel writes: so many bytes of finished records."""
-        ring, file = self._kernel_rings[index], self._calls_of(index)
+        assert self.opened.kernel is not None  # noqa: S101 - it has the rings
+        ring, file = self._kernel_rings[index], self._calls_of(self.opened.kernel.cpus[index])
         while left > 0:
             done = file.append(ring.peek(min(left, RELEASE_BYTES)))
             ring.release(done)
             left -= done
 
-    def _calls_of(self, index: int) -> Sink:
-        """What takes the records of a CPU by its place among those that have such a ring."""
-        assert self.opened.kernel is not None  # noqa: S101 - it has the rings
-        return self._writer.calls[self._writer.cpus.index(self.opened.kernel.cpus[index])]
+    def _calls_of(self, cpu: int) -> Sink:
+        """What takes the records of a CPU's programs."""
+        return self._writer.calls[self._writer.cpus.index(cpu)]
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -347,7 +347,7 @@ class Session:
             return
         with self._failing():
             for cpu, record in kernel.pending().items():
-                self._calls_of(kernel.cpus.index(cpu)).append([record])
+                self._calls_of(cpu).append([record])
 
     def _read_counts(self) -> tuple[EventCounts, ...]:
         has_lost = self.opened.has_lost

@@ -221,17 +221,23 @@ class Programs:
             libbpf.wait_for_programs()
 
     def add_cpu(self, cpu: int) -> None:
-        """Give a CPU that came later a ring: from now on all that is read per CPU has one column more.
+        """Give a CPU that came later a ring: what is read per CPU has a column of it from now on, with or without one.
 
         Raises:
             CaptureError: The kernel has no room for one. What happens there is counted as lost.
         """
-        self._cpus = (*self._cpus, cpu)
+        if cpu not in self._cpus:
+            self._cpus = (*self._cpus, cpu)
         try:
             self._give_ring(cpu)
         except OSError as error:
             answer = os.strerror(error.errno or 0)
             raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """What all that is read per CPU has columns of."""
+        return self._cpus
 
     def ring_fd(self, cpu: int) -> int:
         """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
