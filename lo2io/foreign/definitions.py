@@ -186,8 +186,14 @@ def file_columns(definitions: Definitions, texts: Texts) -> Columns:
         device=np.array([0 if device is None else os.makedev(*device) for device in devices], np.uint64),
         inode=np.array([facts.number(ref, "Inode") or 0 for ref in refs], np.uint64),
         name_source=[NAME_SOURCE.index(source) if source in NAME_SOURCE else 0 for source in sources],
-        **texts.columns("path", [definitions.name("file", ref).encode() for ref in refs]),
+        **texts.columns("path", [_bytes(definitions, definitions.table("file")[ref][0]) for ref in refs]),
     )
+
+
+def _bytes(definitions: Definitions, string: int) -> bytes:
+    """A string as it stands in the trace, whatever its encoding."""
+    values = definitions.table("string").get(string)
+    return definitions.text(string).encode() if values is None else bytes(values[0])
 
 
 def handle_columns(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from perfwriter import SpoolBuilder, replay
 from reference.block_histories import block_histories
 from reference.histories import History, call_histories
+from reference.ring_histories import ring_histories
 
 from lo2io import pipeline
 from lo2io.errors import TraceError
@@ -92,6 +94,30 @@ def test_totals_of_lo2ios_own_archive_equal_those_of_its_tables(calls: History, 
     assert bare.foreign is not None
     assert bare.foreign.own
     assert "without its tables" in bare.foreign.title
+
+
+def ended(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    """Requests of rings of which begin and end are known, by what OTF2 carries of them."""
+    names = ("opcode", "user_data", "status", "path", "submit_time_ns", "complete_time_ns", "result", "bytes_result")
+    known = (row for row in rows if row["complete_time_ns"] is not None and row["submit_time_ns"] is not None)
+    return Counter(tuple(row[name] for name in names) for row in known)
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ring_histories(flags=1))
+def test_requests_of_rings_are_those_of_the_tables(history: History) -> None:
+    """Each that has ended, and the calls beside them, which they are no part of."""
+    with tempfile.TemporaryDirectory() as directory:
+        builder = SpoolBuilder(Path(directory) / "spool", rings="6.18", mode="process")
+        replay(builder, history)
+        path = Path(directory) / "T"
+        pipeline.convert(builder.write(), path)
+        trace = open_trace(path)
+        whole, requests = summarize(trace), ended(trace.ring_requests.to_pylist())
+        shutil.rmtree(path / "lo2io")
+        with open_any(path) as trace:
+            assert summarize(trace).activity == whole.activity
+            assert ended(trace.ring_requests.to_pylist()) == requests
 
 
 def test_paradigms_that_lie_in_each_other_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,6 +412,19 @@ def test_temporary_tables_do_not_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(TraceError), open_any(path):
         pass
     assert list(scratch.iterdir()) == []
+
+
+def test_names_that_are_not_text_stay_exact(tmp_path: Path) -> None:
+    """The bytes of a path, as the trace has them."""
+    archive = Archive("Score-P 9.0")
+    file = archive.handle(0, "/data/PLACE")
+    archive.call("read", 10, 20, *transfer(11, 19, file, 0, 8))
+    path = archive.trace.write(tmp_path)
+    definitions = path / "traces.def"
+    definitions.write_bytes(definitions.read_bytes().replace(b"PLACE", b"caf\xe9!"))
+    with open_any(path) as trace:
+        rows_of_files = trace.files.to_pylist()
+    assert [(row["path"], row["path_bytes"]) for row in rows_of_files] == [(r"/data/caf\xe9!", b"/data/caf\xe9!")]
 
 
 def test_disks_of_other_tools_have_their_names(tmp_path: Path) -> None:
