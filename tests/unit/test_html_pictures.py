@@ -5,19 +5,35 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tablemaker import CALLS, COPY, OPENAT, READ, READV, WRITE, Row, make_batch, meta, write_trace
+from tablemaker import (
+    CALLS,
+    COMPLETE,
+    COPY,
+    OPCODES,
+    OPENAT,
+    READ,
+    READV,
+    WRITE,
+    Row,
+    make_batch,
+    meta,
+    write_trace,
+)
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
 from lo2io.reports.html.page import gather_pictures, render_html
 from lo2io.reports.summary import summarize
 from lo2io.reports.sums import gather
+from lo2io.tables import open_trace
+from lo2io.writers.tables import TableWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,10 +157,22 @@ def test_requests_of_devices(tmp_path: Path) -> None:
     assert (points["offset_bytes"], points["write"]) == ([4096, 8192], [0, 1])
 
 
+def test_copies_of_rings_write_to_another_file(tmp_path: Path) -> None:
+    """As those of calls do, and as the table of files in rings says."""
+    splice = replace(OPCODES[READV], number=4, name="SPLICE", kind=CallKind.COPY)
+    request = {"id": 5, "ring": 0, "task": 0, "opcode": 4, "handle": 0, "handle2": 1, "submit_time_ns": 0,
+               "complete_time_ns": SPAN // 2, "bytes_result": 100}  # fmt: skip
+    with TableWriter(tmp_path, meta(), CALLS, (*OPCODES, splice)) as writer:
+        rings = {"rings": [{"ring": 0}], "ring_requests": [request]}
+        writer.write(make_batch(tasks=THREADS, handles=HANDLES, files=FILES, **rings))
+        writer.close(Totals(), COMPLETE, 0, SPAN)
+    files = gather_pictures(gather(open_trace(tmp_path)))["files"]
+    moved = {name: (sum(files["read"][row]), sum(files["written"][row])) for row, name in enumerate(files["names"])}
+    assert {name: both for name, both in moved.items() if any(both)} == {"/data/in": (100, 0), "/data/<out>": (0, 100)}
+
+
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
     """Where events were lost, a request without a completion is not drawn as one that stays for ever."""
-    from tablemaker import COMPLETE  # noqa: PLC0415  of this test alone
-
     request = {"id": 1, "device": SDA, "issue_time_ns": 0, "status": 1}
     batch = make_batch(requests=[request])
     for lost, expected in ((0, 1.0), (3, 0.0)):

@@ -46,7 +46,8 @@ _OPERATIONS: Final = (
     "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "offset_bytes", "bytes_result", "error",
 )  # fmt: skip
 _RING_REQUESTS: Final = (
-    "id", "ring", "submit_time_ns", "complete_time_ns", "task", "opcode", "handle", "offset_bytes", "bytes_result",
+    "id", "ring", "submit_time_ns", "complete_time_ns", "task", "opcode", "handle", "handle2", "offset_bytes",
+    "bytes_result",
 )  # fmt: skip
 _REQUESTS: Final = (
     "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
@@ -137,8 +138,7 @@ class Pictures:
         end = np.maximum(np.where(ended, rows["end_time_ns"], self._stop_ns), begin)
         which = self._call_class[rows["call"]]
         group = self._owners.groups(rows["handle"])
-        written_group = np.where(which == CLASSES.index("copy"), self._owners.groups(rows["handle2"]), group)
-        self._add_moved(rows, end, which, (group, written_group))
+        self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
         for activity, lane in (
             (self.processes, self._lanes.processes.of(self._owners.processes(rows["task"]))),
             (self.files, self._lanes.files.of(group)),
@@ -152,6 +152,10 @@ class Pictures:
         longest = np.uint64(2**63) - duration.astype(np.uint64)
         self.slices.add(thread, longest, {**facts, "end_time_ns": end, "group": group})
         self._add_latency(which[ended], end[ended], duration[ended])
+
+    def _written_group(self, rows: Columns, which: NDArray[np.int64], group: NDArray[Any]) -> NDArray[Any]:
+        """The file that is written to: a copy's is another than the one it reads."""
+        return np.where(which == CLASSES.index("copy"), self._owners.groups(rows["handle2"]), group)
 
     def _add_moved(
         self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
@@ -188,7 +192,7 @@ class Pictures:
         self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
         group = self._owners.groups(rows["handle"])
         which = self._opcode_class[rows["opcode"].astype(np.int64) & 0xFF]
-        self._add_moved(rows, end, which, (group, group))
+        self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
 
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))

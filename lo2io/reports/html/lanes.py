@@ -131,10 +131,14 @@ def heaviest(trace: Trace, owners: Owners, operations: OperationTally) -> tuple[
     by_process, by_group = (
         sums.bytes_read + sums.bytes_written for sums in (operations.by_process, operations.by_group)
     )
-    for batch in read_ahead(trace.batches("ring_requests", ["task", "handle", "bytes_result"])):
+    copies = [opcode["number"] for opcode in trace.metadata.get("opcodes", ()) if opcode["kind"] == "copy"]
+    columns = ["task", "opcode", "handle", "handle2", "bytes_result"]
+    for batch in read_ahead(trace.batches("ring_requests", columns)):
         moved = batch["bytes_result"] * (batch["bytes_result"] != UNKNOWN_I64)
         np.add.at(by_process, owners.processes(batch["task"]), moved)
         np.add.at(by_group, owners.groups(batch["handle"]), moved)
+        copied = np.isin(batch["opcode"], copies)
+        np.add.at(by_group, owners.groups(batch["handle2"][copied]), moved[copied])
     return _order(by_process, operations.by_process), _order(by_group, operations.by_group)
 
 
