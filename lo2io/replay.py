@@ -92,6 +92,8 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
         names, settings = _names(plan, options, say), _settings(options)
         if not names:
             raise UsageError(f"replay {trace.path}", "its files cannot be found again", "use --on FOLDER")
+        if options.in_place and options.by != "device":
+            _check_originals(trace, plan, _written(plan) & names.keys())
         extents = Extents(len(plan.paths), in_turn=settings.get("iodepth", 1) == 1)
         written = write_logs(plan, folder, names, lambda _: None, version=3 if options.waits else 2, extents=extents)
         (folder / JOB_FILE).write_text(job_file(plan, names, settings), encoding="utf-8")
@@ -175,6 +177,26 @@ def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: E
 
 def _written(plan: Plan) -> set[int]:
     return {file for job in plan.jobs.values() if job.writes for file in job.uses}
+
+
+def _check_originals(trace: Trace, plan: Plan, numbers: set[int]) -> None:
+    """What is written to must be what was recorded, not a file that took its name, or has it outside of a container."""
+    inodes: dict[bytes, set[int]] = {}
+    for batch in trace.text_batches("files", ["path", "path_bytes", "inode"]):
+        for path, exact, inode in zip(*batch, strict=True):
+            if path is not None and inode is not None:
+                inodes.setdefault(path.encode() if exact is None else exact, set()).add(inode)
+    for number in sorted(numbers):
+        known, path = inodes.get(plan.paths[number]), Path(os.fsdecode(plan.paths[number]))
+        try:
+            inode = path.stat().st_ino
+        except OSError:
+            continue  # what is not there is made, and for the rest there is an error of its own
+        if known and inode not in known:
+            answer = (
+                f"it is another file than the one recorded: inode {inode}, and not {', '.join(map(str, sorted(known)))}"
+            )
+            raise UsageError(f"replay on {path}", answer, "use --on FOLDER; with --copy it begins as that file")
 
 
 def _link_originals(

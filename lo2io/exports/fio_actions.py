@@ -38,7 +38,7 @@ SECTOR_BYTES: Final = 512
 ) = range(10)  # fmt: skip
 REASONS: Final = (
     "",
-    "on pipes, sockets, terminals, /proc and their like",
+    "on pipes, sockets, terminals, folders, /proc and their like",
     "on files without a known name",
     "copies between descriptors",
     "syncs of ranges or whole file systems",

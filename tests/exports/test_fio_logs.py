@@ -191,7 +191,7 @@ def test_all_left_out_is_told(tmp_path: Path) -> None:
     assert [line for lines in logs.values() for line in lines if " read " in line] == ["1 /data/a read 0 8"]
     assert summary.rows == 1
     assert summary.notes == (
-        "left out: 2 on pipes, sockets, terminals, /proc and their like",
+        "left out: 2 on pipes, sockets, terminals, folders, /proc and their like",
         "left out: 1 on files without a known name",
         "left out: 1 copies between descriptors",
         "left out: 1 syncs of ranges or whole file systems",

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 
-def make_trace(folder: Path, path: Path, size: int = 1000, *, reads_at: int = 0) -> Trace:
+def make_trace(folder: Path, path: Path, size: int = 1000, *, reads_at: int = 0, inode: int = 0) -> Trace:
     """One process that read from a file and wrote to it."""
     row = {"begin_time_ns": 1000, "end_time_ns": 2000, "bytes_result": size, "result": size, "handle": 0}
     operations = [
         {**row, "id": 1, "call": READ, "offset_bytes": reads_at},
         {**row, "id": 2, "call": WRITE, "begin_time_ns": 3000, "end_time_ns": 4000, "offset_bytes": size},
     ]
-    files = [{"file": 0, "mode": 0o100644, "device": 1, "path": str(path).encode()}]
+    files = [{"file": 0, "mode": 0o100644, "device": 1, "inode": inode, "path": str(path).encode()}]
     tasks = [{"pid": 5, "tid": 5, "comm": b"work"}]
     batch = make_batch(operations=operations, handles=[{"handle": 0, "file": 0}], files=files, tasks=tasks)
     return write_trace(folder, [batch])
@@ -118,6 +118,21 @@ def test_original_too_short(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reads 1,000 bytes of it, and it has 999"):
         run(make_trace(tmp_path / "T", data), in_place=True)
     assert data.read_bytes() == b"a" * 999
+
+
+@needs_fio
+def test_another_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made since, or has the name outside of a container, is not written to; the recorded one is."""
+    data, ran = tmp_path / "data", []
+    data.write_bytes(b"a" * 5000)
+    inode = data.stat().st_ino
+    monkeypatch.setattr("lo2io.replay._run", lambda *_, **__: ran.append(True))
+    with pytest.raises(UsageError, match=f"another file than the one recorded: inode {inode}, and not {inode + 1}"):
+        run(make_trace(tmp_path / "T", data, inode=inode + 1), in_place=True)
+    assert not ran
+    run(make_trace(tmp_path / "U", data, inode=inode), in_place=True)
+    run(make_trace(tmp_path / "V", data), in_place=True)  # it is not known which it was
+    assert len(ran) == 2
 
 
 @needs_fio
