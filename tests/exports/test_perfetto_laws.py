@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SPAN = 1_000
 MOMENTS = st.integers(0, SPAN)
-SLOW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -89,7 +89,7 @@ def activity(rows: list[Row]) -> Activity:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=operations(), cut=st.integers(0, 30))
 def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Totals, processes, calls and errors, over two batches."""
@@ -117,7 +117,7 @@ def calls_of(rows: list[Row], call: int) -> list[Row]:
     return [row for row in rows if row["call"] == call]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=operations())
 def test_files_agree_with_plain_python(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Named files over all their handles, unnamed fds by process, calls without an fd; copies write to their target."""

@@ -103,7 +103,7 @@ def lasted(row: Row) -> int | None:
     return max(0, end - begin) if row["status"] == COMPLETED and UNKNOWN_I64 not in (begin, end) else None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=request_rows(), cut=st.integers(0, 25))
 def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each ring by status, path and opcode; requests of rings nobody knows are the last row's."""
@@ -161,7 +161,7 @@ def check_ring(ring: RingRow, rows: list[Row]) -> None:
     assert {(row.status, row.opcode, row.error): row.requests for row in ring.ends} == ends
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=request_rows())
 def test_files_agree_with_plain_python(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
     """What was moved by file, and for how long workers had to do with it, in all and ring by ring."""
