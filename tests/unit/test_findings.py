@@ -111,11 +111,13 @@ def test_sync_per_write(found: Any) -> None:
 
 
 def test_misaligned_direct(found: Any) -> None:
-    """One access with O_DIRECT at an odd place; not at an even one, and not through the page cache."""
+    """With O_DIRECT at an odd place, one that is refused or ten; not at an even one, and not through the page cache."""
     odd = access(READ, 100, 4096, handle=1, error=errno.EINVAL, bytes_result=tablemaker.UNKNOWN_I64)
     finding = found([access(READ, 0, 4096, handle=1), odd, access(WRITE, 4096, 700, handle=1)])["misaligned-direct"]
     assert (finding.evidence, finding.ids) == ({"misaligned": 2, "direct": 3, "invalid": 1}, (2, 3))
-    assert found([access(READ, 512, 1024, handle=1)]) == {}
+    assert found([access(READ, 512, 1024, handle=1)] * 10) == {}
+    assert found([access(WRITE, 4096, 700, handle=1)] * 10)["misaligned-direct"].rows == 10
+    assert found([access(WRITE, 4096, 700, handle=1)] * 9) == {}
     assert found([{**odd, "handle": 0}]) == {}
 
 
@@ -254,7 +256,7 @@ def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
     """Of seven files with the same ailment five are listed, those with most rows, and two are counted."""
     files = [{"file": index, "path": b"/f%d" % index} for index in range(7)]
     handles = [{"handle": index, "process": 7, "file": index, "open_flags": 0o40000} for index in range(7)]
-    rows = [access(READ, 1, 512, handle=index, task=0) for index in range(7) for _ in range(index + 1)]
+    rows = [access(READ, 1, 512, handle=index, task=0) for index in range(7) for _ in range(index + 10)]
     batch = make_batch(tasks=THREADS, files=files, handles=handles, operations=rows)
     findings = summarize(tablemaker.write_trace(tmp_path, [batch])).findings
     assert [(finding.subject, finding.more) for finding in findings] == [

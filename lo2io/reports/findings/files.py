@@ -42,6 +42,8 @@ OFTEN: Final = 0.1
 LEAST_AGAIN: Final = 16 << 20
 """Bytes that came from a device a second time."""
 MIXED: Final = 10
+ODD: Final = 10
+"""Of fewer that were not refused nothing is said: a copy's last block is odd, and its O_DIRECT may be off by then."""
 SHORT: Final = 10
 
 
@@ -122,7 +124,7 @@ def misaligned_direct(sums: TraceSums) -> list[Finding]:
     pattern = sums.pattern
     return _listed(
         sums,
-        pattern.misaligned > 0,
+        (pattern.misaligned >= ODD) | (pattern.invalid > 0) & (pattern.misaligned > 0),
         pattern.misaligned,
         lambda key: _finding(
             "misaligned-direct",
