@@ -202,7 +202,7 @@ def test_disk_to_disk(loop: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "the trace was recorded on it" in refused.stderr
     with loop_device(tmp_path / "other") as other:
-        options = ["--by", "device", "--on", other, "--depth", "1"]
+        options = ["--by", "device", "--on", other, "--depth", "1", "--filter", f"device == {loop.name}"]
         again = record_disk(tmp_path / "R", [LO2IO, "replay", recorded.trace.path, *options])
         sent, replayed = (requests(each, disk) for each, disk in ((recorded, loop), (again, other)))
     assert [row for row in sent if row[0] != "flush"] == [
