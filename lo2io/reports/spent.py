@@ -17,7 +17,7 @@ from lo2io.reports.classes import NR_CLASSES, PASSIVE, CallClass
 from lo2io.table_columns import OFF_STATE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Mapping, Sequence
 
     from lo2io.model import Columns
     from lo2io.reports.tally import Owners
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_SLOW: Final = 20
 """Slow operations that are kept."""
+_PROCESS_GROUP: Final = "process"
+"""clone, vfork, execve and their like: vfork(2) lasts until the child has another program."""
 _S_IFMT, _S_IFIFO, _S_IFSOCK, _S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
 """Types of files (inode(7)): a call on these waits for somebody to write or read."""
 _READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
@@ -119,17 +121,23 @@ class Slow:
 
 
 class SlowTally:
-    """The operations that took longest, without those whose business is waiting."""
+    """The operations that took longest, without those whose business is waiting, or making and ending processes.
 
-    def __init__(self, limit: int = MAX_SLOW) -> None:
+    Args:
+        calls: The metadata's ``calls``.
+        limit: How many are kept.
+    """
+
+    def __init__(self, calls: Sequence[Mapping[str, Any]], limit: int = MAX_SLOW) -> None:
         self._limit = limit
+        self._others = np.array([call["group"] == _PROCESS_GROUP for call in calls], np.bool_)
         self._least = 0
         self._rows: list[tuple[int, int, dict[str, int]]] = []
 
     def add(self, rows: Columns) -> None:
         """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
         which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
-        which = which[~_PASSIVE_CLASSES[rows["class"][which]]]
+        which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | self._others[rows["call"][which]])]
         if not len(which):
             return
         if len(which) > self._limit:
@@ -168,17 +176,3 @@ def _slow(values: dict[str, Any]) -> Slow:
         device_ns=values["device_ns"],
         queue_ns=values["queue_ns"],
     )
-
-
-def most_missed(failures: Counter[tuple[int, int, int]], errno: int) -> Counter[int]:
-    """By process: how many calls ended with that errno."""
-    found: Counter[int] = Counter()
-    for (process, _, number), count in failures.items():
-        if number == errno:
-            found[process] += count
-    return found
-
-
-def shares(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``part / whole``, 0 where there is nothing."""
-    return np.divide(part, whole, out=np.zeros(len(part), np.float64), where=whole > 0)

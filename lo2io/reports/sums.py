@@ -63,7 +63,7 @@ def gather(trace: Trace) -> TraceSums:
         operations=OperationTally(calls, owners),
         pattern=PatternTally(trace, owners),
         time=TimeTally(trace, owners),
-        slow=SlowTally(),
+        slow=SlowTally(calls),
         off_cpu=OffCpuTally(trace),
         requests=requests,
         spans=spans,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import tablemaker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import CLOSE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.cli_options import print_summary
 from lo2io.errors import UsageError
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, Returns
 from lo2io.reports.histogram import Bin, LatencyHistograms
 from lo2io.reports.io_page import draw
 from lo2io.reports.page import report_console
@@ -353,6 +354,20 @@ def test_how_near_is_near(tmp_path: Path) -> None:
     trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows)])
     (found,) = io_of(summarize(trace)).patterns
     assert (found.accesses, found.placed, found.consecutive, found.sequential, found.random) == (5, 4, 1, 2, 2)
+
+
+def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell's vfork lasts until the child has its program: no reason to look at storage."""
+    vfork = CallSpec("vfork", "vfork", "process", True, CallKind.CLONE, Returns.VALUE, "none", "file_io", {})
+    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, vfork))
+    calls = [
+        {"id": 1, "call": len(tablemaker.CALLS) - 1, "task": 0, "begin_time_ns": 0, "end_time_ns": 9_000},
+        {"id": 2, "call": READ, "handle": 0, "task": 0, "begin_time_ns": 10_000, "end_time_ns": 10_001},
+    ]
+    batch = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=calls)
+    found = summarize(write_trace(tmp_path, [batch])).io
+    assert found is not None
+    assert ([row.id for row in found.slowest], found.time.total.calls) == ([2], 2)
 
 
 def test_there_is_one_table_by(tmp_path: Path) -> None:
