@@ -111,7 +111,7 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
             "sync-per-write",
             key,
             f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}, "
-            f"{format_duration(int(pattern.sync_ns[key]))} in them",
+            f"{format_duration(int(pattern.sync_ns[key]))} in the syncs",
             evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": pattern.sync_ns[key]},
             rows=syncs[key],
             where=_accesses(key, CallClass.SYNC, _every),
@@ -197,7 +197,7 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
             "lock-storm",
             key,
             f"{pattern.locks[key]:,} calls about locks, {pattern.locks_refused[key]:,} refused, "
-            f"{format_duration(int(pattern.lock_ns[key]))} in them",
+            f"{format_duration(int(pattern.lock_ns[key]))} in all",
             evidence={
                 "locks": pattern.locks[key],
                 "refused": pattern.locks_refused[key],
