@@ -156,7 +156,7 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
     lo2_kernel_sqe record = {};
     bool later, closes_place;
 
-    if (!lo2.config.facts)
+    if (!lo2.config.facts || !bpf_core_field_exists(struct io_kiocb, cqe)) /* before 5.19; nor is there the tracepoint */
         return;
     if (!lo2_read_sqe(ctx, &sqe) || sqe.user_data != LO2_READ(request, struct io_kiocb, cqe.user_data) ||
         sqe.opcode != LO2_READ(request, struct io_kiocb, opcode)) {
