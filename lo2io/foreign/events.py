@@ -10,8 +10,9 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.foreign.calls import ASYNCHRONOUS, NO_REGION, Calls
-from lo2io.foreign.rows import CANCELLED, IN_FLIGHT, UNKNOWN_TICKS, Row
+from lo2io.foreign.rows import CANCELLED, COMPLETED, IN_FLIGHT, UNKNOWN_TICKS, Row
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
+from lo2io.table_rings import RING_STATUS
 from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
 
 if TYPE_CHECKING:
@@ -104,21 +105,25 @@ class ForeignEvents(Calls):
         if row is None:
             self.tally.orphans += 1
             return CONTINUE
-        facts = self._look(attributes)
-        row.error = facts.get("errno", row.error)
-        if "io_uring result" in facts:
-            row.result = ctypes.c_int32(facts["io_uring result"]).value
-        row.path = facts.get("io_uring path", UNKNOWN_U32)
         if moved < 2**63 and row.mode != FLUSH:
             row.moved = moved
-        if row.handle2 != handle and row.result == UNKNOWN_I64:
-            row.result = -row.error if row.error else row.moved
-        if "InFlight" not in facts or handle not in self._rings:
-            row.status = 0
-        else:
-            row.status = IN_FLIGHT
+        self._tell(row, handle, COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
         return CONTINUE
+
+    def _tell(self, row: Row, handle: int, status: int, facts: dict[str, int]) -> None:
+        """What the end of an operation says of it."""
+        row.error = facts.get("errno", row.error)
+        row.path = facts.get("io_uring path", UNKNOWN_U32)
+        if "io_uring result" in facts:
+            row.result = ctypes.c_int32(facts["io_uring result"]).value
+        elif row.handle2 != handle and row.result == UNKNOWN_I64:
+            row.result = -row.error if row.error else row.moved
+        row.status = status
+        if handle in self._rings:
+            said = self._text(facts["io_uring status"]) if "io_uring status" in facts else ""
+            row.status = RING_STATUS.index(said) if said in RING_STATUS else status
+            row.status = IN_FLIGHT if "InFlight" in facts else row.status
 
     def _completed(self, row: Row, handle: int, time: int) -> None:
         if handle in self._disks or handle in self._rings:
@@ -141,14 +146,15 @@ class ForeignEvents(Calls):
             time = UNKNOWN_TICKS
         self._spills["requests" if disk else "rings"].add(row.request(time))
 
-    def _cancelled(self, location: int, time: int, _user: int, _attributes: int | None, handle: int, ident: int) -> int:
+    def _cancelled(self, location: int, time: int, _user: int, attributes: int | None, handle: int, ident: int) -> int:
         self.tally.of_location[location] += 1
         row = self._pending.pop((handle, ident), None)
         if row is None:
             self.tally.orphans += 1
             return CONTINUE
         self.tally.cancelled += handle not in self._disks
-        row.status = CANCELLED if handle in self._disks or handle in self._rings else 0
+        aside = handle in self._disks or handle in self._rings
+        self._tell(row, handle, CANCELLED if aside else COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
         return CONTINUE
 
