@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
 
 PIPE_WIDTH: Final = 100
+_ENDED_EARLY: Final = "recording ended early"
+"""So begins the notice of a full disk: ``lo2io.capture.session.ENDED_EARLY``, which no report imports."""
 _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _PATHS_OF_A_FINDING: Final = 3
@@ -310,9 +312,9 @@ def _losses(summary: Summary, console: Console) -> None:
     if any(row.lost for row in summary.losses):
         print_line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
     if any(row.vanished for row in summary.losses):
-        print_line(
-            console, "vanished: counted, never delivered, by no full ring; virtual machines do so with idle CPUs"
-        )
+        ended = any(notice.startswith(_ENDED_EARLY) for notice in summary.notices)
+        why = "counted before recording could be ended" if ended else "virtual machines do so with idle CPUs"
+        print_line(console, f"vanished: counted, never delivered, by no full ring; {why}")
 
 
 def _gaps(row: CpuLosses) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import CALLS, COPY, FSTAT, OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, meta, write_trace
 
+from lo2io.capture.session import ENDED_EARLY
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
 from lo2io.reports.lines import printable, shorten
 from lo2io.reports.page import report_console
@@ -199,6 +201,14 @@ def test_requests_by_device_and_operation(tmp_path: Path) -> None:
     assert (writes.operation, writes.errors, writes.queue.nr, writes.device.max_ns) == ("write", 1, 0, 4)
     assert (flushes.name, flushes.operation, flushes.in_flight, flushes.requeues) == ("9:1", "flush", 1, 2)
     assert flushes.device.nr == 0
+
+
+def test_what_vanishes_when_a_disk_is_full_is_not_the_machine_s_fault(tmp_path: Path) -> None:
+    """Events are counted until recording can be ended: the page says so, if a notice says that it ended early."""
+    summary = summarize(example(tmp_path))
+    early = dataclasses.replace(summary, notices=(f"{ENDED_EARLY}: T/spool/cpu-0000.ring: No space left on device",))
+    assert "by no full ring; virtual machines do so with idle CPUs\n" in text_of(summary)
+    assert "by no full ring; counted before recording could be ended\n" in text_of(early)
 
 
 def test_empty_trace(tmp_path: Path) -> None:
