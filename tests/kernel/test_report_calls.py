@@ -71,7 +71,12 @@ def test_what_stands_out(summary: Summary) -> None:
     assert shuffled.evidence["bytes"] == shuffled.evidence["extent_bytes"] == 256 * 16384
     (missing,) = (finding for finding in summary.findings if finding.rule == "missing-files")
     assert missing.evidence["missing"] >= 120  # the interpreter looks for its own, too
-    assert {rule for rule, _ in found} <= {"sync-per-write", "random-reads-of-whole-file", "missing-files"}
+    rules = {finding.rule for finding in summary.findings}  # how long syncs take is the disk's matter
+    assert rules - {"sync-bound"} == {
+        "sync-per-write",
+        "random-reads-of-whole-file",
+        "missing-files",
+    }
 
 
 def test_rows_behind_a_finding(summary: Summary, recorded: Recorded) -> None:
@@ -81,7 +86,7 @@ def test_rows_behind_a_finding(summary: Summary, recorded: Recorded) -> None:
         calls = {rows[number]["call"] for number in finding.ids}
         assert len(finding.ids) == 10
         if finding.rule != "missing-files":
-            assert calls == {"sync-per-write": {"fsync"}, "random-reads-of-whole-file": {"pread64"}}[finding.rule]
+            assert calls == {"pread64" if finding.rule == "random-reads-of-whole-file" else "fsync"}
 
 
 def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:

@@ -175,6 +175,18 @@ def test_short_writes(found: Any) -> None:
     assert found([{**short, "call": READ}] * 10) == {}
 
 
+def test_sync_bound(found: Any) -> None:
+    """100 syncs that take half of the time, whatever else waits for others; not 99, and not less of the time."""
+    syncs = [{"call": SYNC, "handle": 2}] * 100  # of another file than the one that is written
+    write = access(WRITE, 0, 8192, handle=1, begin_time_ns=0, end_time_ns=50_000)
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK, "begin_time_ns": 0, "end_time_ns": 10**6}
+    finding = found([*syncs, write, lock])["sync-bound"]
+    assert (finding.subject, finding.rows, finding.ids) == ("app (100)", 100, tuple(range(1, 11)))
+    assert finding.evidence == {"syncs": 100, "writes": 1, "sync_ns": 50_000, "time_ns": 100_000}
+    assert found([*syncs[1:], write]) == {}
+    assert found([*syncs, {**write, "end_time_ns": 50_001}]) == {}
+
+
 def test_metadata_storm(found: Any) -> None:
     """1,000 looks at files; not 999, not where as many calls move data or take longer, and not where they move much."""
     looks = [{"call": STAT}] * 1000

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.reports.classes import METADATA, CallClass
+from lo2io.reports.classes import METADATA, PASSIVE, CallClass
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.lines import who
+from lo2io.reports.lines import count_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -64,6 +64,33 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
     ]
 
 
+def sync_bound(sums: TraceSums) -> list[Finding]:
+    """A process that waits for syncs most of the time, of whatever files: one each of many is found here alone."""
+    syncs, lasted = (part[:, CallClass.SYNC] for part in (sums.time.process_calls, sums.time.process_ns))
+    writes = sums.time.process_calls[:, CallClass.WRITE]
+    active = [kind for kind in CallClass if kind not in PASSIVE]
+    time_ns = sums.time.process_ns[:, active].sum(axis=1)
+    fits = (syncs >= SOME) & (lasted > 0) & (lasted >= HALF * time_ns)
+    return [
+        Finding(
+            "sync-bound",
+            _process(sums, process),
+            f"{count_of(int(syncs[process]), 'sync')} for {count_of(int(writes[process]), 'write')} took "
+            f"{format_duration(int(lasted[process]))} of the {format_duration(int(time_ns[process]))} in calls",
+            {
+                "syncs": int(syncs[process]),
+                "writes": int(writes[process]),
+                "sync_ns": int(lasted[process]),
+                "time_ns": int(time_ns[process]),
+            },
+            "operations",
+            int(syncs[process]),
+            _of(process, (CallClass.SYNC,)),
+        )
+        for process in np.flatnonzero(fits).tolist()
+    ]
+
+
 def missing_files(sums: TraceSums) -> list[Finding]:
     """A process that mostly looks for files that are not there."""
     looks = sums.time.process_calls[:, list(LOOKS)].sum(axis=1)
@@ -106,6 +133,7 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
 
 
 CALL_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
+    "sync-bound": sync_bound,
     "metadata-storm": metadata_storm,
     "missing-files": missing_files,
     "interrupted-calls": interrupted_calls,
