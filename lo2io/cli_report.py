@@ -46,6 +46,8 @@ def report(
 ) -> None:
     """Say what happened: totals, processes, files, devices, time, latencies, slow calls, patterns, losses."""
     if html is None:
+        if force:
+            raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave it away")
         print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, by=by)
         return
     if by or as_json:

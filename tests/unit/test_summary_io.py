@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tablemaker import CLOSE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.cli_options import print_summary
+from lo2io.cli_report import report
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, Returns
 from lo2io.reports.histogram import Bin, LatencyHistograms
@@ -368,6 +369,12 @@ def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.Monk
     found = summarize(write_trace(tmp_path, [batch])).io
     assert found is not None
     assert ([row.id for row in found.slowest], found.time.total.calls) == ([2], 2)
+
+
+def test_force_is_for_pages(tmp_path: Path) -> None:
+    """Whoever forgot the page's name is told so."""
+    with pytest.raises(UsageError, match="only a page can be replaced"):
+        report(tmp_path, force=True)
 
 
 def test_there_is_one_table_by(tmp_path: Path) -> None:
