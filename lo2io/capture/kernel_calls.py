@@ -132,7 +132,8 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
         | RETURNS_FD * (spec.returns is Returns.FD)
         | MOVES * moves_position(spec)
         | CLOSES * (spec.kind is CallKind.CLOSE)
-        | DROPPABLE * is_droppable
+        | DROPPABLE
+        * (is_droppable and spec.name not in _READ_FIRST)  # its path stands in the ring before it can be left out
         | BYTES * (spec.returns is Returns.BYTES)
         | FIRST * (spec.name in _READ_FIRST)
         | ENDS * (spec.name in _END_MANY)

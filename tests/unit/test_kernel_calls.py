@@ -93,6 +93,13 @@ def test_a_string_in_the_sample_is_no_argument() -> None:
     assert call.spec.nr_args == 4
 
 
+def test_what_is_read_before_a_call_is_followed_by_it() -> None:
+    """The next call of the thread would have chdir's path, were chdir left out for its latency; a pread has none."""
+    for name, left_out in (("chdir", 0), ("pread64", bpf.DROPPABLE)):
+        (call,) = plan_calls([entry(name), leave(name)], load_catalog(), frozenset({"chdir", "pread64"}))
+        assert call.spec.flags & bpf.DROPPABLE == left_out
+
+
 def test_where_the_kernel_may_write() -> None:
     """Pointers that are not const, but for paths: what readlink fills, and no more."""
     types = {"path": "const char *", "buf": "char *", "bufsiz": "int"}
