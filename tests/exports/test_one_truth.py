@@ -142,6 +142,11 @@ def exported(trace: Trace, folder: Path) -> dict[str, list[Row]]:
         assert [{key: spelled(value) for key, value in row.items()} for row in tables[name]] == lines
     kinds = {row["call"]: row["kind"] for row in pq.read_table(folder / "parquet/calls.parquet").to_pylist()}
     opcodes = {row["opcode"]: row["kind"] for row in pq.read_table(folder / "parquet/opcodes.parquet").to_pylist()}
+    paths = {row["file"]: row["path"] for row in pq.read_table(folder / "parquet/files.parquet").to_pylist()}
+    handles = pq.read_table(folder / "parquet/handles.parquet").to_pylist()
+    names = {row["handle"]: paths[row["file"]] for row in handles if row["file"] is not None}
+    for row in tables["operations"] + tables["ring_requests"]:
+        row["paths"] = (names.get(row["handle"]), names.get(row["handle2"]))
     for row in tables["operations"]:
         row["moves"] = MOVES.get(kinds[row["call"]], (0, 0))
     for row in tables["ring_requests"]:
@@ -162,6 +167,21 @@ def lasted(row: Row, begin: str = "begin_time_ns", end: str = "end_time_ns") -> 
 def moved(parts: Iterable[Row], direction: int) -> int:
     """Bytes read (0) or written (1)."""
     return sum((row["bytes_result"] or 0) * row["moves"][direction] for row in parts)
+
+
+def by_path(parts: Iterable[Row]) -> dict[str, tuple[int, int]]:
+    """Bytes read from and written to each named file; a copy reads the one and writes the other."""
+    read, written = Counter[str](), Counter[str]()
+    for row in parts:
+        source, other = row["paths"]
+        read[source] += moved([row], 0)
+        written[other if row["moves"] == MOVES["copy"] else source] += moved([row], 1)
+    return {path: (read[path], written[path]) for path in read | written if path}
+
+
+def same_files(view: Iterable[tuple[str | None, int, int]], parts: list[Row]) -> None:
+    """What a view says of named files that moved anything."""
+    assert {path: (read, written) for path, read, written in view if path and read + written} == by_path(parts)
 
 
 def sums_of(parts: list[Row]) -> tuple[int, ...]:
@@ -192,6 +212,7 @@ def check_report(trace: Trace, tables: dict[str, list[Row]]) -> None:
     assert listed == {
         row.name: (row.activity.calls, row.activity.errors, row.activity.time_ns) for row in summary.calls
     }
+    same_files(((row.path, row.activity.bytes_read, row.activity.bytes_written) for row in summary.files), calls)
     check_requests(summary, tables)
     if summary.io is None:
         assert not calls
@@ -241,6 +262,9 @@ def check_pictures(trace: Trace, tables: dict[str, list[Row]]) -> None:
         assert sum(pictures["all"][name]) == moved(rows, direction)
         for kind in ("processes", "files"):
             assert sum(map(sum, pictures[kind][name])) == moved(rows, direction)
+    named = {file["path"] for file in trace.table("files").to_pylist()}
+    lanes = zip(*(pictures["files"][key] for key in ("names", "read", "written")), strict=True)
+    same_files(((name, sum(read), sum(written)) for name, read, written in lanes if name in named), rows)
 
 
 def check_top(trace: Trace, tables: dict[str, list[Row]]) -> None:
@@ -255,6 +279,7 @@ def check_top(trace: Trace, tables: dict[str, list[Row]]) -> None:
     for view in ([window.total], *([row.activity for row in part] for part in (window.processes, window.files))):
         columns = ((row.operations, row.errors, row.bytes_read, row.bytes_written, row.time_ns) for row in view)
         assert tuple(map(sum, zip((0,) * 5, *columns, strict=True))) == expected
+    same_files(((row.path, row.activity.bytes_read, row.activity.bytes_written) for row in window.files), rows)
     done = [row for row in tables["requests"] if row["status"] == "completed"]
     assert sum(row.requests for row in window.devices) == len(done)
     assert sum(row.bytes_read + row.bytes_written for row in window.devices) == 512 * sum(
