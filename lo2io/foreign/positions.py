@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.table_columns import OFFSET_SOURCE
 
 if TYPE_CHECKING:
     from lo2io.foreign.rows import Row
@@ -25,6 +26,7 @@ _STILL: Final = (
 )
 """Calls that leave it where it is."""
 _WRITE: Final = 1
+_FOLLOWED: Final = OFFSET_SOURCE.index("followed")
 
 
 class Positions:
@@ -79,7 +81,7 @@ class Positions:
         row.positional = True
         at = self._at.get(description)
         if at is not None:
-            row.offset, row.source = at, 2
+            row.offset, row.source = at, _FOLLOWED
 
     def complete(self, row: Row) -> None:
         """A transfer ended, and moved the position."""
@@ -91,9 +93,8 @@ class Positions:
             self._busy[description] = busy
         else:
             del self._busy[description]
-        if busy or row.moved == UNKNOWN_I64 or row.source != 2:  # noqa: PLR2004 -- followed
-            self._at.pop(description, None)
-        elif self._at.get(description) == row.offset:
+        # One that began meanwhile has made it unknown.
+        if row.source == _FOLLOWED and row.moved != UNKNOWN_I64 and self._at.get(description) == row.offset:
             self._at[description] = row.offset + row.moved
         else:
             self._at.pop(description, None)

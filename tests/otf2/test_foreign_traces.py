@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import _otf2
 import pytest
-from foreign_archives import BLOCK, DEVICE, IO, LENGTH, OTHER, START, Archive, created, lo2s, score_p, transfer
+from foreign_archives import BLOCK, DEVICE, IO, ISOC, LENGTH, OTHER, START, Archive, created, lo2s, score_p, transfer
 from hypothesis import HealthCheck, given, settings
 from perfwriter import SpoolBuilder, replay
 from reference.block_histories import block_histories
@@ -139,6 +139,31 @@ def test_paradigms_that_lie_in_each_other_are_told_apart(tmp_path: Path, capsys:
     assert 0 < page.index("counted twice: 3 of the calls (12 KiB read, 0 B written)") < page.index("read 24 KiB")
     assert "not known to be complete" in page
     assert page.rstrip().splitlines()[-1].startswith("not proven: another tool's trace does not say what is missing")
+
+
+def test_calls_that_did_nothing_are_of_their_regions_paradigm(tmp_path: Path) -> None:
+    """An open that failed says nothing of its paradigm; another of its name does, if it is the only one."""
+    archive = Archive("Score-P 9.0")
+    file, stream = archive.handle(0, "/data/in"), archive.handle(1, "/data/in", ISOC)
+    archive.call("open", 10, 15, created(14, file))
+    archive.call("open", 20, 25)
+    archive.call("remap", 30, 35, created(34, file))
+    archive.call("remap", 40, 45, created(44, stream))
+    archive.call("remap", 50, 55)
+    archive.add("IoDestroyHandle", 60, file)  # in no region, where regions name the calls: by exit, say
+    summary = report(archive.trace.write(tmp_path))
+    assert summary.foreign is not None
+    assert {row.name: row.calls for row in summary.foreign.paradigms} == {
+        "(no paradigm)": 1,
+        "POSIX I/O": 3,
+        "ISO C I/O": 1,
+    }
+    assert {row.name: row.activity.calls for row in summary.calls} == {
+        "open": 2,
+        "POSIX I/O remap": 1,
+        "ISO C I/O remap": 1,
+        "(no paradigm) remap": 1,
+    }
 
 
 def test_calls_have_the_names_and_times_of_their_regions(tmp_path: Path) -> None:
@@ -336,9 +361,9 @@ def test_json_names_the_tool_and_the_paradigms(tmp_path: Path) -> None:
     assert found["trace"] == str(tmp_path)
 
 
-def _cut(path: Path, name: str) -> None:
+def _cut(path: Path, name: str, left: int | None = None) -> None:
     file = path / name
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2 if left is None else left])
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -346,6 +371,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "definitions are cut off": lambda path: _cut(path, "traces.def"),
     "the anchor is cut off": lambda path: _cut(path, "traces.otf2"),
     "the anchor is empty": lambda path: (path / "traces.otf2").write_bytes(b""),
+    "the end of events is missing": lambda path: _cut(path, "traces/0.evt", -2),
     "events are missing": lambda path: (path / "traces/0.evt").unlink(),
     "definitions are missing": lambda path: (path / "traces.def").unlink(),
     "it is no trace": lambda path: (path / "traces.otf2").write_text("Dear reader,\n"),
