@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import ringtables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import (
@@ -30,6 +31,7 @@ from tablemaker import (
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
 from lo2io.reports.html.page import gather_pictures, render_html
+from lo2io.reports.html.sheets import sheets
 from lo2io.reports.summary import summarize
 from lo2io.reports.sums import gather
 from lo2io.tables import open_trace
@@ -169,6 +171,18 @@ def test_copies_of_rings_write_to_another_file(tmp_path: Path) -> None:
     files = gather_pictures(gather(open_trace(tmp_path)))["files"]
     moved = {name: (sum(files["read"][row]), sum(files["written"][row])) for row, name in enumerate(files["names"])}
     assert {name: both for name, both in moved.items() if any(both)} == {"/data/in": (100, 0), "/data/<out>": (0, 100)}
+
+
+def test_what_libaio_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    """Bytes, errors, overflows and workers of its contexts are not 0; those of io_uring are what they are."""
+    summary = summarize(ringtables.example(tmp_path))
+    (table,) = (each for each in sheets(summary) if each.key == "rings")
+    at = [name for name, _ in table.columns]
+    rows = {row[0].text: {name: row[at.index(name)].text for name in at} for row in table.rows}
+    untold = ("read", "written", "errors", "overflows", "executed by workers")
+    assert {rows["libaio 2"][name] for name in untold} == {"-"}
+    assert (rows["libaio 2"]["enters"], rows["io_uring 0"]["overflows"]) == ("2", "0")
+    assert "-" not in {rows["io_uring 0"][name] for name in untold}
 
 
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
