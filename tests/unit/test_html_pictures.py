@@ -185,6 +185,27 @@ def test_what_libaio_does_not_tell_is_unknown(tmp_path: Path) -> None:
     assert "-" not in {rows["io_uring 0"][name] for name in untold}
 
 
+def test_every_row_has_a_cell_a_column(tmp_path: Path) -> None:
+    """Of all tables of the page, and numbers stand in columns of numbers."""
+    calls = [
+        {"id": n, "call": READ, "handle": 0, "task": 0, "begin_time_ns": n, "end_time_ns": n + 1, "offset_bytes": 7 * n,
+         "bytes_result": 7, "error": n // 2} for n in range(3)
+    ]  # fmt: skip
+    requests = [{"id": 9, "device": SDA, "issue_time_ns": 0, "complete_time_ns": 9, "bytes_result": 7}]
+    trace, _ = made(tmp_path / "a", operations=calls, requests=requests)
+    tables = [*sheets(summarize(trace)), *sheets(summarize(ringtables.example(tmp_path / "b")))]
+    assert {"processes", "files", "calls", "errors", "devices", "patterns", "slowest", "rings"} <= {
+        t.key for t in tables
+    }
+    for table in tables:
+        for row in table.rows:
+            assert [cell.value is not None for cell in row] == [number for _, number in table.columns], table.key
+    (patterns,) = (table for table in tables if table.key == "patterns")
+    names = [name for name, _ in patterns.columns]
+    cells = {name: cell.text for name, cell in zip(names, patterns.rows[0], strict=True)}
+    assert (cells["accesses"], cells["order known"], cells["consecutive"], cells["random"]) == ("3", "2", "2", "0")
+
+
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:
     """Where events were lost, a request without a completion is not drawn as one that stays for ever."""
     request = {"id": 1, "device": SDA, "issue_time_ns": 0, "status": 1}

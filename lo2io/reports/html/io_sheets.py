@@ -78,14 +78,22 @@ def _accesses(io: IoSummary) -> Sheet:
 
 
 def _patterns(io: IoSummary) -> Sheet:
-    columns = [("file", False), ("operation", False), ("accesses", True), ("below 4 KiB", True), ("consecutive", True)]
-    columns += [("sequential", True), ("random", True), ("bytes", True), ("extent", True), ("again", True)]
+    columns = [("file", False), ("operation", False), ("accesses", True), ("below 4 KiB", True), ("order known", True)]
+    columns += [
+        ("consecutive", True),
+        ("sequential", True),
+        ("random", True),
+        ("bytes", True),
+        ("extent", True),
+        ("again", True),
+    ]
     rows = [
         [
             file_of(row),
             Cell(row.operation),
             count(row.accesses),
             count(row.small),
+            count(row.placed),
             count(row.consecutive),
             count(row.sequential),
             count(row.random),
