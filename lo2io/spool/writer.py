@@ -141,15 +141,15 @@ class SpoolWriter:
     def add_ring(self, cpu: int) -> None:
         """One more ring: ``rings`` grows by what takes its bytes, which go behind those of a former ring of the CPU.
 
-        So does ``calls``, where there are any.
+        ``calls``, where there are any, stay those of ``cpus``: one that comes back goes on with the file it had.
 
         Raises:
             OSError: A new file cannot be created.
         """
         self.rings = (*self.rings, self._file(ring_name(cpu)))
-        if self._kernel_records:
-            self.calls = (*self.calls, self._file(kernel_name(cpu)))
         if cpu not in self.cpus:
+            if self._kernel_records:
+                self.calls = (*self.calls, self._file(kernel_name(cpu)))
             self.cpus = (*self.cpus, cpu)
 
     def take_calls(self) -> None:

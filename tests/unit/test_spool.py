@@ -166,10 +166,27 @@ def test_what_the_kernels_programs_wrote_lies_beside_the_rings(tmp_path: Path) -
         writer.write_meta(meta)
     spool = SpoolReader(path)
     assert spool.kernel_streams() == [((path / "cpu-0000.calls",), 0), ((path / "cpu-0005.calls",), 5)]
-    assert [file.read_bytes() for files, _ in spool.kernel_streams() for file in files] == [b"02", b"1"]
+    assert [file.read_bytes() for files, _ in spool.kernel_streams() for file in files] == [b"0", b"1"]
     (path / "cpu-0005.calls").unlink()
     with pytest.raises(SpoolError, match=r"cpu-0005\.calls"):
         SpoolReader(path)
+
+
+def test_a_cpu_that_comes_back_goes_on_in_its_own_files(tmp_path: Path) -> None:
+    """Its ring is another one, what the programs write there is not: the next new CPU has its own file, too."""
+    with SpoolWriter(tmp_path / "spool", [0, 1], kernel_records=True) as writer:
+        writer.add_ring(1)
+        writer.add_ring(2)
+        for cpu, sink in zip(writer.cpus, writer.calls, strict=True):
+            sink.append([b"%d" % cpu])
+        writer.rings[2].append([b"again"])
+        writer.rings[3].append([b"new"])
+    content = {path.name: path.read_bytes() for path in (tmp_path / "spool").glob("cpu-*") if path.stat().st_size}
+    assert content == {
+        **{f"cpu-000{cpu}.calls": b"%d" % cpu for cpu in range(3)},
+        "cpu-0001.ring": b"again",
+        "cpu-0002.ring": b"new",
+    }
 
 
 def test_a_spool_without_such_programs_has_no_such_files(tmp_path: Path) -> None:
