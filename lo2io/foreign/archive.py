@@ -50,9 +50,16 @@ def open_any(path: Path) -> Iterator[Trace]:
         TraceError: It is neither, or it is damaged.
     """
     directory = path.parent if path.name == ANCHOR else path
-    if (directory / DIRECTORY / METADATA_FILE).exists() or not _is_archive(path):
+    if (directory / DIRECTORY / METADATA_FILE).exists():
         yield open_trace(path)
         return
+    if not _is_archive(path):
+        answer = "neither lo2io's tables nor an .otf2 file is there" if path.is_dir() else "no such file or directory"
+        raise TraceError(
+            f"cannot open {path} as a trace",
+            answer,
+            "give the directory that `lo2io record -o` wrote, or an OTF2 archive",
+        )
     anchor = find_anchor(path)
     with tempfile.TemporaryDirectory(prefix="lo2io-") as folder:
         # Named as the trace, for exports are named after their trace.

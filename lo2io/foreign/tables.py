@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,6 +44,17 @@ _NEEDED: Final = (
     *("switches", "off_cpu", "losses"),
 )
 """Tables that every batch has."""
+_STAND_INS: Final = {
+    CallKind.READ: "read",
+    CallKind.WRITE: "write",
+    CallKind.COPY: "sendfile64",
+    CallKind.OPEN: "openat",
+    CallKind.CLOSE: "close",
+    CallKind.SYNC: "fsync",
+    CallKind.SEEK: "lseek",
+    CallKind.DUP: "dup",
+}
+"""What filters take a call for that is no system call: a tracepoint of its kind."""
 _RING: Final = re.compile(r"ring (\d+): io_uring fd (\d+) of process (\d+)")
 """What lo2io calls a ring."""
 
@@ -70,7 +80,7 @@ class TableMaker:
     ) -> None:
         self.threads = Threads(definitions, events.callers, events.requesters)
         self._definitions, self._events, self._clock, self._disks = definitions, events, clock, disks
-        self._groups = {call.abi_name: call.group for call in catalog.calls}
+        self._system_calls = {call.abi_name: call for call in catalog.calls}
         self._opcodes = {opcode.name: opcode.number for opcode in catalog.opcodes}
         files = definitions.table("file")
         self._with_file = [ref for ref, values in definitions.table("handle").items() if values[1] in files]
@@ -111,17 +121,18 @@ class TableMaker:
         keys = sorted(self._events.keys, key=self._events.keys.__getitem__)
         codes: dict[tuple[int, int, int], int] = {}
         of_key = [codes.setdefault(self._settled(key, keys), len(codes)) for key in keys]
+        names = [self._label(*each) for each in codes]
+        long_names = [
+            f"{self._paradigm(paradigm)} {name}" if region >= 0 and names.count(name) > 1 else name
+            for (paradigm, region, _), name in zip(codes, names, strict=True)
+        ]
         specs = []
-        for paradigm, region, kind in codes:
-            label, name = self._label(paradigm, region, kind), self._paradigm(paradigm)
-            group = self._groups.get(label, "") if region >= 0 else ""
-            specs.append(
-                CallSpec(
-                    f"{name} {label}" if region >= 0 else label,
-                    *(label, group, False, CallKind(kind), Returns.VALUE, "none", "file_io", {}),
-                )
-            )
-        return _distinct(specs), np.array(of_key, np.uint16), [paradigm for paradigm, _, _ in codes]
+        for (_, region, kind), name, label in zip(codes, names, _distinct(long_names), strict=True):
+            known = self._system_calls.get(name) if region >= 0 else None
+            stand_in = _STAND_INS.get(CallKind(kind), "fcntl") if known is None else known.name
+            group = "" if known is None else known.group
+            specs.append(CallSpec(stand_in, label, group, False, CallKind(kind), Returns.VALUE, "none", "file_io", {}))
+        return specs, np.array(of_key, np.uint16), [paradigm for paradigm, _, _ in codes]
 
     @staticmethod
     def _settled(key: tuple[int, int, int], keys: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -261,14 +272,13 @@ class TableMaker:
         )
 
 
-def _distinct(specs: Sequence[CallSpec]) -> list[CallSpec]:
+def _distinct(names: Sequence[str]) -> list[str]:
     """The same; further ones of one name get a number, for names of a table's codes differ."""
     seen: dict[str, int] = {}
     found = []
-    for spec in specs:
-        seen[spec.name] = seen.get(spec.name, 0) + 1
-        again = seen[spec.name]
-        found.append(spec if again == 1 else replace(spec, name=f"{spec.name} {again}"))
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} {seen[name]}")
     return found
 
 

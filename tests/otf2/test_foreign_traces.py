@@ -21,12 +21,14 @@ from reference.histories import History, call_histories
 from reference.ring_histories import ring_histories
 
 from lo2io import pipeline
+from lo2io.cli_export import export
 from lo2io.errors import TraceError
 from lo2io.foreign.archive import open_any
 from lo2io.reports.html.page import gather_pictures, render_html
 from lo2io.reports.page import render_page, report_console
 from lo2io.reports.summary import summarize, to_json
 from lo2io.reports.sums import gather
+from lo2io.selection import select
 from lo2io.tables import open_trace
 
 if TYPE_CHECKING:
@@ -164,6 +166,27 @@ def test_calls_that_did_nothing_are_of_their_regions_paradigm(tmp_path: Path) ->
         "ISO C I/O remap": 1,
         "(no paradigm) remap": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("chosen", "passing"),
+    [
+        ("operation == read", {"read": 3, "fread": 3}),
+        ("operation == write", {"MPI_File_write_at": 1}),
+        ("operation == open, close", {"open": 1, "fopen": 1, "close": 1}),
+        ("size >= 4096", {"read": 3, "fread": 3}),
+        ("comm == 'Rank 0' and latency >= 400ns", {"fread": 3}),
+        ("path == /data/out", {}),
+        ("kind == call", {"read": 3, "fread": 3, "open": 1, "fopen": 1, "close": 1, "stat": 1, "MPI_File_write_at": 1}),
+    ],
+)
+def test_filters_know_calls_that_are_no_system_calls(tmp_path: Path, chosen: str, passing: dict[str, int]) -> None:
+    """By what they do; the heading's counts stay those of the whole trace."""
+    with open_any(score_p().trace.write(tmp_path)) as trace:
+        summary = summarize(select(trace, [chosen]))
+    assert {row.name: row.activity.calls for row in summary.calls} == passing
+    assert summary.foreign is not None
+    assert sum(row.calls for row in summary.foreign.paradigms) == 11
 
 
 def test_calls_have_the_names_and_times_of_their_regions(tmp_path: Path) -> None:
@@ -394,6 +417,8 @@ def test_what_cannot_be_read_is_refused_with_three_facts(tmp_path: Path, damage:
     assert caught.value.answer
     assert caught.value.remedy
     assert caught.value.exit_code == 5
+    cut = damage.startswith(("events are cut", "definitions are cut", "the end of"))
+    assert ("ends early" in caught.value.answer) == cut  # found here: the library finds it or not
 
 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
@@ -412,16 +437,11 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
 def test_exports_take_other_tools_traces_where_that_is_right(tmp_path: Path) -> None:
     """Tables have every call; a replay of nested calls, and samples that nobody took, are refused."""
     path = score_p().trace.write(tmp_path / "T")
-    command = [sys.executable, "-m", "lo2io", "export", str(path), "-o"]
-    done = subprocess.run([*command, str(tmp_path / "csv"), "--to", "csv"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    export(path, "csv", tmp_path / "csv")
     assert len((tmp_path / "csv" / "operations.csv").read_text().splitlines()) == 1 + 11
     for name, why in (("fio", "twice"), ("perf-data", "no samples")):
-        done = subprocess.run(
-            [*command, str(tmp_path / name), "--to", name], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 5
-        assert why in done.stderr
+        with pytest.raises(TraceError, match=why):
+            export(path, name, tmp_path / name)
         assert not (tmp_path / name).exists()
 
 
