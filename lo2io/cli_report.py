@@ -63,7 +63,7 @@ def _write_page(
     """The page of a trace, or of the part of it that passes the filters within a span; its size in bytes."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
-    from lo2io.exports.target import open_output
+    from lo2io.exports.target import check_apart, open_output
     from lo2io.foreign.archive import open_any
     from lo2io.reports.html.page import MAGIC, gather_pictures, render_html
     from lo2io.reports.progress import share_progress
@@ -71,19 +71,16 @@ def _write_page(
     from lo2io.reports.sums import gather
     from lo2io.selection import select
 
-    with (
-        ended_by_sigterm(),
-        open_any(trace) as whole,
-        open_output(target, force=force, magic=MAGIC) as part,
-        share_progress("drawing") as progress,
-    ):
-        opened = select(whole, filters, begin=span[0], end=span[1])
-        sums = gather(opened)
-        progress(0.4)
-        summary = summarize(opened, sums)
-        progress(0.5)
-        pictures = gather_pictures(sums)
-        progress(0.9)
-        part.write_text(render_html(summary, pictures), encoding="utf-8", errors="backslashreplace")
-        progress(1.0)
-        return part.stat().st_size
+    with ended_by_sigterm(), open_any(trace) as whole:
+        check_apart(target, whole.path)
+        with open_output(target, force=force, magic=MAGIC) as part, share_progress("drawing") as progress:
+            opened = select(whole, filters, begin=span[0], end=span[1])
+            sums = gather(opened)
+            progress(0.4)
+            summary = summarize(opened, sums)
+            progress(0.5)
+            pictures = gather_pictures(sums)
+            progress(0.9)
+            part.write_text(render_html(summary, pictures), encoding="utf-8", errors="backslashreplace")
+            progress(1.0)
+            return part.stat().st_size

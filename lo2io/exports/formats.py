@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lo2io.errors import UsageError
-from lo2io.exports.target import ExportSummary, open_output, size_of
+from lo2io.exports.target import ExportSummary, check_apart, open_output, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -139,12 +139,13 @@ def export(
         options: ``NAME=VALUE``.
 
     Raises:
-        UsageError: No such format, option or value; or the target must not be replaced.
+        UsageError: No such format, option or value; or the target must not be replaced, or lies in the trace.
         TraceError: A table cannot be read.
         Lo2ioError: The target cannot be written.
     """
     found = find_format(name)
     chosen = read_options(name, options)
+    check_apart(target, trace.path)
     facts = {
         "to": name,
         "options": chosen,

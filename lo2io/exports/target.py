@@ -82,6 +82,20 @@ def open_output(
         _remove(part)
 
 
+def check_apart(path: Path, trace: Path) -> None:
+    """A trace is only read: one with other files in it could not be replaced any more by recording again.
+
+    Args:
+        path: What is to be written.
+        trace: The trace's folder.
+
+    Raises:
+        UsageError: It lies there.
+    """
+    if path.resolve().is_relative_to(trace.resolve()):
+        raise UsageError(f"write {path}", f"that is in the trace {trace}", "choose another place with -o")
+
+
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files of a folder."""
     return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else (path,)) if file.is_file())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tablemaker import make_batch, write_trace
 
+from lo2io.cli_report import report
 from lo2io.errors import Lo2ioError, UsageError
 from lo2io.exports import formats, target
 from lo2io.exports.target import MARKER, ExportSummary, open_output
@@ -309,6 +310,20 @@ def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
         process.send_signal(number)
         assert process.wait() == code
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
+def test_nothing_is_written_into_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever name: recording could not replace it any more."""
+    trace = write_trace(tmp_path / "T", [make_batch()])
+    (tmp_path / "link").symlink_to("T")
+    before = names(tmp_path)
+    monkeypatch.chdir(tmp_path / "T")
+    for place in ("x", "lo2io/x", "../link/x", "../T"):
+        with pytest.raises(UsageError, match="that is in the trace"):
+            formats.export(trace, "parquet", Path(place), lambda _: None, force=True)
+    with pytest.raises(UsageError, match="that is in the trace"):
+        report(tmp_path / "link", html=Path("x.html"))
+    assert names(tmp_path) == before
 
 
 def test_a_folder_tells_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
