@@ -171,7 +171,7 @@ static inline bool is_at_peace(const engine *e, const task *t, const slot *s, ui
     const fd_table *f = &e->tables.at[t->table];
     int64_t begin = t->pending.begin;
     return s && s->handle == held && s->since <= begin && s->ending == s->spent && s->settled <= begin && !f->ranges &&
-           f->ranges_settled <= begin && s->blind_settled <= begin && !s->tainted && !e->config.ends_unseen;
+           f->ranges_settled <= begin && s->blind_settled <= begin && !s->tainted && e->lost_until <= begin && !e->config.ends_unseen;
 }
 
 /*

@@ -29,7 +29,8 @@ static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t
         e->descriptions.at[d].position = e->descriptions.at[d].foreign ? UNKNOWN : 0;
         e->descriptions.at[d].append = (flags & O_APPEND) ? APPENDS : APPENDS_NOT;
     }
-    name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);
+    if (e->lost_until <= t->pending.begin) /* else its entry may be another call's than its exit */
+        name_from_call(e, &e->descriptions.at[d], t->path, t->path_length);
     t->path_length = 0;
     e->batch->operations.handle[row] = h->number;
     e->batch->operations.fd[row] = fd;

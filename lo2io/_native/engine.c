@@ -71,6 +71,9 @@ static int note_pids(engine *e, const lo2_stream *config)
 
 static int start_streams(engine *e)
 {
+    const char *path;
+    if (e->config.records_lost && gaps_find(e, &path)) /* all is read once more: not where nothing was lost */
+        return fail(e, "reading", path);
     for (uint32_t i = 0; e->config.all_tasks && i < e->config.nr_streams; i++)
         if (e->streams[i].kind == LO2_STREAM_FACTS && note_pids(e, &e->config.streams[i]))
             return -1;
@@ -148,6 +151,7 @@ void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t l
     e->totals.nr_lost_records++;
     e->totals.nr_lost += lost;
     e->config.records_lost = 1;
+    gap_told(e, end);
     uint32_t row = e->batch->nr_losses++;
     e->batch->losses.cpu[row] = s->cpu;
     e->batch->losses.begin_time_ns[row] = begin;
@@ -229,6 +233,8 @@ static void dispatch(engine *e, stream *s)
     if (e->totals.first_time_ns == UNKNOWN)
         e->totals.first_time_ns = entry->time;
     e->totals.last_time_ns = entry->time;
+    if (entry->time >= e->gap_mark)
+        gaps_pass(e, entry->time);
     if (s->kind == LO2_STREAM_KERNEL)
         on_kernel_record(e, s, entry->offset, entry->time);
     else
@@ -326,7 +332,8 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
         return NULL;
     }
     e->next_id = 1;
-    e->totals.first_time_ns = e->totals.last_time_ns = UNKNOWN;
+    e->totals.first_time_ns = e->totals.last_time_ns = e->lost_until = UNKNOWN;
+    e->gap_mark = INT64_MAX;
     e->clock = (facts_clock){config->syncs, config->nr_syncs, config->clock_error_ns};
     for (uint32_t i = 0; i < config->nr_streams; i++)
         e->streams[i].fd = -1;
@@ -379,7 +386,7 @@ void lo2_engine_free(lo2_engine *e)
                      e->processes.at, e->free_processes.at,
                      e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
                      e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
-                     e->task_queue.at, e->name.at, e};
+                     e->task_queue.at, e->name.at, e->gaps.at, e};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }

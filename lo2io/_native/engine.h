@@ -259,6 +259,9 @@ typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  uint32_t cgroup; /* with a reference */ uint8_t kind; } task_row;
 
+/* Records are lacking behind `begin` (UNKNOWN: from the first on) and before `end`. */
+typedef struct { int64_t begin, end; } gap;
+
 /* A copy of a record that waits for the end of its thread's call. */
 typedef struct { uint8_t *record; uint32_t size, next; } held_fact;
 
@@ -306,6 +309,12 @@ struct lo2_engine {
     uint64_t file_key[2];
     uint32_t *file_buckets;       /* open addressing: index + 1 */
     uint32_t nr_file_buckets;
+
+    VEC(gap) gaps;                /* apart from each other, in order, if they are known beforehand */
+    uint32_t gaps_passed;
+    bool gaps_known;
+    int64_t gap_mark;             /* at records from this time on there is something to be done about gaps */
+    int64_t lost_until;           /* the end of the last gap that has begun; UNKNOWN: none has */
 
     VEC(held_fact) held_facts;
     VEC(uint32_t) free_held_facts;
@@ -389,6 +398,11 @@ void name_from_call(engine *e, description *d, const char *path, uint32_t length
 void description_named(engine *e, description *d, const file_facts *facts, const char *path);
 void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags);
 void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin); /* at rest since then */
+
+/* gaps.c */
+int gaps_find(engine *e, const char **path); /* in all files; -1: read error (errno) in this one */
+void gaps_pass(engine *e, int64_t time); /* before the record of that time, if it is not before gap_mark */
+void gap_told(engine *e, int64_t end); /* by the record at its end */
 
 /* calls.c */
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,

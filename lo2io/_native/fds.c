@@ -287,11 +287,11 @@ static uint8_t own_end(const engine *e, const task *t, int32_t fd)
     return own ? p->ends : ENDS_NOTHING;
 }
 
-/* Others end what is in the slot, whatever it is, or did so after `begin`. */
+/* Others end what is in the slot, whatever it is, or did so after `begin`; or that may be among what was lost. */
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
 {
     const fd_table *f = &e->tables.at[t->table];
-    return f->ranges || f->ranges_settled > begin || s->blind_settled > begin || s->tainted ||
+    return e->lost_until > begin || f->ranges || f->ranges_settled > begin || s->blind_settled > begin || s->tainted ||
            s->blind > (s->blind && own_end(e, t, fd) == ENDS_FD_BLINDLY);
 }
 

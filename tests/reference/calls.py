@@ -212,7 +212,8 @@ class Calls:
             op.handle = self._install(op, ret, OPENED, new_description(known), time)
             row["fd"] = ret
             path = op.values.get("path")
-            if path and not path.endswith(b"...") and op.handle.description.name is None:
+            paired = self.engine.gaps.spare(op.time)  # else its entry may be another call's than its exit
+            if paired and path and not path.endswith(b"...") and op.handle.description.name is None:
                 op.handle.description.name = (0, 0, 0, MASK32, path)
                 op.handle.description.name_source = 2
             self._set_cloexec(table, ret, on=bool((known or 0) & O_CLOEXEC))
@@ -321,7 +322,8 @@ class Calls:
             return
         slot = table.slots.get(values["fd"])
         since = table.last_change(values["fd"]) if slot is None else slot.since
-        if since > values["begin"] or not table.is_steady(values["fd"], values["begin"]):
+        steady = table.is_steady(values["fd"], values["begin"]) and self.engine.gaps.spare(values["begin"])
+        if since > values["begin"] or not steady:
             self.engine.totals["nr_names_refused"] += 1
             return
         self.engine.totals["nr_names_verified"] += 1

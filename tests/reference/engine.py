@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.model import Role
 from reference.calls import Calls
+from reference.gaps import Gaps
 from reference.kernel_files import Files
 from reference.records import Decoder, Record
 from reference.requests import Requests
@@ -92,6 +93,7 @@ class Reference:
             if record.kind == "fact_task":
                 self.tasks.pids[record.values["tid"]] = record.values["pid"]
         self.newest_first = self._completions_missing()
+        self.gaps = Gaps(self, streams)
         self._run([stream.records for stream in streams])
 
     def _count(self, record: Record) -> None:
@@ -115,7 +117,7 @@ class Reference:
             "sample": self._sample,
             "value": self._value,
             "file": lambda record: self.files.told(record.values),
-            "lost": lambda _: self.files.lost(),
+            "lost": self._lost,
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),
             "comm": lambda record: self.tasks.comm(record.time, record.values),
@@ -125,6 +127,7 @@ class Reference:
         }
         for record in heapq.merge(*streams, key=lambda record: (record.time, record.order)):
             self.now = record.time
+            self.gaps.passed(record.time)
             if record.kind in steps:
                 steps[record.kind](record)
             self.rings.look_for_ends(record.time)
@@ -159,6 +162,10 @@ class Reference:
             self.rings.sample(meaning.role, record.time, tid, values)
         elif meaning.role is not Role.IGNORED:
             self.block.sample(meaning.role, record.time, tid, task, values, cpu=record.stream)
+
+    def _lost(self, record: Record) -> None:
+        self.files.lost()
+        self.gaps.told(record.time)
 
     def _value(self, record: Record) -> None:
         """What the kernel tells of the call that a thread is in, and is about to leave."""

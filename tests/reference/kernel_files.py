@@ -130,9 +130,12 @@ class Files:
 
     def _is_constant(self, task: Task, fd: int, at: Sight) -> bool:
         since = self._since(task, fd)
-        if since > at.begin or not task.table.is_steady(fd, at.begin, at.op):
+        if since > at.begin or not self._is_steady(task, fd, at):
             return False
         return not self.ends_unseen or self.has_no_rivals(task)
+
+    def _is_steady(self, task: Task, fd: int, at: Sight) -> bool:
+        return self.engine.gaps.spare(at.begin) and task.table.is_steady(fd, at.begin, at.op)
 
     @staticmethod
     def _since(task: Task, fd: int) -> int:
@@ -140,11 +143,11 @@ class Files:
         return task.table.last_change(fd) if slot is None else slot.since
 
     def _is_result(self, task: Task, at: Sight) -> bool:
-        if not task.table.is_safe(at.fd, at.begin, at.op):
+        if not self.engine.gaps.spare(at.begin) or not task.table.is_safe(at.fd, at.begin, at.op):
             return False
         if at.left is None or at.left.op is None:
             return self._since(task, at.fd) <= at.begin
-        if at.left.op.spec.kind is CallKind.DUP_TO and not task.table.is_steady(at.fd, at.begin, at.op):
+        if at.left.op.spec.kind is CallKind.DUP_TO and not self._is_steady(task, at.fd, at):
             return False
         filled = at.left.op.found_since
         if at.left.result != at.fd or (filled is not None and filled > at.begin):

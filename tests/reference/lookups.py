@@ -49,7 +49,8 @@ class Lookups:
             here = slot is not None and slot.handle is handle and slot.since <= op.time
             table = op.task.table
             spent = closes and any(end.op is op and end.spent for end in table.ends)
-            certain = (closes or here) and (table.is_safe if spent else table.is_steady)(fd, op.time, op)
+            steady = (table.is_safe if spent else table.is_steady)(fd, op.time, op)
+            certain = (closes or here) and steady and self.engine.gaps.spare(op.time)
             if certain and not self._is_believed(op, handle, fd, met=met):
                 continue
             if not certain:
@@ -112,7 +113,10 @@ class Lookups:
     def unseen(self, task: Task, fd: int, since: int, op: Pending | None = None) -> Handle:
         """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""
         table, closing = task.table, op is not None and op.spec.kind is CallKind.CLOSE
-        slot, steady = table.slots.get(fd), op is None or table.is_steady(fd, since, op)
+        slot, steady = (
+            table.slots.get(fd),
+            op is None or (table.is_steady(fd, since, op) and self.engine.gaps.spare(since)),
+        )
         found = slot is not None and slot.since <= since
         if slot is not None and found and steady:
             # A fact has filled the slot since the entry, with what has been there since before it.

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernelwriter import KernelSpool, Programs
 from perfwriter import DEFAULT_CALLS
-from reference.compare import Tables, run_native, run_reference
-from reference.fact_histories import COPIES, DUPS, Witness, name, witnessed
+from reference.compare import run_native, run_reference
+from reference.fact_histories import Witness, witnessed
+from reference.truths import assert_true, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")), deadline=None, suppress_health_check=list(HealthCheck)
 )
-WITHOUT_OFFSET = ("read", "write", "writev")
-
-
-def written(builder: KernelSpool) -> Path:
-    """What is not recorded was left out on purpose: no kernel lacks close(2)."""
-    return builder.write(lacking=tuple(name for name in builder.meta().lacking if not name.endswith("_close")))
 
 
 def samples_of(builder: KernelSpool, machine: Witness, *, facts: bool) -> Path:
@@ -71,22 +66,6 @@ def records_of(builder: KernelSpool, machine: Witness, leaves: list[bool]) -> Pa
 def _in_call(machine: Witness, args: tuple[Any, ...]) -> bool:
     """A fact at the time of an exit, not before a close."""
     return (args[2], args[0]) not in machine.truth
-
-
-def assert_true(machine: Witness, tables: Tables) -> None:
-    """What the tables tell is so."""
-    names = {f"h{number}": row["file"] and row["file"][-1] for number, row in enumerate(tables["handles"])}
-    for row in tables["operations"]:
-        met = machine.truth.get((row["tid"], row["begin_time_ns"]))
-        if met is None or not met.done:
-            continue
-        second = met.second if row["call"] in (*DUPS, *COPIES) else None
-        for told, file in ((row["handle"], met.file), (row["handle2"], second)):
-            if told is not None and names[told] is not None:
-                assert file is not None, (row, names[told])
-                assert names[told] == name(file), row
-        if row["call"] in WITHOUT_OFFSET and row["offset_bytes"] is not None and row["error"] == 0:
-            assert row["offset_bytes"] == met.position, row
 
 
 def check(machine: Witness, *, facts: bool, leaves: list[bool], **options: Any) -> None:

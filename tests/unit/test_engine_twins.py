@@ -82,6 +82,17 @@ def test_calls_agree_whatever_the_clocks_do(history: History, syncs: tuple[Clock
 
 
 @SETTINGS
+@given(call_histories())
+def test_calls_agree_where_counts_tell_of_losses(history: History) -> None:
+    """Gaps are known before anything else is read then."""
+    with tempfile.TemporaryDirectory() as directory:
+        builder = SpoolBuilder(Path(directory), 2, start_ns=100_500)
+        replay(builder, history)
+        path = builder.count_lost("syscalls:sys_enter_read", (1, 0)).write()
+        assert_same(run_native(path), run_reference(path))
+
+
+@SETTINGS
 @given(call_histories(flags=1))
 def test_calls_agree_in_process_mode(history: History) -> None:
     """Only selected threads and their descendants."""
