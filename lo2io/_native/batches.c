@@ -32,8 +32,11 @@ void ring_call_named(engine *e, uint32_t index, task *t)
     c->others = c->posted - c->own;
     if (r->kind == RING_URING)
         ring_watch(e, r, t);
-    if (t->pending.handle != NONE && r->kind == RING_URING)
-        ring_bind(e, index, t->pending.handle);
+    const pending_call *p = &t->pending;
+    if (p->handle == NONE || r->kind != RING_URING)
+        return;
+    if (slot_kept(e, t, slot_at(e, t->table, p->fd, false), p->handle, p->begin)) /* else it may have met another one */
+        ring_bind(e, index, p->handle);
 }
 
 void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw)

@@ -188,6 +188,7 @@ typedef struct {
     uint32_t held, held_last;     /* facts about the pending call, which wait for its end: index + 1, 0: none */
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* what its io_submit is about to submit: index + 1 */
+    uint32_t told;                /* number + 1 of the description of the last fact about a request; 0: it proved nothing */
 } task;
 
 /* Contexts of libaio that were made and not used yet: which is which cannot be told. */
@@ -383,6 +384,8 @@ bool has_no_rivals(const engine *e, const task *t); /* its table has no other th
 bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
 bool close_is_spent(engine *e, const task *t); /* its pending call is a close that has freed its slot: others have got the number */
 bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
+bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t handle_index, int64_t since); /* nothing else was in it */
+bool is_told(const engine *e, const task *t, uint32_t handle_index); /* for requests: or need not be */
 void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
 void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */
 uint32_t description_new(engine *e);

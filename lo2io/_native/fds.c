@@ -303,6 +303,18 @@ bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, i
            !slot_is_disturbed(e, t, s, fd, begin);
 }
 
+bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t index, int64_t since)
+{
+    return s && s->handle == index && s->since <= since && slot_is_steady(e, t, s, -1, since);
+}
+
+/* Where nobody would have seen it exchanged, and something is known of it that may be another's, a fact about the request confirms it. */
+bool is_told(const engine *e, const task *t, uint32_t index)
+{
+    const description *d = &e->descriptions.at[e->handles.at[index].description];
+    return !e->config.ends_unseen || (d->file == NONE && !d->has_identity) || t->told == d->number + 1;
+}
+
 static slot *slot_it_ends(engine *e, const task *t)
 {
     const pending_call *p = &t->pending;

@@ -53,6 +53,8 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
         return;
     }
     asked.handle = asked.iocb.fd < 0 ? NONE : handle_in_slot(e, t, asked.iocb.fd);
+    if (asked.handle != NONE && !is_told(e, t, asked.handle))
+        asked.handle = NONE;
     if (asked.handle != NONE)
         e->handles.at[asked.handle].refs++;
     set->asked.at[index] = asked;
@@ -60,23 +62,31 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->last_iocb = index + 1;
 }
 
-static iocb_row row_of(engine *e, const asked_iocb *a, uint32_t row)
+/* What was in the slot when the call was entered was there when it looked it up, whenever that was: until its exit. */
+static uint32_t handle_met(engine *e, const task *t, const asked_iocb *a)
+{
+    const slot *s = a->handle == NONE ? NULL : slot_at(e, t->table, a->iocb.fd, false);
+    return s && slot_kept(e, t, s, a->handle, (int64_t)a->iocb.head.time_ns) ? a->handle : NONE;
+}
+
+static iocb_row row_of(engine *e, const task *t, const asked_iocb *a, uint32_t row)
 {
     const lo2_kernel_iocb *q = &a->iocb;
+    uint32_t handle_index = handle_met(e, t, a);
     const description *d = a->handle == NONE ? NULL : description_of(e, a->handle);
     bool writes = q->opcode == IOCB_CMD_PWRITE || q->opcode == IOCB_CMD_PWRITEV;
     bool vectored = q->opcode == IOCB_CMD_PREADV || q->opcode == IOCB_CMD_PWRITEV;
     bool data = writes || vectored || q->opcode == IOCB_CMD_PREAD;
-    bool appends = writes && d && d->append == APPENDS; /* Linux appends whatever the offset says */
+    bool appends = writes && d && (d->append == APPENDS || handle_index == NONE); /* Linux appends whatever the offset says */
     iocb_row made = {.operation = e->batch->operations.id[row], .data = q->data, .iocb = q->iocb, .offset = UNKNOWN,
                      .bytes = UNKNOWN, .place = q->place, .handle = NONE, .fd = q->fd, .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};
     if (data && !appends && q->offset >= 0)
         made.offset = q->offset;
     if (data && !vectored && q->length <= INT64_MAX)
         made.bytes = (int64_t)q->length;
-    if (a->handle != NONE) {
-        e->handles.at[a->handle].used = 1;
-        made.handle = e->handles.at[a->handle].number;
+    if (handle_index != NONE) {
+        e->handles.at[handle_index].used = 1;
+        made.handle = e->handles.at[handle_index].number;
     }
     return made;
 }
@@ -95,7 +105,7 @@ void iocbs_submitted(engine *e, task *t, const int64_t *result, uint32_t row)
             e->out_of_memory = true;
             break;
         }
-        set->queue.at[set->queue.count++] = row_of(e, asked_at(e, at), row);
+        set->queue.at[set->queue.count++] = row_of(e, t, asked_at(e, at), row);
     }
     iocbs_drop(e, t);
 }

@@ -190,10 +190,14 @@ void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
     if (!s || refused || !(at.result ? is_result(e, t, s, &at) : is_constant(e, t, s, at.of.fd, at.begin)) ||
         !settle(e, t, s, &at)) {
         e->totals.nr_files_refused++;
+        if (at.of.of == LO2_FILE_OF_REQUEST)
+            t->told = 0;
         return;
     }
     e->totals.nr_files_told++;
     learn(e, s, &at);
+    if (at.of.of == LO2_FILE_OF_REQUEST)
+        t->told = description_of(e, s->handle)->number + 1;
     pending_call *p = &t->pending;
     if (at.result || !at.matched || !p->active)
         return;

@@ -71,23 +71,30 @@ static uint32_t claim(engine *e, const ring_request *r, uint32_t handle_index)
     return h->number;
 }
 
-static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd)
+/* What the slot has held since the thread's last event is what the kernel has met. `bit`: of the handle that it is. */
+static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd, int64_t since, uint8_t bit)
 {
     uint32_t index = t && fd >= 0 ? handle_in_slot(e, t, fd) : NONE;
     if (index == NONE) {
         r->opens_late |= fd >= 0;
         return NONE;
     }
-    return claim(e, r, index);
+    if (slot_kept(e, t, slot_at(e, t->table, fd, false), index, since) && is_told(e, t, index))
+        return claim(e, r, index);
+    r->doubtful |= bit;
+    return NONE;
 }
 
-void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task *where)
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where)
 {
     bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE, second = r->looked != UNKNOWN;
     if (second && (!two || r->fd2 >= 0))
         return;
-    uint32_t number = look_up(e, r, with_its_table(e, r, where), fd);
     bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* of which there is no file_get */
+    uint8_t bit = two && !second && !written_registered ? 2 : 1;
+    uint32_t number = look_up(e, r, with_its_table(e, r, where), fd, since, bit);
+    if (!second)
+        r->looked_since = since;
     if (second || written_registered) {
         r->looked = second ? r->looked : time;
         r->fd2 = fd;
@@ -103,7 +110,7 @@ void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task
 static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
 {
     slot *s = slot_at(e, t->table, fd, true);
-    bool since_then = s && s->since != UNKNOWN && s->since > r->looked;
+    bool since_then = s && (s->since > r->looked_since || !slot_is_steady(e, t, s, -1, r->looked_since));
     if (s && s->handle != NONE && !since_then) { /* a fact has filled it meanwhile */
         uint32_t found = handle_in_slot(e, t, fd);
         return found == NONE ? NONE : claim(e, r, found);
@@ -128,9 +135,9 @@ void request_proves_fd(engine *e, ring_request *r, task *where)
         return;
     r->opens_late = false;
     int32_t fds[2] = {two ? r->fd2 : r->fd, two ? r->fd : -1}; /* of handle, of handle2 */
-    if (fds[0] >= 0 && r->handle == NONE)
+    if (fds[0] >= 0 && r->handle == NONE && !(r->doubtful & 1))
         r->handle = discover(e, r, t, fds[0]);
-    if (fds[1] >= 0 && r->handle2 == NONE)
+    if (fds[1] >= 0 && r->handle2 == NONE && !(r->doubtful & 2))
         r->handle2 = discover(e, r, t, fds[1]);
 }
 

@@ -21,7 +21,7 @@ static void thread_reset(engine *e, ring_thread *th, const task *t)
     }
     *th = (ring_thread){.number = t->number, .first_held = NONE, .last_held = NONE, .last_event = UNKNOWN,
                         .work_begin = UNKNOWN, .work_queue = UNKNOWN, .last_end = UNKNOWN, .first_in = UNKNOWN,
-                        .left = UNKNOWN, .registered = NONE};
+                        .left = UNKNOWN, .registered = NONE, .last_sample = UNKNOWN};
 }
 
 ring_thread *thread_of(engine *e, const task *t)
@@ -61,6 +61,15 @@ static ring_thread *thread_known(engine *e, const task *t)
         return NULL;
     ring_thread *th = &e->ring_requests->threads.at[index];
     return th->number == t->number ? th : NULL;
+}
+
+/* What it looks up for a request it looks up behind what it has done last. */
+int64_t thread_event(const task *t, ring_thread *th, int64_t time)
+{
+    int64_t call = t->pending.active ? t->pending.begin : t->left.completed ? t->left.end : UNKNOWN;
+    int64_t before = later(later(th->last_sample, t->start), call);
+    th->last_sample = time;
+    return before;
 }
 
 void thread_advances(engine *e, ring_thread *th, int64_t time)

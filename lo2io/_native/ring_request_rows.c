@@ -49,7 +49,7 @@ static void write_identity(lo2_ring_request_columns *c, uint32_t row, const ring
     c->traits[row] = r->traits;
     c->inferred[row] = r->inferred;
     c->fd[row] = r->fd;
-    c->handle[row] = r->handle;
+    c->handle[row] = request_handle(r);
     c->handle2[row] = r->handle2;
     c->worker[row] = r->worker;
     c->waker[row] = r->waker;

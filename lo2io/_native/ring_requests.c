@@ -130,7 +130,7 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
     if (r->sqe_flags & SQE_DRAIN)
         r->traits |= LO2_TRAIT_DRAINED;
     if (has_fd)
-        request_looks_up(e, r, th->fd, s->time, t);
+        request_looks_up(e, r, th->fd, s->time, th->fd_before, t);
     if (!refused && th->has_sqe && request_asks(e, r, th, t))
         e->ring_requests->sqes_precede = true;
     else if (!refused)
@@ -240,13 +240,14 @@ static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *t
             th->waits_fd = true;
             th->fd = s->fd;
             th->fd_ctx = s->ctx;
+            th->fd_before = s->before;
         }
         return;
     }
     ring_request *r = request_named(e, s, t, th, false);
     if (!r)
         return;
-    request_looks_up(e, r, s->fd, s->time, t);
+    request_looks_up(e, r, s->fd, s->time, later(s->before, r->submit), t);
     if (!th)
         return;
     if (t->ring_worker) {
@@ -380,6 +381,7 @@ void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid
     if (t && t->ring_worker)
         thread_of(e, submitter_behind(e, t)); /* its location, before a pointer into them is taken */
     ring_thread *th = is_followed(e, t) ? thread_of(e, t) : NULL;
+    s.before = th ? thread_event(t, th, time) : UNKNOWN;
     if (th)
         th->unasked.id = 0;
     switch (event->role) {

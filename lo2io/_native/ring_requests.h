@@ -38,6 +38,7 @@ typedef struct {
     bool written;                 /* chosen by the sample rate */
     bool timed;                   /* `executing` has an execution */
     bool opens_late;              /* its fd was looked up in an empty slot */
+    uint8_t doubtful;             /* bit 0, 1: which handle, handle2 is nobody knows; 2: handle is a guess until it has ended */
     bool in_run;                  /* its CQE came out of task work */
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
@@ -54,6 +55,7 @@ typedef struct {
     int64_t before_time;          /* its predecessor's completion */
     int64_t executing, queued, waiting;
     int64_t looked, offset, length, bytes;
+    int64_t looked_since;         /* no earlier than that */
     int32_t fd, fd2, result;
     uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
     uint32_t op_flags, file_index;
@@ -82,6 +84,8 @@ typedef struct {
     int64_t last_event;           /* on its location */
     bool waits_short, waits_fd;   /* a short write, a file_get that belong to the request which comes next */
     uint64_t short_ctx, fd_ctx;
+    int64_t fd_before;            /* the event before that file_get */
+    int64_t last_sample;          /* of its own */
     int64_t short_offset, short_length;
     int32_t fd;
     request_ref work;             /* what it executes as a worker */
@@ -145,6 +149,7 @@ static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: it i
     ring_request *r = ref.id ? request_at(e, ref.at) : NULL;
     return r && r->id == ref.id ? r : NULL;
 }
+static inline uint32_t request_handle(const ring_request *r) { return r->doubtful & 4 ? NONE : r->handle; }
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64 && (set >> opcode & 1); }
 
@@ -180,7 +185,7 @@ void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, a
 void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
 void request_take_back(ring_request *r, ring_thread *th); /* it was not executed at once */
 void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
-void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, task *where);
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where); /* what it looks up, it has not before `since` */
 void request_proves_fd(engine *e, ring_request *r, task *where);
 void request_short(ring_request *r, int64_t offset, int64_t length);
 void request_phases(ring_request *r);
@@ -188,6 +193,7 @@ void request_phases(ring_request *r);
 /* ring_paths.c */
 ring_thread *thread_of(engine *e, const task *t);  /* NULL: t is, or memory is short */
 ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: that one has ended */
+int64_t thread_event(const task *t, ring_thread *th, int64_t time); /* when its last one was before this */
 void thread_advances(engine *e, ring_thread *th, int64_t time); /* what it executed is over */
 void thread_decides(engine *e, ring_thread *th, uint64_t claimed); /* the last so many items came out of task work */
 void thread_has_item(ring_thread *th, const ring_request *r); /* r NULL: not known */

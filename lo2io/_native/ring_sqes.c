@@ -212,8 +212,11 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
     if (q->opcode == OP_CLOSE && !q->file_index) {
         uint32_t index = handle_in_slot(e, t, q->fd);
         r->fd = q->fd;
-        r->looked = r->submit;
-        if (index != NONE) {
+        r->looked = r->looked_since = r->submit;
+        r->doubtful = has_no_rivals(e, t) && !t->serves ? 0 : 4;
+        if (index != NONE && !is_told(e, t, index)) {
+            r->doubtful = 1;
+        } else if (index != NONE) {
             e->handles.at[index].used |= r->written;
             r->handle = e->handles.at[index].number;
         }
@@ -333,21 +336,24 @@ void request_closed(engine *e, ring_request *r, task *t, int64_t time)
             registered_end(e, r->ring, r->file_index, time);
         return;
     }
+    r->doubtful &= 1;
     if (has_closed(r) && r->handle == NONE) {
         r->opens_late = true; /* there was something in the slot after all */
         request_proves_fd(e, r, t);
     }
     slot *s = slot_at(e, t->table, r->fd, false);
     bool same = s && s->handle != NONE && e->handles.at[s->handle].number == r->handle;
+    bool steady = s && slot_is_steady(e, t, s, -1, r->looked_since); /* nobody else has ended what it was about to */
     if (!has_closed(r)) {
-        r->handle = r->result == -EBADF && !(same && ring_of_handle(e, s->handle) != NONE) ? NONE : r->handle;
+        bool kept = same && steady && (r->result != -EBADF || ring_of_handle(e, s->handle) != NONE);
+        r->handle = kept ? r->handle : NONE;
         return;
     }
-    if (same) {
+    if (same && steady) {
         slot_clear(e, s, r->result < 0 ? UNKNOWN : time, time);
         return;
     }
-    if (closed_at_once(r)) /* what is in the slot now was put there afterwards */
+    if (closed_at_once(r) && steady && r->handle != NONE) /* what is in the slot now was put there afterwards */
         return;
     r->handle = NONE; /* the old one or the new one: who knows */
     if (s)

@@ -20,6 +20,7 @@ typedef struct {
     uint16_t cpu;
     uint8_t opcode;
     int64_t time;
+    int64_t before;               /* of the thread's last event before; UNKNOWN: not known */
 } ring_sample;
 
 static inline bool ring_has(const ring_sample *s, int field) { return (s->has >> field) & 1; }

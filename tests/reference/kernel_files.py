@@ -118,10 +118,12 @@ class Files:
         holds = holds and (self._is_result(task, at) if at.is_result else self._is_constant(task, at.fd, at))
         if not holds or not self._settle(task, at):
             self.engine.totals["nr_files_refused"] += 1
+            task.told = None if fact["of"] == OF_REQUEST else task.told
             return
         self.engine.totals["nr_files_told"] += 1
         slot = task.table.slots[at.fd]
         self._learn(slot, at)
+        task.told = slot.description if fact["of"] == OF_REQUEST else task.told
         if at.op is not None and at.left is not None and not at.is_result:
             at.op.confirmed.add(at.fd)
             self._point(at.op, slot.handle, at.fd)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reference.fds import UNSEEN, Description
+from reference.fds import LONG_AGO, UNSEEN, Description
 
 if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.fds import Handle
-    from reference.ring_objects import Lane, Request
+    from reference.ring_objects import Event, Lane, Request
     from reference.tasks import Task
 
 SPLICES = (30, 33)
@@ -21,8 +21,9 @@ class Descriptors:
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
 
-    def looked_up(self, request: Request, lane: Lane, fd: int, time: int) -> None:
+    def looked_up(self, request: Request, lane: Lane, fd: int, event: Event, since: int = LONG_AGO) -> None:
         """``file_get``; an empty slot may turn out to hold something."""
+        since = max(since, self._before(lane, event))
         if len(request.fds) > (request.opcode in SPLICES):
             return
         submitter = request.lane.task if request.lane is not None else None
@@ -31,9 +32,12 @@ class Descriptors:
         if task is not None:
             slot = task.table.slots.get(fd)
             handle = None if slot is None else self.engine.calls.tables.use(slot, task, fd)
+            if handle is not None and not (self._is_kept(task, fd, since) and self._is_told(task, handle)):
+                request.doubtful.add(len(request.fds))
+                handle = None
         if not request.fds:
-            request.splices = request.opcode in SPLICES
-        request.fds.append((fd, time, handle))
+            request.splices, request.looked_since = request.opcode in SPLICES, since
+        request.fds.append((fd, event.time, handle))
         if handle is not None:
             handle.wanted = True
 
@@ -45,15 +49,35 @@ class Descriptors:
         if task is None:
             return
         for place, (fd, looked, handle) in enumerate(request.fds):
-            if handle is None and fd >= 0:
-                found = self._appeared(task, fd, looked)
+            if handle is None and fd >= 0 and place not in request.doubtful:
+                found = self._appeared(task, fd, request.looked_since)
                 found.wanted = True
                 request.fds[place] = (fd, looked, found)
                 request.splices = request.opcode in SPLICES
 
+    @staticmethod
+    def _before(lane: Lane, event: Event) -> int:
+        """What the thread had done last: it looks up behind that."""
+        if not lane.recorded or lane.task is None:
+            return LONG_AGO
+        own = [each.time for each in lane.log if each.order < event.order and each.kind not in ("in", "out", "freed")]
+        start = lane.task.start
+        return max([*own, LONG_AGO if start is None else start])
+
+    def _is_kept(self, task: Task, fd: int, since: int) -> bool:
+        """The slot has held since then what it holds, or nothing."""
+        slot = task.table.slots.get(fd)
+        changed = task.table.last_change(fd) if slot is None else slot.since
+        return changed <= since and task.table.is_steady(fd, since) and self.engine.gaps.spare(since)
+
+    def _is_told(self, task: Task, handle: Handle) -> bool:
+        """Or need not be."""
+        known = handle.description.name is not None or handle.description.identity is not None
+        return not self.engine.files.ends_unseen or not known or task.told is handle.description
+
     def _appeared(self, task: Task, fd: int, looked: int) -> Handle:
         """A handle nobody saw opened; if the slot has changed meanwhile, for this request alone."""
-        if task.table.slots.get(fd) is None and task.table.last_change(fd) > looked:
+        if not self._is_kept(task, fd, looked):
             handle = self.engine.calls.tables.make(task, fd, UNSEEN, Description(None), None)
             handle.end(None)
             return handle

@@ -173,6 +173,10 @@ class Request:
     fd: int = -1
     fds: list[tuple[int, int, Handle | None]] = field(default_factory=list)
     """What was looked up: number, when, and what stood there."""
+    doubtful: set[int] = field(default_factory=set)
+    """Of them, those that may have been another's."""
+    looked_since: int = 0
+    """The first was looked up no earlier."""
     splices: bool = False
     """Known to look up two."""
     last_cqe: Event | None = None

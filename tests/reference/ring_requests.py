@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallKind, Role
+from reference.fds import LONG_AGO
 from reference.ring_completions import IDENTITY, Completions
 from reference.ring_descriptors import Descriptors
 from reference.ring_links import Links
@@ -177,7 +178,7 @@ class RingRequests:
         event, looked = self.stashed.pop(lane, (None, {}))
         ring_events = [each for each in lane.log if each.kind not in (*PASSED_OVER, "call")]
         if event is not None and ring_events[-2] is event and looked["ctx"] == values["ctx"]:
-            self.descriptors.looked_up(request, lane, looked["fd"], time)
+            self.descriptors.looked_up(request, lane, looked["fd"], event)
 
     def _new(self, ring: Ring, values: dict[str, Any], lane: Lane | None, time: int | None) -> Request:
         address = values.get("req") or None
@@ -226,9 +227,10 @@ class RingRequests:
             self.owned(request, lane)
         if request.opcode == NO_OPCODE:
             request.opcode = values.get("opcode", NO_OPCODE)
-        self.note(lane, time, kind, request, count=values.get("count", 0))
+        event = self.note(lane, time, kind, request, count=values.get("count", 0))
         if kind == "file_get":
-            self.descriptors.looked_up(request, lane, values["fd"], time)
+            submitted = LONG_AGO if request.submit is None else request.submit
+            self.descriptors.looked_up(request, lane, values["fd"], event, submitted)
         elif kind in ("punt", "poll_arm"):
             self.descriptors.proves(request, lane)
             if kind == "punt":

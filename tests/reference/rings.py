@@ -137,11 +137,17 @@ class Rings:
         self._learn_handle(ring, pending)
 
     def _learn_handle(self, ring: Ring, pending: Pending) -> None:
-        if pending.handle is None:
+        if pending.handle is None or not self._is_kept(pending):
             return
         if ring.handle is None:
             ring.fd, ring.handle = pending.fd, pending.handle
         self.bind(ring, pending.handle)
+
+    def _is_kept(self, pending: Pending) -> bool:
+        """What its slot has held since its entry: it has met nothing else."""
+        slot, table = pending.task.table.slots.get(pending.fd), pending.task.table
+        here = slot is not None and slot.handle is pending.handle and slot.since <= pending.time
+        return here and table.is_steady(pending.fd, pending.time) and self.engine.gaps.spare(pending.time)
 
     def bind(self, ring: Ring, handle: Handle) -> None:
         """The handle is the ring's."""

@@ -10,6 +10,7 @@ from reference.fds import LONG_AGO, Table
 
 if TYPE_CHECKING:
     from reference.engine import Reference
+    from reference.fds import Description
     from reference.kernel_files import Left
     from reference.pending import Pending
     from reference.ring_objects import Ring
@@ -78,6 +79,8 @@ class Task:
     left: Left | None = None
     """The call it has left last."""
     held: list[dict[str, Any]] = field(default_factory=list)
+    told: Description | None = None
+    """What the last fact about a request was about; None: it proved nothing."""
     """Facts that wait for the end of its call."""
     kernels: bool = False
     """Born by the kernel's own doing: it never runs in user mode."""

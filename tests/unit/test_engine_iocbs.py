@@ -99,14 +99,13 @@ def test_what_is_told_of_a_lost_call_is_not_the_next_ones(rig: SqeRig) -> None:
 
 
 def test_the_handle_is_that_of_the_entry(rig: SqeRig) -> None:
-    """A fact names it, at its own time; another thread closes the descriptor inside of the call."""
+    """A fact names it, at its own time; another thread closes the descriptor behind the call."""
     rig.fork(PID, 11, PID)
     opened = rig.call("openat", 7, dfd=-100)
     rig.told(7, b"data")
     rig.iocb(0, fd=7, length=10)
-    rig.enter("io_submit", ctx_id=CONTEXT, nr=1)
+    rig.call("io_submit", 1, ctx_id=CONTEXT, nr=1)
     closed = rig.call("close", tid=11, fd=7)
-    rig.leave("io_submit", 1)
     rig.run()
     (row,) = rig.rows["handles"]
     assert (row["open_time_ns"], row["close_time_ns"]) == (opened, closed)
