@@ -32,6 +32,7 @@ from lo2io.reports.html.lanes import (
 )
 from lo2io.reports.html.sheets import sheets
 from lo2io.reports.lines import printable
+from lo2io.reports.name_counts import names_line
 from lo2io.reports.names import file_names
 from lo2io.reports.page import confines_lines
 from lo2io.units import NS_PER_S, format_bytes, format_duration
@@ -87,7 +88,11 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         summary=summary,
         confines=[
             printable(line)
-            for line in (*(foreign_lines(summary.foreign) if summary.foreign else ()), *confines_lines(summary.chosen))
+            for line in (
+                *(foreign_lines(summary.foreign) if summary.foreign else ()),
+                *confines_lines(summary.chosen),
+                *([names_line(summary.names)] if summary.names and names_line(summary.names) else ()),
+            )
         ],
         hints=[printable(hint) for hint in summary.hints],
         notices=[printable(notice) for notice in summary.notices],

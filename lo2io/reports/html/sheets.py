@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
 from lo2io.reports.html.io_sheets import io_sheets
+from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.lines import who
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.reports.ring_rows import RingsSummary
     from lo2io.reports.rows import Activity, Summary
 
 _ACTIVITY: Final = (
@@ -115,56 +115,6 @@ def _devices(summary: Summary) -> Sheet:
     return sheet("devices", "Devices", columns, rows, note)
 
 
-def _rings(rings: RingsSummary) -> list[Sheet]:
-    columns = [("ring", False), ("process", False), ("set up with", False), ("SQ", True), ("CQ", True)]
-    columns += [("requests", True), ("most in flight", True), ("read", True), ("written", True), ("errors", True)]
-    columns += [("overflows", True), ("enters", True), ("executed by workers", True)]
-    rows = []
-    ways, opcodes = [], []
-    for ring in rings.rings:
-        name = "others" if ring.kind is None else f"{ring.kind} {ring.ring}"
-        workers = ring.workers.bounded + ring.workers.unbounded + ring.workers.untold
-        told = ring.kind != "libaio"  # which tells neither results nor who executed what
-        rows.append(
-            [
-                Cell(name),
-                Cell(who(ring.pid, ring.comm)),
-                text(" ".join(ring.flags or ())),
-                count(ring.sq_entries),
-                count(ring.cq_entries),
-                count(ring.requests),
-                count(ring.most_in_flight),
-                size(ring.bytes_read if told else None),
-                size(ring.bytes_written if told else None),
-                count(ring.errors if told else None),
-                count(ring.overflows if told else None),
-                count(ring.batches.calls),
-                count(workers if told else None),
-            ]
-        )
-        ways += [[Cell(name), Cell(way.path), count(way.requests), *latency(way.latency)] for way in ring.paths]
-        opcodes += [
-            [
-                Cell(name),
-                Cell(row.opcode),
-                Cell(row.path),
-                count(row.requests),
-                size(row.bytes),
-                count(row.errors),
-                *latency(row.latency),
-            ]
-            for row in ring.opcodes
-        ]
-    way_columns = [("ring", False), ("path", False), ("requests", True), *LATENCY]
-    code_columns = [("ring", False), ("opcode", False), ("path", False), ("requests", True), ("bytes", True)]
-    code_columns += [("errors", True), *LATENCY]
-    return [
-        sheet("rings", "Rings", columns, rows, "io_uring instances and libaio contexts"),
-        sheet("ring-ways", "The ways that requests of rings went", way_columns, ways),
-        sheet("ring-opcodes", "Requests of rings by opcode", code_columns, opcodes),
-    ]
-
-
 def _losses(summary: Summary) -> Sheet:
     columns = [("CPU", True), ("ring full", True), ("times", True), ("for", True), ("vanished", True)]
     rows = [
@@ -189,6 +139,6 @@ def sheets(summary: Summary) -> list[Sheet]:
     """All tables of the page that have a row, in its order."""
     every = [_processes(summary), _files(summary), _calls(summary), _errors(summary), _devices(summary)]
     every += io_sheets(summary.io) if summary.io else []
-    every += _rings(summary.rings) if summary.rings else []
+    every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]
     return [each for each in every if each.rows]
