@@ -65,7 +65,7 @@ def export(
     formats.read_options(to, options or ())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
-    from lo2io.foreign.archive import open_any
+    from lo2io.foreign.opening import open_any
     from lo2io.reports.progress import share_progress
     from lo2io.selection import select
 

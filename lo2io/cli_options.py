@@ -214,7 +214,7 @@ def print_summary(
     if by not in {None, "syscall"}:
         raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
 
-    from lo2io.foreign.archive import open_any
+    from lo2io.foreign.opening import open_any
     from lo2io.reports import summary, syscalls
     from lo2io.selection import select
 

@@ -64,7 +64,7 @@ def _write_page(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
     from lo2io.exports.target import check_apart, open_output
-    from lo2io.foreign.archive import open_any
+    from lo2io.foreign.opening import open_any
     from lo2io.reports.html.page import MAGIC, gather_pictures, render_html
     from lo2io.reports.progress import share_progress
     from lo2io.reports.summary import summarize

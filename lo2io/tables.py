@@ -262,13 +262,14 @@ def as_numpy(array: pa.Array) -> NDArray[Any]:
     """A number column of a batch without a copy: codes as signed integers, bits as bool, unknown as ``columns.h``."""
     if isinstance(array, pa.DictionaryArray):
         array = array.indices
-    if pa.types.is_boolean(array.type):
-        bits: NDArray[Any] = np.asarray(array.to_numpy(zero_copy_only=False))
-        return bits
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    is_bits = pa.types.is_boolean(array.type)
+    dtype = np.dtype(np.bool_ if is_bits else array.type.to_pandas_dtype())
     data = array.buffers()[1]
     if data is None or len(array) == 0:
         return np.zeros(0, dtype)
+    if is_bits:  # by hand: to_numpy imports pandas where that is installed, which takes 230 ms
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=array.offset + len(array), bitorder="little")
+        return bits[array.offset :].astype(np.bool_)
     return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
 
 

@@ -21,7 +21,7 @@ from lo2io.foreign.rows import CALL_ROW, REQUEST_ROW, UNKNOWN_TICKS, Clock, Spil
 from lo2io.foreign.tables import TableMaker
 from lo2io.foreign.words import describe
 from lo2io.model import UNKNOWN_U32, ClockSync, Completeness, SpoolMeta, Totals
-from lo2io.tables import DIRECTORY, METADATA_FILE, open_trace
+from lo2io.tables import open_trace
 from lo2io.verify.definitions import BLOCK_PARADIGM, handles_of, read_definitions
 from lo2io.verify.library import DAMAGED, Library
 from lo2io.verify.rules import Verification
@@ -43,16 +43,12 @@ _FACTS: Final = ("COMMAND", "MODE", "KERNEL", "MACHINE", "CLOCK", "COMPLETENESS"
 
 
 @contextlib.contextmanager
-def open_any(path: Path) -> Iterator[Trace]:
-    """Open a trace of lo2io, or any other OTF2 archive: a directory, or its ``.otf2`` file.
+def open_archive(path: Path) -> Iterator[Trace]:
+    """Open an OTF2 archive without tables: a directory, or its ``.otf2`` file.
 
     Raises:
-        TraceError: It is neither, or it is damaged.
+        TraceError: It is none, or it is damaged.
     """
-    directory = path.parent if path.name == ANCHOR else path
-    if (directory / DIRECTORY / METADATA_FILE).exists():
-        yield open_trace(path)
-        return
     if not _is_archive(path):
         answer = "neither lo2io's tables nor an .otf2 file is there" if path.is_dir() else "no such file or directory"
         raise TraceError(

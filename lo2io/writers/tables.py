@@ -185,7 +185,7 @@ class _TableFile:
         self._schema = arrow_schema(table, clock)
         # One dictionary object for all batches: Arrow then knows without a look that it has not changed.
         self._labels = {
-            c.name: pa.array(labels[c.labels] if isinstance(c.labels, str) else c.labels, pa.utf8())
+            c.name: _text_array(labels[c.labels] if isinstance(c.labels, str) else c.labels)
             for c in self._columns
             if c.labels
         }
@@ -240,7 +240,7 @@ class _TableFile:
         arrays = [
             self._arrow(column, columns[column.name])
             if column.kind == "number"
-            else pa.array(strings[column.name], column.arrow_type)
+            else _text_array(strings[column.name], column.arrow_type)
             for column in self._columns
         ]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
@@ -251,11 +251,28 @@ class _TableFile:
             return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values != 0)])
         if column.name in self._labels:
             same_width = values.itemsize == np.dtype(column.index_dtype).itemsize
-            codes = pa.array(values.view(column.index_dtype) if same_width else values.astype(column.index_dtype))
-            return pa.DictionaryArray.from_arrays(codes, self._labels[column.name])
+            codes = values.view(column.index_dtype) if same_width else values.astype(column.index_dtype)
+            return pa.DictionaryArray.from_arrays(_number_array(codes), self._labels[column.name])
         known = None if column.null is None else values != column.null
         valid = None if known is None or known.all() else _bits(known)
-        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)])
+        return _number_array(values, valid)
+
+
+# Arrays are made of buffers: pyarrow.array() imports pandas where that is installed, which takes 250 ms.
+
+
+def _number_array(values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)])
+
+
+def _text_array(texts: Sequence[str | bytes | None], arrow_type: pa.DataType | None = None) -> pa.Array:
+    parts = [text.encode() if isinstance(text, str) else text or b"" for text in texts]
+    ends = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=ends[1:])
+    known = np.array([text is not None for text in texts], np.bool_)
+    valid = None if known.all() else _bits(known)
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(arrow_type or pa.utf8(), len(parts), buffers)
 
 
 def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:

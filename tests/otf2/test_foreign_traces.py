@@ -23,7 +23,7 @@ from reference.ring_histories import ring_histories
 from lo2io import pipeline
 from lo2io.cli_export import export
 from lo2io.errors import TraceError
-from lo2io.foreign.archive import open_any
+from lo2io.foreign.opening import open_any
 from lo2io.reports.html.page import gather_pictures, render_html
 from lo2io.reports.page import render_page, report_console
 from lo2io.reports.summary import summarize, to_json
