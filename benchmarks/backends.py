@@ -146,7 +146,7 @@ def _fio_table(rows: Sequence[Row], reads: int) -> str:
         variant, traced = f"fio, {name}", name != "untraced"
         missing = [max(0, reads - seen) for seen in column(rows, variant, "reads")] if traced else []
         lines.append([
-            f"`{name}`" if name.startswith("lo2io") else name,
+            name,
             *(spread(_ratios(rows, "fio", name, key)) if traced else "1" for key in ("wall_s", "cpu_s")),
             spread(column(rows, variant, "wall_s")),
             spread(column(rows, variant, "recorder_cpu_s")) if traced else "",
@@ -162,7 +162,7 @@ def _loop_table(rows: Sequence[Row], place: str) -> str:
     heads = {"pread": "pread", "open": "open and close", "getppid": "getppid", "switch": "switch"}
     lines = [
         [
-            f"`{name}`" if name.startswith("lo2io") else name,
+            name,
             *(spread(column(rows, f"loops, {name}", f"{place}_{mode}_ns"), 0) for mode in heads),
             *([spread(column(rows, f"loops, {name}", "recorder_cpu_s"))] if place == "inside" else []),
         ]
@@ -173,7 +173,7 @@ def _loop_table(rows: Sequence[Row], place: str) -> str:
 
 def _start_table(rows: Sequence[Row]) -> str:
     lines = [
-        [f"`{name}`", *(spread(column(rows, f"start, {name}", key), 3) for key in ("until_exec_s", "wall_s"))]
+        [name, *(spread(column(rows, f"start, {name}", key), 3) for key in ("until_exec_s", "wall_s"))]
         for name in _names(rows, "start")
     ]
     return table(["", "until the command runs", "in all"], lines)
@@ -182,7 +182,7 @@ def _start_table(rows: Sequence[Row]) -> str:
 def _rate_table(rows: Sequence[Row]) -> str:
     lines = [
         [
-            name.replace(", lo2io", ", `lo2io") + "`",
+            name,
             spread([value / 1e6 for value in column(rows, name, "calls_per_s")]),
             spread(column(rows, name, "missing"), 0),
             spread(column(rows, name, "lost"), 0),

@@ -76,7 +76,7 @@ def render(document: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys(row["variant"] for row in rows))
     lines = [
         [
-            f"`lo2io {name}`",
+            f"lo2io {name}",
             spread(column(rows, name, "wall_s")),
             spread(column(rows, name, "cpu_s")),
             spread([rate / 1e6 for rate in column(rows, name, "operations_per_s")]),
