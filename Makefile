@@ -35,7 +35,7 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 	$(python) scripts/reference_cli.py
 
 clean:  ## remove what was built, .venv included
-	rm -rf .venv build demo-trace .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build demo-trace demo-trace.html .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info lo2io/_native/_lib.c lo2io/_native/_lib.abi3.so lo2io/_bpf/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 

@@ -29,7 +29,6 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     PARQUET: ("export", "TRACE", "--to", "parquet", "-o", "TARGET"),
     "export --to csv": ("export", "TRACE", "--to", "csv", "-o", "TARGET"),
     PERFETTO: ("export", "TRACE", "--to", "perfetto", "-o", "TARGET"),
-    "export --to fio": ("export", "TRACE", "--to", "fio", "-o", "TARGET"),
     "export --to perf-data": ("export", "TRACE", "--to", "perf-data", "-o", "TARGET"),
 }
 

@@ -29,10 +29,12 @@ say "lo2io record -o demo-trace -- scripts/demo-workload.sh"
 $lo2io record --force --quiet -o demo-trace -- scripts/demo-workload.sh "$work"
 say "lo2io report demo-trace"
 $lo2io report demo-trace
+say "lo2io report demo-trace --html demo-trace.html"
+$lo2io report demo-trace --html demo-trace.html --force
 say "lo2io verify demo-trace"
 $lo2io verify demo-trace
 if command -v otf2-print >/dev/null; then
     say "otf2-print demo-trace/traces.otf2, from the first write on"
     otf2-print demo-trace/traces.otf2 | grep -m 1 -A 12 -E '^IO_OPERATION_BEGIN.*WRITE' || true
 fi
-say "The trace is $(pwd)/demo-trace: open traces.otf2 with Vampir, tables in lo2io/ with anything that reads Arrow."
+say "The trace is $(pwd)/demo-trace: open traces.otf2 with Vampir, tables in lo2io/ with anything that reads Arrow; demo-trace.html with a browser."
