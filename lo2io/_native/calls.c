@@ -261,6 +261,8 @@ void call_abandon(engine *e, task *t, int64_t end_time)
     position_left(e, t, 0, false, e->totals.last_time_ns);
     if (p->handle != NONE && e->calls[p->call].kind == LO2_CALL_CLOSE)
         handle_end(e, p->handle, p->flags, end_time);
+    if (p->ends && !e->finishing)
+        perhaps_replaced(e, t);
     if (p->ends) /* those in flight at the end may go on */
         ends_over(e, t, e->finishing ? INT64_MAX : e->totals.last_time_ns);
     let_go(e, t);

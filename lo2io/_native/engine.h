@@ -388,6 +388,8 @@ bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t handle_in
 bool is_told(const engine *e, const task *t, uint32_t handle_index); /* for requests: or need not be */
 void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
 void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */
+/* A dup2 or dup3 nobody saw the end of: what stood there may have been replaced, and is known no more. */
+void perhaps_replaced(engine *e, const task *t);
 uint32_t description_new(engine *e);
 void description_release(engine *e, uint32_t index);
 

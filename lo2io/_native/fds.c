@@ -321,6 +321,16 @@ static slot *slot_it_ends(engine *e, const task *t)
     return slot_at(e, t->table, e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd, true);
 }
 
+void perhaps_replaced(engine *e, const task *t)
+{
+    const pending_call *p = &t->pending;
+    if (e->calls[p->call].kind != LO2_CALL_DUP_TO || p->fd == p->fd2) /* dup2 of an fd to itself changes nothing */
+        return;
+    slot *s = slot_it_ends(e, t);
+    if (s)
+        slot_clear(e, s, UNKNOWN, e->totals.last_time_ns);
+}
+
 bool close_is_spent(engine *e, const task *t)
 {
     const slot *s = t->pending.ends == ENDS_FD ? slot_it_ends(e, t) : NULL;

@@ -33,6 +33,7 @@ from reference.lookups import (
     ends_begin,
     ends_over,
     named_by,
+    perhaps_replaced,
 )
 from reference.pending import Pending
 from reference.positions import Offset, begin_moving, can_move, end_moving, offset_of, signed, told_offset
@@ -155,6 +156,7 @@ class Calls:
         nothing |= {"handle": op.handle, "handle2": op.handle2}
         self._emit(self._row(op, offset) | nothing, self.engine.rings.batches.row(op, None, None))
         if not self.engine.over:  # those in flight at the end may go on
+            perhaps_replaced(op, self.engine.now)
             ends_over(op, self.engine.now)
         op.task.left = Left(op, self.engine.now, None)
         self.engine.files.due(op.task)

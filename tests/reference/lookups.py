@@ -157,6 +157,13 @@ def ends_begin(op: Pending) -> None:
     table.ends.append(fresh)
 
 
+def perhaps_replaced(op: Pending, time: int) -> None:
+    """A dup2 or dup3 nobody saw the end of: what stood there may have been replaced, and is known no more."""
+    begun = op.table is not None and any(end.op is op for end in op.table.ends)
+    if begun and op.spec.kind is CallKind.DUP_TO and op.fd != op.fd2:
+        Lookups.forget(op.task.table, op.fd2, time)
+
+
 def ends_over(op: Pending, time: int) -> None:
     """It has ended it."""
     for end in op.table.ends if op.table is not None else ():

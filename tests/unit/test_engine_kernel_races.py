@@ -171,6 +171,21 @@ def test_dup2_over_a_fresh_descriptor(engine: str, story: Story, when: str) -> N
     assert names(tables)[int(opened[1:])] is None
 
 
+def test_dup2_whose_end_nobody_saw(engine: str, story: Story) -> None:
+    """Its thread was killed inside of it: a later look at what it may have put there names no call from before."""
+    second_thread(story).does(60_000, 10, "openat", 3, flags=O_RDWR)
+    story.begins(60_010, 11, "dup2", oldfd=8, newfd=3)
+    story.task_exit(60_020, 1, 10, 11)
+    story.fact_fd(60_040, 10, 3, b"/y", begin=60_030, inode=5, mode=0o100600, position=0, open_flags=O_RDWR)
+    story.does(60_050, 10, "read", 1, fd=3)
+    tables = told(engine, story)
+    opened, read = (
+        next(row["handle"] for row in tables["operations"] if row["call"] == call) for call in ("openat", "read")
+    )
+    assert opened != read
+    assert names(tables)[int(opened[1:])] is None
+
+
 def test_dup2_itself_is_no_rival(engine: str, story: Story) -> None:
     """What it has put there is named."""
     second_thread(story).does(60_000, 10, "openat", 3, returned(3, b"/x")).does(60_010, 10, "openat", 4)

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")),
+    deadline=None,
+    derandomize="LO2IO_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
 )
+"""The same histories each time; LO2IO_EXAMPLES=500 looks for others."""
 
 
 def samples_of(builder: KernelSpool, machine: Witness, *, facts: bool) -> Path:
