@@ -22,10 +22,11 @@ from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
 from lo2io.catalog import ENDING, left_out, load_catalog
 from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
 from lo2io.errors import Lo2ioError, UsageError
+from lo2io.interrupts import interrupted_by_signals
 from lo2io.model import UNKNOWN_I64, CallFilter, Completeness, TraceEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lo2io.catalog import Selection
     from lo2io.model import SpoolMeta, Totals
@@ -167,7 +168,7 @@ def _finish(
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
         return Recorded(recording.exit_code, directory, None)
     try:
-        with _ended_by_signals(), progress(recording.spool) as advance:
+        with interrupted_by_signals(), progress(recording.spool) as advance:
             converted = convert(recording.spool, directory, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
@@ -186,23 +187,6 @@ def _finish(
         except KeyboardInterrupt:  # the trace is whole: half a spool beside it is of no use
             shutil.rmtree(recording.spool, ignore_errors=True)
     return Recorded(recording.exit_code, directory, converted)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP, unless they are ignored, end it as Ctrl-C does: with what was written removed."""
-
-    def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _check_known(block_records: str | None) -> None:

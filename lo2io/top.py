@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from lo2io.capture.asking import ask_for_dump
 from lo2io.directory import SPOOL
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
+from lo2io.interrupts import interrupted_by_signals
 from lo2io.spool.format import DUMPS_NAME
 
 if TYPE_CHECKING:
@@ -260,18 +261,9 @@ class _Loop:
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end it as Ctrl-C does: the recorder with it, and what lies in temporary files."""
-
-    def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, interrupt)
     try:
-        yield
-    except KeyboardInterrupt as interrupt_:
-        if interrupt_.args:
-            raise SystemExit(128 + interrupt_.args[0]) from None
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        with interrupted_by_signals():
+            yield
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:
+            raise SystemExit(128 + interrupt.args[0]) from None
