@@ -75,11 +75,9 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     sums = sums or gather(trace)
     owners, people, tally, requests = sums.owners, sums.people, sums.operations, sums.requests
     total = _total(tally.by_call)
-    span_ns = max(0, meta["stop_ns"] - meta["start_ns"])
-    proof = trace.completeness
+    proof, span_ns = trace.completeness, max(0, meta["stop_ns"] - meta["start_ns"])
     rings, by_rings = _rings(trace, owners, people)
-    chosen = _chosen(meta)
-    foreign = _foreign(meta)
+    chosen, foreign = _chosen(meta), _foreign(meta)
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
