@@ -21,6 +21,9 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events", "strace", "git", 
 
 BACKENDS = {"bpf": ("--backend", "bpf"), "perf": ("--backend", "perf", "--names", "kernel")}
 
+RACED = re.compile(rb"FOLDER/copy/d\d+")
+"""What rsync's generator opens again to mend the time, where its receiver was quicker to create files in there."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -77,7 +80,7 @@ def test_as_strace(backend: str, program: str, programs: Callable[..., Recording
 
 
 def test_as_fast_as_they_go(programs: Callable[..., Recording]) -> None:
-    """Without strace, which slows them: the same files, opened equally often."""
+    """Without strace, which slows them: the same files, and but for those of ``RACED`` opened equally often."""
     traced, free = programs("bpf", traced=True), programs("bpf", traced=False)
     expected: Counter[bytes | None] = Counter()
     for place in traced.places.values():
@@ -86,7 +89,13 @@ def test_as_fast_as_they_go(programs: Callable[..., Recording]) -> None:
     names = free.names
     shell = names.rows[0]["pid"]  # starts the programs, and is none of them
     rows = [row for row in names.rows if row["call"] in OPENS and row["result"] >= 0 and row["pid"] != shell]
-    assert Counter(steady(names.name_of(row["handle"]), *free.places.values()) for row in rows) == expected
+    found = Counter(steady(names.name_of(row["handle"]), *free.places.values()) for row in rows)
+    assert found.keys() == expected.keys()
+    raced = [name for name in expected if name and RACED.fullmatch(name)]
+    assert len(raced) == 20
+    for name in raced:
+        del found[name], expected[name]
+    assert found == expected
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
