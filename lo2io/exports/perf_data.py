@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 from lo2io.directory import SPOOL
-from lo2io.errors import SpoolError, UsageError
+from lo2io.errors import UsageError
 from lo2io.exports.perf_data_file import PerfDataFile
 from lo2io.exports.perf_data_records import FINISHED_ROUND, Records
 from lo2io.exports.target import ExportSummary
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from lo2io.tables import Trace
 
 ROUND_RECORDS: Final = 10_000
-"""perf holds back what came since the last round but one, to sort it: so many records twice."""
+"""perf holds back what came since the last round but one, to sort it: at least so many records twice."""
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
@@ -50,15 +49,13 @@ def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:
     with target.open("wb") as file:
         out = PerfDataFile(file, spool.meta)
         records = Records(spool, out, progress)
-        try:
-            for number, record in enumerate(records, 1):
-                file.write(record)
-                if not number % ROUND_RECORDS:
-                    file.write(FINISHED_ROUND)
-        except struct.error as error:
-            raise SpoolError(
-                f"read the records of {place}", str(error), "the spool is damaged: record again"
-            ) from error
+        in_round = 0
+        for number, some in records:
+            file.write(some)
+            in_round += number
+            if in_round >= ROUND_RECORDS:
+                file.write(FINISHED_ROUND)
+                in_round = 0
         out.close(records.first_ns, records.last_ns)
     notes = [f"left out: {records.nr_unknown:,} samples of no known event"] if records.nr_unknown else []
     return ExportSummary(records.nr_samples, notes=tuple(notes))

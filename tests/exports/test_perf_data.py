@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kernelwriter import KernelSpool, Programs
-from perfwriter import SpoolBuilder, frame
+from perfwriter import FIRST_ID, SpoolBuilder, frame
 from tablemaker import write_trace
 
 from lo2io.errors import SpoolError, UsageError
-from lo2io.exports import perf_data
+from lo2io.exports import perf_data, perf_data_records
 from lo2io.exports.formats import export as export_as
 from lo2io.tables import Trace
 
@@ -168,8 +169,70 @@ def test_part_of_a_trace(tmp_path: Path) -> None:
         export_as(chosen, "perf-data", tmp_path / "perf.data", lambda _: None)
 
 
-def test_damaged_spool(tmp_path: Path) -> None:
-    """A record too short for its kind is an error of the spool's."""
-    builder = SpoolBuilder(tmp_path / "T" / "spool").raw(0, frame(7, b"\0" * 16))
+@pytest.mark.parametrize("kind", [SpoolBuilder, KernelSpool])
+def test_pieces_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SpoolBuilder]) -> None:
+    """However little of each file is read at a time, records come whole and in the same order."""
+    monkeypatch.setattr(perf_data, "ROUND_RECORDS", 1 << 30)  # rounds end with pieces
+    contents = []
+    for size in (1 << 20, 100):
+        monkeypatch.setattr(perf_data_records, "BLOCK_BYTES", size)
+        (tmp_path / f"{size}").mkdir()
+        builder = write_spool(kind(tmp_path / f"{size}" / "T" / "spool")).lost(6500, 1, 42)
+        for time in range(7000, 7100):
+            builder.enter(time, time % 2, 9, "close", fd=time)
+        contents.append(exported(builder, tmp_path / f"{size}")[0].read_bytes())
+    assert contents[0] == contents[1]
+
+
+@needs_perf
+def test_inversions_within_a_cpu(tmp_path: Path) -> None:
+    """Samples that an interrupt put in before an older one come in the order of their times."""
+    builder = SpoolBuilder(tmp_path / "T" / "spool")
+    for time in (1000, 3000, 2000, 4000):
+        builder.enter(time, 0, 9, "close", fd=time)
+    file, _ = exported(builder, tmp_path)
+    lines = perf("script", "--ns", "-F", "time,trace", "-i", file).splitlines()
+    assert [int(line.rpartition("=")[2], 16) for line in lines] == [1000, 2000, 3000, 4000]
+
+
+@needs_perf
+def test_thread_that_no_kernel_has(tmp_path: Path) -> None:
+    """A number beyond PID_MAX_LIMIT belongs to no process, and is shown."""
+    builder = SpoolBuilder(tmp_path / "T" / "spool").enter(1000, 0, 2**30, "close", fd=1)
+    builder.fork(2000, 0, 2**30, 2**30, 1, 1)
+    file, _ = exported(builder, tmp_path)
+    assert perf("script", "-F", "pid,tid", "-i", file).split() == [f"-1/{2**30}"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        frame(7, b"\0" * 16),
+        frame(9, b"\0" * 16),
+        frame(9, struct.pack("<QIHHi", 1000, 0xFFF0, FIRST_ID, 0, 1) + bytes(0xFFE0 - 20)),
+    ],
+    ids=["a birth that is too short", "a sample that is too short", "a sample that has no room in perf's record"],
+)
+def test_damaged_spool(tmp_path: Path, damaged: bytes) -> None:
+    """A record too short for its kind, or too long for perf, is an error of the spool's."""
+    builder = SpoolBuilder(tmp_path / "T" / "spool").raw(0, damaged)
     with pytest.raises(SpoolError, match="read the records"):
         exported(builder, tmp_path)
+    assert not (tmp_path / "perf.data").exists()
+
+
+def test_call_that_is_too_short(tmp_path: Path) -> None:
+    """A record of lo2io's programs that lacks its duration is an error of the spool's."""
+    builder = KernelSpool(tmp_path / "T" / "spool").kernel(0, struct.pack("<QIHHQ", 1000, 9, 1, FIRST_ID, 0))
+    with pytest.raises(SpoolError, match="too short"):
+        exported(builder, tmp_path)
+
+
+@needs_perf
+def test_more_arguments_than_the_record_has(tmp_path: Path) -> None:
+    """Nothing is read beyond the end of a record."""
+    builder = KernelSpool(tmp_path / "T" / "spool")
+    events = (builder.ids[f"syscalls:sys_{half}_close"] for half in ("enter", "exit"))
+    builder.kernel(0, struct.pack("<QIHHHHI", 1000, 9, 1, *events, 60_000, 0) + struct.pack("<Qqqqq", 5, 0, 0, 0, 77))
+    file, _ = exported(builder, tmp_path)
+    assert [line.split()[-1] for line in perf("script", "-F", "trace", "-i", file).splitlines()] == ["fd=4d", "ret=0"]

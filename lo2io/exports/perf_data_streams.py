@@ -1,0 +1,243 @@
+"""A spool's files as rows, in the order of time: what perf delivered, or would have delivered, of one CPU.
+
+In: files of perf records, or of what lo2io's programs in the kernel recorded. Out: chunks of rows with their content as
+64-bit words. A call that programs recorded becomes the two samples that it stands for: raw data as
+``perf_syscall_enter`` and ``perf_syscall_exit`` have them (kernel/trace/trace_syscalls.c).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.errors import SpoolError
+from lo2io.spool.facts import FACT_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
+    Walk = Callable[[bytes], tuple[list[int], int | None]]
+
+RECORD_LOST, RECORD_COMM, RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK = 2, 3, 4, 5, 6, 7
+RECORD_SAMPLE: Final = 9
+_LEAST_WORDS: Final = {
+    **dict.fromkeys((RECORD_LOST, RECORD_COMM, RECORD_SAMPLE), 4),
+    **dict.fromkeys((RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK), 5),
+}
+"""Kinds of records that are taken, and how many words such a one has at least; others are passed over."""
+KERNEL_CALL, KERNEL_ENTER, KERNEL_EXIT, KERNEL_LOST = 1, 2, 3, 9
+"""``enum lo2_kernel_record``."""
+_LEAST_KERNEL_BYTES: Final = {KERNEL_CALL: 56, KERNEL_ENTER: 24, KERNEL_EXIT: 24, KERNEL_LOST: 32}
+_KERNEL_HEAD_BYTES: Final = 16
+_DISCARDED, _UNFINISHED = 1, 2
+_LENGTH: Final = (1 << 30) - 1
+_TASK_WORDS: Final = 7
+_NR_IDS: Final = 1 << 16
+"""Of tracepoints: ``common_type`` is a u16."""
+_U32, _U16 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some records of a CPU in the order of time. Columns have shape (n,), int64."""
+
+    time_ns: Numbers
+    kind: Numbers
+    """``PERF_RECORD_*``."""
+    misc: Numbers
+    begin: Numbers
+    """Where in ``words`` their content begins: of a sample the size of its raw data, and these; of others all but the
+    last time."""
+    size: Numbers
+    """Of the content, in words; at least 2."""
+    words: Numbers
+    """uint64, any shape (m,)."""
+
+    def split(self, at: int) -> tuple[Rows, Rows]:
+        """The first rows, and the rest."""
+        return self._taken(slice(at)), self._taken(slice(at, None))
+
+    def in_order(self, places: Numbers) -> Rows:
+        """In the order of time, then of ``places``: within a file inversions are rare."""
+        if np.all(self.time_ns[1:] >= self.time_ns[:-1]):
+            return self
+        return self._taken(np.lexsort((places, self.time_ns)))
+
+    def _taken(self, which: Any) -> Rows:
+        columns = (self.time_ns[which], self.kind[which], self.misc[which], self.begin[which], self.size[which])
+        return Rows(*columns, self.words)
+
+
+class CallEvents:
+    """What the samples of system calls' tracepoints are like, by the tracepoint's id."""
+
+    def __init__(self) -> None:
+        self.numbers: Numbers = np.full(_NR_IDS, -1, np.int32)
+        """Of the system call; -1: not known."""
+        self.sizes: Numbers = np.zeros(_NR_IDS, np.int64)
+        """Bytes of the raw data, strings left out."""
+
+
+def spread(begins: Numbers, counts: Numbers) -> Numbers:
+    """Of each ``begin`` as many numbers as ``count`` says: ``begin``, ``begin + 1``, …; shape (sum of counts,)."""
+    ends = np.cumsum(counts)
+    return np.repeat(begins - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def perf_rows(files: tuple[Path, ...], block: int, advance: Callable[[int], None]) -> Iterator[Rows]:
+    """The rows of ring files.
+
+    Args:
+        files: Of one CPU, in their order.
+        block: How many bytes are read at a time.
+        advance: Told how many were.
+
+    Raises:
+        SpoolError: A record is too short for its kind.
+    """
+    for path in files:
+        for words, places in _blocks(path, block, advance, _walk_perf):
+            heads = words[places]
+            kinds, sizes = (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64)
+            _check(path, kinds, sizes, _LEAST_WORDS)
+            taken = np.isin(kinds, list(_LEAST_WORDS))
+            kinds, sizes, at = kinds[taken], sizes[taken], places[taken]
+            sample = kinds == RECORD_SAMPLE
+            times = words[at + np.where(sample, 1, sizes - 1)].astype(np.int64)
+            misc = (heads[taken] >> 32 & _U16).astype(np.int64)
+            # The content is all but the header and one time, which a sample has in front, others at the end.
+            yield Rows(times, kinds, misc, at + 1 + sample, sizes - 2, words).in_order(at)
+
+
+def call_rows(
+    files: tuple[Path, ...], block: int, advance: Callable[[int], None], events: CallEvents
+) -> Iterator[Rows]:
+    """The rows of files of calls; arguments and errors as of :func:`perf_rows`."""
+    for path in files:
+        for words, places in _blocks(path, block, advance, _walk_calls):
+            bodies, heads = places + 1, words[places + 2]
+            lengths = (words[places] & _U32).astype(np.int64)
+            kinds = (heads >> 32 & _U16).astype(np.int64)
+            _check(path, kinds, lengths, _LEAST_KERNEL_BYTES)
+            yield _samples_and_losses(words, bodies, kinds, lengths, events)
+
+
+def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
+    """The samples that records of lo2io's programs stand for: layouts of ``kernel_records.h``, in words."""
+    calls, enters, exits, losses = (
+        bodies[kinds == kind] for kind in (KERNEL_CALL, KERNEL_ENTER, KERNEL_EXIT, KERNEL_LOST)
+    )
+    times, heads = words.astype(np.int64), words >> 48
+    in_call = np.minimum(words[calls + 2] >> 16 & _U16, (lengths[kinds == KERNEL_CALL] - 56) // 8)
+    in_enter = np.minimum(words[enters + 2] & _U16, (lengths[kinds == KERNEL_ENTER] - 24) // 8)
+    parts = (
+        (calls, times[calls], heads[calls + 1], in_call, calls + 7),
+        (calls, times[calls] + times[calls + 3], words[calls + 2] & _U16, np.ones_like(calls), calls + 4),
+        (enters, times[enters], heads[enters + 1], in_enter, enters + 3),
+        (exits, times[exits], heads[exits + 1], np.ones_like(exits), exits + 2),
+    )
+    at, time_ns, event, nr_args, arguments = (
+        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
+    )
+    begins, sizes, built = _raw_data(words, event, words[at + 1] & _U32, (arguments, nr_args), events)
+    of_loss = np.full(len(losses), 2)
+    rows = Rows(
+        np.concatenate([time_ns, times[losses]]),
+        np.repeat([RECORD_SAMPLE, RECORD_LOST], [len(at), len(losses)]),
+        np.zeros(len(at) + len(losses), np.int64),
+        np.concatenate([begins, len(built) + 2 * np.arange(len(losses))]),
+        np.concatenate([sizes, of_loss]),
+        np.concatenate([built, words[spread(losses + 2, of_loss)]]),
+    )
+    return rows.in_order(np.concatenate([at, losses]))
+
+
+def _raw_data(
+    words: Numbers, event: Numbers, tids: Numbers, arguments: tuple[Numbers, Numbers], events: CallEvents
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Where the content of each sample begins, its size, and the words: u32 size of the raw data, then these.
+
+    Of the arguments is given where they begin, and how many there are.
+    """
+    places, nr_args = arguments
+    nr_bytes = np.maximum(16 + 8 * nr_args, events.sizes[event])
+    sizes = (4 + nr_bytes + 7) // 8
+    begins = np.cumsum(sizes) - sizes
+    halves = np.zeros(2 * int(sizes.sum()), np.uint32)  # arguments lie at odd multiples of 4 bytes
+    for place, values in enumerate((8 * sizes - 4, event, tids, events.numbers[event])):
+        halves[2 * begins + place] = values.astype(np.uint32)
+    halves[spread(2 * begins + 5, 2 * nr_args)] = words.view(np.uint32)[spread(2 * places, 2 * nr_args)]
+    return begins, sizes, halves.view(np.uint64)
+
+
+def fact_blocks(path: Path, block: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """Some facts at a time: words, and where in them each fact begins."""
+    for words, places in _blocks(path, block, lambda _: None, _walk_perf):
+        heads = words[places]
+        _check(path, (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64), {FACT_TASK: _TASK_WORDS})
+        yield words, places
+
+
+def _check(path: Path, kinds: Numbers, sizes: Numbers, least: dict[int, int]) -> None:
+    for kind, size in least.items():
+        if np.any(sizes[kinds == kind] < size):
+            answer = f"a record of type {kind} is too short"
+            raise SpoolError(f"read the records of {path}", answer, "the spool is damaged: record again")
+
+
+def _blocks(
+    path: Path, size: int, advance: Callable[[int], None], walk: Walk
+) -> Iterator[tuple[Numbers, NDArray[np.int64]]]:
+    """Whole records of a file: its words, and where in them each begins."""
+    held = b""
+    with path.open("rb") as file:
+        while block := file.read(size):
+            held += block
+            places, end = walk(held)
+            if places:
+                yield np.frombuffer(held, np.uint64, len(held) // 8), np.array(places, np.int64)
+            advance(len(block))
+            if end is None:
+                return
+            held = held[8 * end :]
+
+
+def _walk_perf(held: bytes) -> tuple[list[int], int | None]:
+    """Where each whole record begins, in words, and where a half one does; None: nothing can be read behind them."""
+    places: list[int] = []
+    at, end = 0, len(held) // 8
+    sizes = memoryview(held)[: 8 * end].cast("H")
+    while at < end:
+        size = sizes[4 * at + 3] >> 3
+        if not size:
+            return places, None
+        if at + size > end:
+            break
+        places.append(at)
+        at += size
+    return places, at
+
+
+def _walk_calls(held: bytes) -> tuple[list[int], int | None]:
+    """Likewise of a file of calls, discarded records left out."""
+    places: list[int] = []
+    at, end = 0, len(held) // 8
+    heads = memoryview(held)[: 8 * end].cast("I")
+    while at < end:
+        word = heads[2 * at]
+        flags, length = word >> 30, word & _LENGTH
+        if flags & _UNFINISHED or length < _KERNEL_HEAD_BYTES:
+            return places, None
+        size = (length + 15) // 8
+        if at + size > end:
+            break
+        if not flags & _DISCARDED:
+            places.append(at)
+        at += size
+    return places, at
