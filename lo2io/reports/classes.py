@@ -1,7 +1,7 @@
-"""What calls are for: the classes by which a report sums them up.
+"""What calls are for, and which of them wait by their nature: the classes by which tables and pictures sum them up.
 
-In: the metadata's ``calls``, and of ``fcntl`` the command. Out: a class for each row. Which call belongs where follows
-from its kind and group in ``tracepoints/syscalls.toml``.
+In: the metadata's ``calls``, and of ``fcntl`` and ``clone`` the flags. Out: a class for each row, and whether its call
+waits for somebody else. Which call belongs where follows from its kind and group in ``tracepoints/syscalls.toml``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class CallClass(enum.IntEnum):
     MEMORY = 13
     RING = 14
     DESCRIPTOR = 15
-    OTHER = 16
+    SOCKET = 16
+    PROCESS = 17
+    OTHER = 18
 
 
 NR_CLASSES: Final = len(CallClass)
@@ -44,8 +46,8 @@ METADATA: Final = (
     CallClass.OPEN, CallClass.CLOSE, CallClass.STAT, CallClass.DIRECTORY, CallClass.NAME, CallClass.ATTRIBUTE,
 )  # fmt: skip
 """Calls about files rather than about what is in them."""
-PASSIVE: Final = (CallClass.POLL, CallClass.RING, CallClass.LOCK)
-"""Calls whose time is mostly waiting for others: none of them is a slow operation on a file."""
+PASSIVE: Final = (CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS)
+"""Calls that do nothing to a file, or wait for others: none of them is a slow operation on one."""
 _OF_KIND: Final = {
     "read": CallClass.READ,
     "write": CallClass.WRITE,
@@ -69,7 +71,18 @@ _OF_GROUP: Final = {
     "io_uring": CallClass.RING,
     "aio": CallClass.RING,
     "descriptor": CallClass.DESCRIPTOR,
+    "fdsource": CallClass.DESCRIPTOR,
+    "socket": CallClass.SOCKET,
+    "process": CallClass.PROCESS,
 }
+_NO_FILES: Final = frozenset({"socket", "fdsource", "mount"})
+"""Groups whose calls of the kind ``open`` give a descriptor of something else than a file."""
+_NEVER_WAIT: Final = frozenset({"epoll_ctl", "io_setup", "io_submit", "io_uring_setup", "io_uring_register"})
+"""Calls that begin or change what others then wait for: a submission does the work, or hands it on."""
+_WAIT: Final = frozenset({"accept", "accept4", "connect", "msync", "vfork"})
+"""Until somebody connects or answers, until it is on the disk, until the child has its program (accept(2) …)."""
+_CLONE_VFORK: Final = 0x4000
+"""clone(2); include/uapi/linux/sched.h."""
 LOCK_COMMANDS: Final = (5, 6, 7, 36, 37, 38)
 """F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions (include/uapi/asm-generic/fcntl.h)."""
 
@@ -85,6 +98,8 @@ class Classes:
         self.of_call: NDArray[np.intp] = np.array([class_of(call) for call in calls], np.intp)
         """Of each code of ``operations.call``."""
         self._locks: NDArray[np.bool_] = np.array([call["kind"] == "fcntl" for call in calls], np.bool_)
+        self._waits: NDArray[np.bool_] = np.array([waits(call) for call in calls], np.bool_)
+        self._clones: NDArray[np.bool_] = np.array([call["name"] == "clone" for call in calls], np.bool_)
 
     def of_rows(self, call: NDArray[np.intp], flags: NDArray[np.uint32]) -> NDArray[np.intp]:
         """The class of each operation; ``fcntl`` takes locks too, and ``flags`` has its command."""
@@ -94,7 +109,28 @@ class Classes:
             classes[fcntl[np.isin(flags[fcntl], LOCK_COMMANDS)]] = CallClass.LOCK
         return classes
 
+    def waiting(
+        self, call: NDArray[np.intp], classes: NDArray[np.intp], flags: NDArray[np.uint32]
+    ) -> NDArray[np.bool_]:
+        """Which operations wait by their nature, whatever they are about; ``classes`` as :meth:`of_rows` gives them."""
+        found: NDArray[np.bool_] = self._waits[call] | (classes == CallClass.LOCK)
+        clones = np.flatnonzero(self._clones[call])
+        found[clones] |= flags[clones] & np.uint32(_CLONE_VFORK) != 0
+        return found
+
 
 def class_of(call: Mapping[str, Any]) -> CallClass:
-    """The class of one of the metadata's ``calls``."""
-    return _OF_KIND.get(call["kind"], _OF_GROUP.get(call["group"], CallClass.OTHER))
+    """The class of one of the metadata's ``calls``; of ``fcntl`` that of commands that are not about locks."""
+    kind, group = call["kind"], call["group"]
+    if kind == "open" and group in _NO_FILES:
+        kind = ""
+    return _OF_KIND.get(kind, _OF_GROUP.get(group, CallClass.OTHER))
+
+
+def waits(call: Mapping[str, Any]) -> bool:
+    """Whether one of the metadata's ``calls`` waits for others by its nature; locks by ``fcntl`` aside."""
+    if call["name"] in _NEVER_WAIT:
+        return False
+    kind = class_of(call)
+    by_class = kind in {CallClass.SYNC, CallClass.LOCK, CallClass.POLL, CallClass.RING}
+    return by_class or call["name"] in _WAIT or (call["group"] == "socket" and call["kind"] in {"read", "write"})

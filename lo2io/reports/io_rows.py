@@ -28,7 +28,7 @@ class TimeRow:
     queue_ns: int
     """… or only waited in the queue of one."""
     waiting_ns: int
-    """The rest of calls whose business is to wait: polls, locks, syncs, rings; pipes, sockets and terminals."""
+    """The rest of calls that wait by their nature: polls, locks, syncs, rings …; pipes, sockets and terminals."""
     rest_ns: int
     """The rest: page cache, copying, file system. Waits that no table tells of, too."""
 
@@ -71,7 +71,7 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """One of the calls that took longest; calls that wait by their nature (polls, locks, rings) are none."""
+    """One of the calls that took longest; calls that wait by their nature (polls, locks, rings, pipes …) are none."""
 
     id: int
     """In the table of operations."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32
-from lo2io.reports.classes import NR_CLASSES, CallClass
+from lo2io.reports.classes import CallClass
 from lo2io.reports.io_rows import (
     AccessRow,
     IoSummary,
@@ -87,15 +87,12 @@ def _time_row(sums: TraceSums, kind: str, key: Any) -> TimeRow:
 
 
 def _call_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
-    """By class, those with most time first; a lock by ``fcntl`` counts as a descriptor call here."""
-    histograms = sums.operations.latency
+    """By class, those with most time first."""
     found = []
-    for kind in range(NR_CLASSES):
-        calls = np.flatnonzero(sums.classes.of_call == kind)
-        latency = histograms.latency(calls)
-        if latency.nr:
-            name = CallClass(kind).name.lower()
-            found.append(LatencyRow("calls", name, "call", latency, histograms.log2(calls)))
+    for kind in CallClass:
+        if sums.time.calls[kind]:
+            latency, histogram = sums.operations.latency_of_class(kind, sums.classes)
+            found += [LatencyRow("calls", kind.name.lower(), "call", latency, histogram)] if latency.nr else []
     return sorted(found, key=lambda row: -row.latency.total_ns)
 
 

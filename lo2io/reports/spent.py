@@ -13,32 +13,33 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import NR_CLASSES, PASSIVE, CallClass
+from lo2io.reports.classes import NR_CLASSES, PASSIVE
 from lo2io.table_columns import OFF_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.classes import Classes
     from lo2io.reports.tally import Owners
     from lo2io.tables import Trace
 
 MAX_SLOW: Final = 20
 """Slow operations that are kept."""
-_PROCESS_GROUP: Final = "process"
-"""clone, vfork, execve and their like: vfork(2) lasts until the child has another program."""
 _S_IFMT, _S_IFIFO, _S_IFSOCK, _S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
 """Types of files (inode(7)): a call on these waits for somebody to write or read."""
+_ANON_INODE: Final = "anon_inode:"
+"""So begin the names of what the kernel makes itself (eventfd, timerfd, inotify …); its inode has no type."""
 _READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 """Character devices on which nobody waits (null(4), full(4), random(4))."""
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
-_WAITING_CLASSES: Final = _PASSIVE_CLASSES | (np.arange(NR_CLASSES) == CallClass.SYNC)
 
 
 class TimeTally:
     """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
 
-    def __init__(self, trace: Trace, owners: Owners) -> None:
+    def __init__(self, trace: Trace, owners: Owners, classes: Classes) -> None:
+        self._classes = classes
         self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
             np.zeros(NR_CLASSES, np.int64) for _ in range(6)
         )
@@ -48,26 +49,31 @@ class TimeTally:
         self.failures: Counter[tuple[int, int, int]] = Counter()
         """By process, call and errno."""
         self.streams = np.zeros(owners.nr_groups, np.bool_)
-        """Of each file group: a pipe, socket or character device."""
+        """Of each file group: a pipe, socket or character device, or an eventfd or its like."""
         devices: list[int] = []
+        untyped: list[int] = []
         for rows in trace.batches("files", ["file", "mode"]):
             kind = rows["mode"] & _S_IFMT
             self.streams[rows["file"]] = np.isin(kind, (_S_IFIFO, _S_IFSOCK, _S_IFCHR))
             devices += rows["file"][kind == _S_IFCHR].tolist()
-        self._waits = self.streams.copy()
+            untyped += rows["file"][kind == 0].tolist()
+        names = trace.texts("files", "file", "path", untyped)
+        self.streams[[file for file, path in names.items() if path and path.startswith(_ANON_INODE)]] = True
+        self.waits = self.streams.copy()
+        """The same, but for devices that are always ready."""
         names = trace.texts("files", "file", "path", devices)
-        self._waits[[file for file, path in names.items() if path in _READY]] = False
+        self.waits[[file for file, path in names.items() if path in _READY]] = False
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
 
-        What neither device nor queue accounts for is waiting in polling calls, calls about rings and locks, in a sync,
-        and in calls on pipes, sockets and terminals (/dev/null and its like are none). All else ran, or waited for
-        what no table tells.
+        What neither device nor queue accounts for is waiting in calls that wait by their nature (polls, locks, syncs,
+        collecting from rings …) and in calls on pipes, sockets and terminals (/dev/null and its like are none). All
+        else ran, or waited for what no table tells.
         """
         kind, lasted = rows["class"], rows["duration_ns"]
         rest = lasted - rows["device_ns"] - rows["queue_ns"]
-        waits = _WAITING_CLASSES[kind] | self._waits[rows["group"]]
+        waits = self._classes.waiting(rows["call"], kind, rows["flags"]) | self.waits[rows["group"]]
         for sums, values in (
             (self.calls, 1),
             (self.errors, (rows["error"] != 0).astype(np.int64)),
@@ -121,23 +127,23 @@ class Slow:
 
 
 class SlowTally:
-    """The operations that took longest, without those whose business is waiting, or making and ending processes.
+    """The operations that took longest, without those whose business is waiting for others, or processes.
 
     Args:
-        calls: The metadata's ``calls``.
+        waits: Of each file group, whether calls on it wait for somebody to write or read.
         limit: How many are kept.
     """
 
-    def __init__(self, calls: Sequence[Mapping[str, Any]], limit: int = MAX_SLOW) -> None:
+    def __init__(self, waits: NDArray[np.bool_], limit: int = MAX_SLOW) -> None:
         self._limit = limit
-        self._others = np.array([call["group"] == _PROCESS_GROUP for call in calls], np.bool_)
+        self._waits = waits
         self._least = 0
         self._rows: list[tuple[int, int, dict[str, int]]] = []
 
     def add(self, rows: Columns) -> None:
         """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
         which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
-        which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | self._others[rows["call"][which]])]
+        which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | self._waits[rows["group"][which]])]
         if not len(which):
             return
         if len(which) > self._limit:

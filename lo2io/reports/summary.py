@@ -215,7 +215,7 @@ def _calls(meta: Mapping[str, Any], tally: OperationTally) -> tuple[CallRow, ...
             meta["calls"][key]["name"],
             int(tally.in_flight[key]),
             _activity(tally.by_call, key),
-            tally.latency.latency(key),
+            tally.latency_of_call(key),
         )
         for key in keys
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.reports.classes import CallClass
 from lo2io.reports.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.reports.classes import Classes
+    from lo2io.reports.histogram import Bin, Latency
     from lo2io.reports.spans import RequestSpans
     from lo2io.tables import Trace
 
@@ -165,7 +167,11 @@ class OperationTally:
         self.by_group = Sums(owners.nr_groups)
         self.in_flight = np.zeros(len(kinds), np.int64)
         self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
-        self.latency = LatencyHistograms(len(kinds))
+        fcntls = [call for call, kind in enumerate(kinds) if kind == "fcntl"]
+        self._lock_rows = np.arange(len(kinds))
+        self._lock_rows[fcntls] = len(kinds) + np.arange(len(fcntls))
+        self._latency = LatencyHistograms(len(kinds) + len(fcntls))
+        """By call; of ``fcntl`` its locks are in a row of their own, for they are of another class."""
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`derive` gives them."""
@@ -184,13 +190,25 @@ class OperationTally:
         if self._copies.any():
             self._add_copies(rows, call, facts)
         self.by_group.add(rows["group"], facts)
+        row = np.where(rows["class"] == CallClass.LOCK, self._lock_rows[call], call)
         if ended.all():
-            self.latency.add(call, rows["duration_ns"])
+            self._latency.add(row, rows["duration_ns"])
         else:
-            self.latency.add(call[ended], rows["duration_ns"][ended])
+            self._latency.add(row[ended], rows["duration_ns"][ended])
             np.add.at(self.in_flight, call[~ended], 1)
         failed = np.flatnonzero(rows["error"])
         np.add.at(self.errnos, (call[failed], np.abs(rows["error"][failed].astype(np.intp)).clip(0, NR_ERRNOS - 1)), 1)
+
+    def latency_of_call(self, call: int) -> Latency:
+        """Durations of a call, whatever it was for."""
+        return self._latency.latency(np.unique([call, self._lock_rows[call]]))
+
+    def latency_of_class(self, kind: CallClass, classes: Classes) -> tuple[Latency, tuple[Bin, ...]]:
+        """Durations of a class of calls, and how many there are of each power of two."""
+        rows = np.flatnonzero(classes.of_call == kind)
+        if kind == CallClass.LOCK:
+            rows = np.union1d(rows, self._lock_rows[self._lock_rows >= len(self.in_flight)])
+        return self._latency.latency(rows), self._latency.log2(rows)
 
     def _add_copies(self, rows: Columns, call: NDArray[np.intp], facts: dict[str, NDArray[np.int64]]) -> None:
         """What a copy wrote belongs to the written file; the call and its time stay with the one it read."""

@@ -233,7 +233,7 @@ def test_choices_change_pictures(page: Chrome) -> None:
     page.find_element(By.CSS_SELECTOR, "[data-for='timeline'] option[value='write']").click()
     slices = page.execute_script("return charts.get('timeline').node.data.slice(1).map((trace) => trace.name)")
     assert slices == ["longest: write"]
-    page.find_element(By.XPATH, "//*[@data-for='latency']/option[.='sda service']").click()
+    page.find_element(By.XPATH, "//*[@data-for='latency']/option[.='sda: device']").click()
     assert histogram_sum(page) == 50
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.reports.classes import CallClass, Classes, class_of
 from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
-from lo2io.reports.html.lanes import CLASSES, Lanes, class_of_kind
+from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
 from lo2io.reports.tally import read_ahead
 from lo2io.units import SECTOR_BYTES
 
@@ -43,7 +44,8 @@ _MERGED: Final = 2
 _READ_OR_WRITE: Final = 2
 """Operations of requests below it move data: 0 reads, 1 writes."""
 _OPERATIONS: Final = (
-    "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "offset_bytes", "bytes_result", "error",
+    "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes", "bytes_result",
+    "error",
 )  # fmt: skip
 _RING_REQUESTS: Final = (
     "id", "ring", "submit_time_ns", "complete_time_ns", "task", "opcode", "handle", "handle2", "offset_bytes",
@@ -53,8 +55,8 @@ _REQUESTS: Final = (
     "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
     "bytes_result",
 )  # fmt: skip
-_READS: Final = np.array([name in {"read", "copy"} for name in CLASSES])
-_WRITES: Final = np.array([name in {"write", "copy"} for name in CLASSES])
+_READS: Final = np.array([kind in {CallClass.READ, CallClass.COPY} for kind in CallClass])
+_WRITES: Final = np.array([kind in {CallClass.WRITE, CallClass.COPY} for kind in CallClass])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,10 @@ class Pictures:
         self._stop_ns = max(meta["stop_ns"], meta["start_ns"] + 1)
         self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
-        self._call_class = np.array([class_of_kind(call["kind"]) for call in meta["calls"]], np.int64)
-        self._opcode_class = np.full(256, class_of_kind("meta"), np.int64)
+        self._classes = Classes(meta["calls"])
+        self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
         for opcode in meta.get("opcodes", ()):
-            self._opcode_class[opcode["number"]] = class_of_kind(opcode["kind"])
+            self._opcode_class[opcode["number"]] = class_of({"kind": opcode["kind"], "group": ""})
         self._devices = requests.devices
         self._whole = trace.completeness.proven and not trace.completeness.lost
         self._make(self._heat, self._fine)
@@ -136,7 +138,7 @@ class Pictures:
     def _add_operations(self, rows: Columns) -> None:
         begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
         end = np.maximum(np.where(ended, rows["end_time_ns"], self._stop_ns), begin)
-        which = self._call_class[rows["call"]]
+        which = self._classes.of_rows(rows["call"].astype(np.intp), rows["flags"])
         group = self._owners.groups(rows["handle"])
         self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
         for activity, lane in (
@@ -155,7 +157,7 @@ class Pictures:
 
     def _written_group(self, rows: Columns, which: NDArray[np.int64], group: NDArray[Any]) -> NDArray[Any]:
         """The file that is written to: a copy's is another than the one it reads."""
-        return np.where(which == CLASSES.index("copy"), self._owners.groups(rows["handle2"]), group)
+        return np.where(which == CallClass.COPY, self._owners.groups(rows["handle2"]), group)
 
     def _add_moved(
         self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
@@ -178,7 +180,7 @@ class Pictures:
             "time_ns": end[known],
             "offset_bytes": rows["offset_bytes"][known],
             "bytes": moved[known],
-            "write": which[known] == CLASSES.index("write"),
+            "write": which[known] == CallClass.WRITE,
         }
         self.file_points.add(lanes[0][known], scatter_keys(rows["id"][known]), points)
 
@@ -240,6 +242,7 @@ class Pictures:
             "heat": {"bin_ns": self._heat.bin_ns, "bins": self._heat.bins},
             "fine": {"bin_ns": self._fine.bin_ns, "bins": self._fine.bins},
             "classes": list(CLASSES),
+            "hues": list(HUES),
             "processes": {"names": lanes.processes.names, **self.processes.plain()},
             "files": {"names": lanes.files.names, **self.files.plain()},
             "all": {name: values[0] for name, values in self.all.plain().items()},
@@ -292,7 +295,7 @@ class Pictures:
         """By class and by device's phase: counts by bin of latency and of time, from the least to the greatest seen."""
         names = [*CLASSES]
         for device in self._lanes.devices.names:
-            names += [f"{device} queue", f"{device} service"]
+            names += [f"{device}: queue", f"{device}: device"]
         counts = self.latency.sums.reshape(len(names), _LATENCY_BINS, -1)
         used = np.flatnonzero(counts.any(axis=(0, 2)))
         low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)

@@ -35,12 +35,12 @@ def _slowest(io: IoSummary) -> Sheet:
         ]
         for row in io.slowest
     ]
-    return sheet("slowest", "Slowest operations", columns, rows)
+    return sheet("slowest", "Slowest calls", columns, rows)
 
 
 def _time(io: IoSummary) -> Sheet:
-    columns = [("operations", False), ("calls", True), ("errors", True), ("time", True), ("in devices", True)]
-    columns += [("queued", True), ("waiting", True), ("cache and the rest", True)]
+    columns = [("class of call", False), ("calls", True), ("errors", True), ("time", True), ("in devices", True)]
+    columns += [("queued", True), ("waiting", True), ("cache, CPU", True)]
     rows = [
         [
             Cell(row.kind),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
+from lo2io.reports.classes import METADATA, CallClass
 from lo2io.reports.names import file_names
 from lo2io.reports.tally import NR_REQUEST_OPS, read_ahead
 from lo2io.units import split_kernel_dev
@@ -28,18 +29,16 @@ MAX_FILES: Final = 40
 MAX_THREADS: Final = 48
 MAX_DEVICES: Final = 16
 MAX_RINGS: Final = 16
-CLASSES: Final = ("read", "write", "copy", "sync", "open", "metadata", "rings")
-"""What operations do, coarsely enough to be told apart by colour."""
-_CLASS_OF_KIND: Final = {"read": 0, "write": 1, "copy": 2, "sync": 3, "open": 4}
-_RING_CLASS: Final = CLASSES.index("rings")
-_META_CLASS: Final = CLASSES.index("metadata")
-
-
-def class_of_kind(kind: str) -> int:
-    """Index into ``CLASSES`` of a kind of call or opcode, as the metadata of the trace names it."""
-    if kind.startswith(("ring_", "aio_")):
-        return _RING_CLASS
-    return _CLASS_OF_KIND.get(kind, _META_CLASS)
+CLASSES: Final = tuple(kind.name.lower() for kind in CallClass)
+"""What operations are for: the classes of the tables."""
+_METADATA_HUE, _OTHER_HUE, _WAITING_HUE = 4, 5, 6
+_HUES: Final = {
+    CallClass.READ: 0, CallClass.WRITE: 1, CallClass.COPY: 2, CallClass.SYNC: 3,
+    **dict.fromkeys(METADATA, _METADATA_HUE), CallClass.SEEK: _METADATA_HUE,
+    **dict.fromkeys((CallClass.LOCK, CallClass.POLL, CallClass.RING, CallClass.SOCKET), _WAITING_HUE),
+}  # fmt: skip
+HUES: Final = tuple(_HUES.get(kind, _OTHER_HUE) for kind in CallClass)
+"""Colour of each class, of the seven that the page has: akin ones share one."""
 
 
 class Lanes:

@@ -152,7 +152,8 @@ function timeline() {
 function slices(wanted, place) {
   const all = pictures.slices;
   return pictures.classes.map((name, which) => {
-    const trace = { type: "scatter", mode: "lines+markers", name: `longest: ${name}`, x: [], y: [], text: [], line: { color: classColor(which), width: 5 }, marker: { size: 5, color: classColor(which) }, hovertemplate: "%{text}<extra></extra>", connectgaps: false };
+    const hue = classColor(pictures.hues[which]);
+    const trace = { type: "scatter", mode: "lines+markers", name: `longest: ${name}`, x: [], y: [], text: [], line: { color: hue, width: 5 }, marker: { size: 5, color: hue }, hovertemplate: "%{text}<extra></extra>", connectgaps: false };
     all.thread.forEach((thread, index) => {
       if (all.class[index] !== which || !place.has(thread) || (wanted !== "all" && wanted !== name)) return;
       const begin = all.begin_ns[index];
@@ -265,7 +266,8 @@ function fill(name, entries) {
 }
 
 function fillChoices() {
-  fill("timeline", [["all", "all"], ...pictures.classes.map((name) => [name, name])]);
+  const used = new Set(pictures.threads.busy.map((row) => row.class));
+  fill("timeline", [["all", "all"], ...pictures.classes.filter((_, which) => used.has(which)).map((name) => [name, name])]);
   for (const [name, kind] of [["file-points", "file_points"], ["device-points", "device_points"]]) {
     fill(name, pictures[kind].map((each, index) => [index, `${short(each.name, 80)} (${each.of})`]));
   }

@@ -1,0 +1,145 @@
+"""What calls are for, and which wait by their nature: the same in tables and pictures, for all calls of the catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import tablemaker
+from tablemaker import Row, make_batch, write_trace
+
+from lo2io.catalog import load_catalog
+from lo2io.reports.classes import CallClass, class_of, waits
+from lo2io.reports.html.page import gather_pictures
+from lo2io.reports.summary import summarize
+from lo2io.reports.sums import gather
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lo2io.tables import Trace
+
+SPAN = 1_000_000
+F_SETLKW, F_GETFL = 7, 3
+CLONE_VFORK, CLONE_THREAD = 0x4000, 0x10000
+THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
+FILES = [
+    {"file": 0, "path": b"/data/f", "mode": 0o100644},
+    {"file": 1, "path": b"anon_inode:[eventfd]", "mode": 0o600},
+    {"file": 2, "path": b"/odd", "mode": 0o600},
+]
+HANDLES = [{"handle": number, "process": 7, "file": number, "fd": 3 + number} for number in range(3)]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A trace of calls by name, of 1,000 ns each unless they say otherwise."""
+    specs = load_catalog().calls
+    monkeypatch.setattr(tablemaker, "CALLS", specs)
+    number = {spec.abi_name: index for index, spec in enumerate(specs)}
+
+    def write(*calls: tuple[str, Row]) -> Trace:
+        rows = [
+            {"id": index + 1, "task": 0, "call": number[name], "begin_time_ns": 0, "end_time_ns": 1000, **row}
+            for index, (name, row) in enumerate(calls)
+        ]
+        batch = make_batch(tasks=THREADS, files=FILES, handles=HANDLES, operations=rows)
+        return write_trace(tmp_path, [batch], span=(0, SPAN))
+
+    return write
+
+
+def waited(trace: Trace) -> dict[str, tuple[int, int]]:
+    """By class: nanoseconds of waiting, and of what is shown as cache and CPU."""
+    io = summarize(trace).io
+    assert io is not None
+    return {row.kind: (row.waiting_ns, row.rest_ns) for row in io.time.classes}
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("accept4", "socket"), ("connect", "socket"), ("vfork", "process"), ("fsync", "sync"), ("poll", "poll"),
+        ("epoll_pwait", "poll"), ("select", "poll"), ("flock", "lock"), ("io_uring_enter", "ring"), ("recvmsg", "read"),
+        ("io_getevents", "ring"), ("msync", "memory"), ("sendto", "write"), ("mq_timedreceive", "read"),
+    ],
+)  # fmt: skip
+def test_what_waits_by_its_nature_is_no_cpu_time(recorded: Any, call: str, kind: str) -> None:
+    """Whatever it is called on, known or not."""
+    assert waited(recorded((call, {}))) == {kind: (1000, 0)}
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("socket", "socket"), ("bind", "socket"), ("execve", "process"), ("fork", "process"), ("epoll_ctl", "poll"),
+        ("eventfd2", "descriptor"), ("epoll_create1", "descriptor"), ("io_submit", "ring"), ("io_uring_setup", "ring"),
+        ("openat", "open"), ("read", "read"), ("copy_file_range", "copy"), ("mmap", "memory"), ("unlinkat", "name"),
+    ],
+)  # fmt: skip
+def test_what_works_is_no_waiting(recorded: Any, call: str, kind: str) -> None:
+    """Calls that make something, or do the work themselves."""
+    assert waited(recorded((call, {}))) == {kind: (0, 1000)}
+
+
+def test_flags_tell_locks_and_vforks(recorded: Any) -> None:
+    """``fcntl`` takes locks, and ``clone`` may wait for the child's program, as posix_spawn(3) makes it."""
+    trace = recorded(("fcntl", {"flags": F_SETLKW}), ("fcntl", {"flags": F_GETFL}))
+    assert waited(trace) == {"lock": (1000, 0), "descriptor": (0, 1000)}
+
+
+def test_clone_waits_as_vfork_does(recorded: Any) -> None:
+    """With CLONE_VFORK alone."""
+    assert waited(recorded(("clone", {"flags": CLONE_VFORK | 17}), ("clone", {"flags": CLONE_THREAD}))) == {
+        "process": (1000, 1000)
+    }
+
+
+def test_descriptors_of_the_kernels_making_are_waited_for(recorded: Any) -> None:
+    """A read of an eventfd waits for somebody to write it; its inode has no type, and not every such is one."""
+    trace = recorded(*(("read", {"handle": handle, "end_time_ns": 10 + handle}) for handle in range(3)))
+    assert waited(trace) == {"read": (11, 10 + 12)}
+    io = summarize(trace).io
+    assert io is not None
+    assert [row.id for row in io.slowest] == [3, 1]
+
+
+def test_opens_of_no_file_are_no_opens(recorded: Any) -> None:
+    """A server's accepted connections and its epoll are not among the files that were opened."""
+    trace = recorded(("accept4", {"handle": 0}), ("epoll_create1", {"handle": 1}), ("openat", {"handle": 2}))
+    io = summarize(trace).io
+    assert io is not None
+    assert [(row.path, row.opens) for row in io.opens] == [("/odd", 1)]
+
+
+def test_tables_and_pictures_have_the_same_classes(recorded: Any) -> None:
+    """Of every call: so many in the time of a class, in its latencies, and in the picture's, locks by ``fcntl`` too."""
+    specs = [spec.abi_name for spec in load_catalog().calls]
+    calls = [(name, {"end_time_ns": 100 + number}) for number, name in enumerate(dict.fromkeys(specs))]
+    trace = recorded(*calls, ("fcntl", {"flags": F_SETLKW}), ("fcntl", {"flags": F_SETLKW}))
+    sums = gather(trace)
+    io = summarize(trace, sums).io
+    assert io is not None
+    by_time = {row.kind: row.calls for row in io.time.classes}
+    assert {row.operation: row.latency.nr for row in io.latencies} == by_time
+    assert {row.operation: row.latency.total_ns for row in io.latencies} == {
+        row.kind: row.time_ns for row in io.time.classes
+    }
+    pictures = gather_pictures(sums)
+    assert {row["name"]: int(np.sum(row["counts"])) for row in pictures["latency"]["rows"]} == by_time
+    drawn = {pictures["classes"][row["class"]] for row in pictures["threads"]["busy"]}
+    assert drawn == set(by_time)
+    assert sum(by_time.values()) == len(calls) + 2
+
+
+def test_every_class_has_a_call() -> None:
+    """``other`` holds no group that has a name of its own elsewhere; only locks can also come of another call."""
+    calls = [
+        {"name": spec.abi_name, "kind": spec.kind.name.lower(), "group": spec.group} for spec in load_catalog().calls
+    ]
+    assert {class_of(call) for call in calls} == set(CallClass)
+    others = {call["group"] for call in calls if class_of(call) is CallClass.OTHER}
+    assert others == {"advice", "mount", "open", "process_vm"}
+    unknown = {"name": "x", "kind": "meta", "group": ""}
+    assert (class_of(unknown), waits(unknown)) == (CallClass.OTHER, False)
