@@ -8,7 +8,6 @@ missed. Memory grows with the definitions and with what is under way, not with t
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from lo2io.foreign.words import describe
 from lo2io.model import UNKNOWN_U32, ClockSync, Completeness, SpoolMeta, Totals
 from lo2io.tables import open_trace
 from lo2io.verify.definitions import BLOCK_PARADIGM, handles_of, read_definitions
+from lo2io.verify.ends import check_ends
 from lo2io.verify.library import DAMAGED, Library
 from lo2io.verify.rules import Verification
 from lo2io.verify.trace import ANCHOR, find_anchor, read_events, readable_locations
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _OWN: Final = "lo2io "
 """How lo2io's archives name their creator."""
-_END: Final = b"\x02\x01"
 _FACTS: Final = ("COMMAND", "MODE", "KERNEL", "MACHINE", "CLOCK", "COMPLETENESS", "LOST", "RECORDED_BY")
 """Properties of lo2io's archives that tables have, too."""
 
@@ -90,8 +89,8 @@ class _Archive:
 
     def _read(self) -> None:
         library, catalog = Library(), load_catalog()
-        _check_ends(self._anchor)
         with library.reader(self._anchor) as reader:
+            check_ends(self._anchor)
             self._definitions = definitions = read_definitions(library, reader)
             self._clock = _clock_of(self._anchor, definitions)
             self._creator = library.creator(reader) or ""
@@ -174,27 +173,6 @@ class _Archive:
             mounts=(),
             devices=tuple({disk.device: disk for disk in disks.values()}.values()),
         )
-
-
-def _check_ends(anchor: Path) -> None:
-    """That no file was cut off: the library goes on reading in what its memory held before.
-
-    Each writer ends its file with the marks of the file's and of the last chunk's end (otf2_evt_writer_delete and its
-    like in OTF2's sources; measured with OTF2 3.2).
-    """
-    folder = anchor.with_suffix("")
-    for path in (anchor.with_suffix(".def"), *sorted(folder.glob("*.def")), *sorted(folder.glob("*.evt"))):
-        try:
-            with path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - len(_END)))
-                end = file.read()
-        except FileNotFoundError:
-            continue  # the library knows which it needs
-        except OSError as error:
-            raise TraceError(f"reading {path}", error.strerror or str(error), "make it readable") from error
-        if end != _END:
-            raise TraceError(f"reading the trace {anchor}", f"{path} ends early, at {size:,} bytes", DAMAGED)
 
 
 def _clock_of(anchor: Path, definitions: Definitions) -> Clock:

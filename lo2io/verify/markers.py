@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from lo2io.errors import TraceError
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 _SCOPES = {1: "location", 2: "location-group", 3: "node", 4: "group", 5: "communicator"}
 """``OTF2_MarkerScope`` → kind of definition; 0 is the whole trace."""
 _KIND = "MarkerReader"
-_END = b"\x02\x01"
-"""How libotf2 ends each file: the records "end of file" and "end of chunk" (OTF2_Buffer.h)."""
 
 
 def check_markers(library: Library, reader: int, anchor: Path, definitions: Definitions, verdict: Verification) -> None:
@@ -30,7 +27,6 @@ def check_markers(library: Library, reader: int, anchor: Path, definitions: Defi
     file = anchor.with_suffix(".marker")
     if not file.exists():
         return
-    _require_end(file)
     handle = library.Reader_GetMarkerReader(reader)
     if not handle:
         raise TraceError(f"reading the markers in {file}", library.answer(), DAMAGED)
@@ -59,15 +55,6 @@ def check_markers(library: Library, reader: int, anchor: Path, definitions: Defi
     verdict.counts.markers = len(markers)
     for marker in markers:
         _check(marker, defined, definitions, verdict)
-
-
-def _require_end(file: Path) -> None:
-    """libotf2 reads on beyond the end of a marker file that was cut, into whatever its buffer held before."""
-    with file.open("rb") as content:
-        size = content.seek(0, os.SEEK_END)
-        content.seek(max(size - len(_END), 0))
-        if content.read() != _END:
-            raise TraceError(f"reading the markers in {file}", f"it was cut short at {size} bytes", DAMAGED)
 
 
 def _check(

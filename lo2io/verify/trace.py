@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lo2io.errors import TraceError
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.definitions import Definitions, read_definitions
+from lo2io.verify.ends import check_ends
 from lo2io.verify.events import EventRules
 from lo2io.verify.library import DAMAGED, SUCCESS, Library
 from lo2io.verify.markers import check_markers
@@ -69,6 +70,7 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
     verdict = Verification(str(trace))
     library = Library()
     with library.reader(anchor) as reader:
+        check_ends(anchor)
         definitions = read_definitions(library, reader)
         check_definitions(definitions, verdict)
         readable = readable_locations(anchor, definitions, verdict)

@@ -187,18 +187,44 @@ def test_other_file(tmp_path: Path) -> None:
     _fails(tmp_path / "traces.otf2")
 
 
-@pytest.mark.parametrize("file", ["traces.otf2", "traces.def", "traces/0.evt", "traces/2.evt", "traces.marker"])
 @pytest.mark.parametrize("left", [0, 1, 20, -3])
-def test_truncated(file: str, left: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Any file that ends early is an error, and the library says nothing on stderr.
-
-    All but the end mark itself, the last byte or two, which the library does not miss either.
-    """
+def test_anchor_that_was_cut(left: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The library notices, and says nothing on stderr."""
     trace = build.correct().write(tmp_path / "T")
-    data = (trace / file).read_bytes()
-    (trace / file).write_bytes(data[:left])
+    anchor = trace / "traces.otf2"
+    anchor.write_bytes(anchor.read_bytes()[:left])
     _fails(trace)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("file", ["traces.def", "traces/0.def", "traces/0.evt", "traces/2.evt", "traces.marker"])
+@pytest.mark.parametrize("left", [0, 1, 20, -20, -2, -1])
+def test_file_that_was_cut(file: str, left: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Any file that ends early is an error that names it, be it by one byte."""
+    trace = build.correct()
+    trace.clock_offsets = {0: 0}
+    path = trace.write(tmp_path / "T") / file
+    size = path.stat().st_size
+    os.truncate(path, left % size)
+    assert _fails(tmp_path / "T").answer == f"{path} ends early, at {left % size} bytes"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_file_that_was_cut_where_it_looks_like_an_end(tmp_path: Path) -> None:
+    """Data have the same bytes by chance: the library finds no more chunks than it does events."""
+    trace = build.correct().write(tmp_path / "T")
+    file = trace / "traces" / "2.evt"
+    content = file.read_bytes()[:-3]
+    assert content.endswith(b"\2\1")
+    file.write_bytes(content)
+    assert "chunk" in _fails(trace).answer
+
+
+def test_file_that_belongs_to_no_location(tmp_path: Path) -> None:
+    """What else somebody put beside the events is not read, and not held to anything."""
+    trace = build.correct().write(tmp_path / "T")
+    (trace / "traces" / "notes.evt").write_text("lunch at noon")
+    assert not verify(trace).broken
 
 
 @pytest.mark.parametrize("file", ["traces.otf2", "traces.def", "traces/1.evt"])
