@@ -23,8 +23,9 @@ _END: Final = b"\x02\x01"
 def check_ends(anchor: Path) -> None:
     """Look at the end of each file that is there: definitions, markers, and those of all locations.
 
-    The anchor file is the library's to judge, and so is what is missing. Call it behind opening the archive, which refuses
-    what is written in another way (compressed). Where data happen to look like an end, the library misses the next chunk.
+    The anchor file is the library's to judge, and so is what is missing. Call it behind opening the archive, which
+    refuses what is written in another way (compressed). Where data happen to look like an end, the library misses the
+    next chunk.
 
     Args:
         anchor: The ``.otf2`` file.
