@@ -108,6 +108,9 @@ def _check_replaceable(path: Path, *, force: bool, folder: bool, magic: bytes) -
             raise UsageError(
                 tried, f"there is no folder {path.absolute().parent}", "make it, or choose another with -o"
             )
+        if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
+            answer = "an export gets its name when it is whole, and so cannot go through a pipe or to a device"
+            raise UsageError(tried, answer, "name a file or folder that is yet to be made with -o")
         if not os.path.lexists(path) or (folder and _is_empty_folder(path)):
             return
         own = _is_own_folder(path) if folder else _is_own_file(path, magic)

@@ -141,6 +141,17 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "text").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/null", "pipe"])
+def test_no_export_goes_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is whole before it has its name, so the streams that other tools write to are refused, and it is said why."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    for write, content in ((write_file, b""), (write_folder, "")):
+        with pytest.raises(UsageError, match="when it is whole"):
+            write(Path(name), content, force=True)
+    assert names(tmp_path) == ["pipe"]
+
+
 def test_a_folder_that_is_no_export_is_not_gone_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``-o ~`` is refused at once, however much lies there."""
     (tmp_path / "home/a").mkdir(parents=True)
