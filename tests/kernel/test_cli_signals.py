@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -88,6 +89,7 @@ def test_what_came_while_the_command_lived_was_meant_for_it() -> None:
         if pid == 0:
             os._exit(7)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        os.kill(os.getpid(), signal.SIGINT)
+        # To this thread: one of pytest's process that blocks nothing would take it, and who knows when.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         signals._caught.append(signal.SIGTERM)
         assert wait.wait_for_command(pid, signals) == 7
