@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument, ended_by_sigterm
+from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument, ended_by_signals
 from lo2io.errors import TraceError
 from lo2io.exports.formats import FORMATS
 from lo2io.units import format_bytes
@@ -69,7 +69,7 @@ def export(
     from lo2io.reports.progress import share_progress
     from lo2io.selection import select
 
-    with ended_by_sigterm(), open_any(trace) as whole, share_progress("exporting") as progress:
+    with ended_by_signals(), open_any(trace) as whole, share_progress("exporting") as progress:
         _check_exportable(trace, whole.metadata, to)
         opened = select(whole, filters or (), begin=begin, end=until)
         target = output or Path(f"{opened.path.resolve().name}{found.suffix}")

@@ -248,10 +248,12 @@ def progress_bar(spool: Path) -> Any:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: what is half written goes."""
-    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and SIGHUP unless it is ignored (nohup), end the command as Ctrl-C does: what is half written goes."""
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    former = [(n, signal.signal(n, lambda number, _: sys.exit(128 + number))) for n in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former:
+            signal.signal(number, handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lo2io.cli_options import Filter, Json, SpanBegin, SpanEnd, TraceArgument
+from lo2io.cli_options import Filter, Json, SpanBegin, SpanEnd, TraceArgument, ended_by_signals
 
 
 class By(StrEnum):
@@ -68,8 +67,8 @@ def replay(
     from lo2io.tables import open_trace
 
     options = replaying.ReplayOptions(on, in_place, copy, by.value, not no_wait, engine, depth, keep)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the files that were made go, as on Ctrl-C
-    opened = select(open_trace(trace), filters or (), begin=begin, end=until)
-    done = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
+    with ended_by_signals():  # the files that were made go
+        opened = select(open_trace(trace), filters or (), begin=begin, end=until)
+        done = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
     if done.folder is not None:
         print(f"lo2io: left in {done.folder}", file=sys.stderr)

@@ -16,7 +16,7 @@ from lo2io.cli_options import (
     SpanBegin,
     SpanEndTo,
     TraceArgument,
-    ended_by_sigterm,
+    ended_by_signals,
     print_summary,
 )
 from lo2io.errors import UsageError
@@ -71,7 +71,7 @@ def _write_page(
     from lo2io.reports.sums import gather
     from lo2io.selection import select
 
-    with ended_by_sigterm(), open_any(trace) as whole:
+    with ended_by_signals(), open_any(trace) as whole:
         check_apart(target, whole.path)
         with open_output(target, force=force, magic=MAGIC) as part, share_progress("drawing") as progress:
             opened = select(whole, filters, begin=span[0], end=span[1])

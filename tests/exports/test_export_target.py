@@ -310,7 +310,7 @@ def test_a_damaged_trace(tmp_path: Path, damage: str, words: tuple[str, ...]) ->
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
     """Nothing is left behind."""
     write_trace(tmp_path / "T", [make_batch()])
