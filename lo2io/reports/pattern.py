@@ -99,6 +99,8 @@ class PatternTally:
         )
         self.misaligned, self.invalid = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         """Accesses with O_DIRECT at odd offsets or of odd sizes, and those refused with EINVAL."""
+        self.turns, self._way = np.zeros(groups, np.int64), np.full(groups, -1, np.int8)
+        """Accesses with O_DIRECT behind one without, and the other way round; and how the last one was."""
         self._ends = np.full((1, 2), -1, np.int64)
         self.is_direct = np.zeros(1, np.bool_)
         """Of each handle: opened with O_DIRECT."""
@@ -113,6 +115,7 @@ class PatternTally:
             flags = rows["open_flags"]
             self.is_direct[rows["handle"]] = (flags != UNKNOWN_U32) & (flags & np.uint32(flag) != 0)
         self._ends = np.full((len(self.is_direct), 2), -1, np.int64)
+        self._some_direct = bool(self.is_direct.any())
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them."""
@@ -121,6 +124,8 @@ class PatternTally:
             which = np.flatnonzero(kind == wanted)
             if len(which):
                 self._add_accesses(direction, sums, {name: rows[name][which] for name in _ACCESS})
+        if self._some_direct:
+            self._add_turns(rows["group"], rows["handle"], np.flatnonzero(kind <= CallClass.WRITE))
         for calls, wanted in ((self.opens, CallClass.OPEN), (self.syncs, CallClass.SYNC), (self.locks, CallClass.LOCK)):
             np.add.at(calls, rows["group"][kind == wanted], 1)
         for times, wanted in ((self.sync_ns, CallClass.SYNC), (self.lock_ns, CallClass.LOCK)):
@@ -150,6 +155,20 @@ class PatternTally:
         if direct.any():
             np.add.at(self.misaligned, rows["group"][direct & odd(rows)], 1)
             np.add.at(self.invalid, rows["group"][direct & (np.abs(rows["error"]) == _EINVAL)], 1)
+
+    def _add_turns(self, group: NDArray[np.intp], handle: NDArray[np.uint32], accesses: NDArray[np.intp]) -> None:
+        """Compare each access with the one before to its file: within these, or the last one of earlier."""
+        order = accesses[np.argsort(group[accesses], kind="stable")]
+        group = group[order]
+        way = self.is_direct[np.minimum(handle[order], len(self.is_direct) - 1)].astype(np.int8)
+        fresh = np.ones(len(order), np.bool_)
+        fresh[1:] = group[1:] != group[:-1]
+        before = np.empty_like(way)
+        before[1:] = way[:-1]
+        before[fresh] = self._way[group[fresh]]
+        np.add.at(self.turns, group[(before >= 0) & (before != way)], 1)
+        lasts = np.append(fresh[1:], True)[: len(order)]
+        self._way[group[lasts]] = way[lasts]
 
     def _add_sizes(self, direction: int, size: NDArray[np.int64]) -> None:
         self.sizes[direction] += np.bincount(np.frexp(size.astype(np.float64))[1], minlength=NR_SIZES)[:NR_SIZES]

@@ -25,8 +25,9 @@ EXTRA = (
     ("fsync", CallKind.SYNC, "sync"),
     ("newfstatat", CallKind.META, "metadata-stat"),
     ("fcntl", CallKind.FCNTL, "descriptor"),
+    ("pselect6", CallKind.META, "poll"),
 )
-SYNC, STAT, FCNTL = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
+SYNC, STAT, FCNTL, POLL = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
 SDA = 8 << 20
 F_SETLK, F_GETFL = 6, 3
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
@@ -35,6 +36,7 @@ HANDLES = [
     {"handle": 0, "process": 7, "file": 0, "fd": 3, "open_flags": os.O_RDWR},
     {"handle": 1, "process": 7, "file": 0, "fd": 4, "open_flags": os.O_RDWR | 0o40000},
     {"handle": 2, "process": 7, "file": 1, "fd": 5, "open_flags": 0},
+    {"handle": 3, "process": 7, "fd": 6},
 ]
 
 
@@ -75,19 +77,31 @@ def test_nothing_stands_out_of_nothing(found: Any) -> None:
 
 
 def test_many_small_reads(found: Any) -> None:
-    """1,000 reads below 4 KiB; not 999, not of 4 KiB, not of a pipe, and not where a tenth of the reads are larger."""
+    """1,000 reads below 4 KiB, near each other.
+
+    Not 999, not of 4 KiB, not of a pipe, not at one place again and again, not of what has no name, which may be a
+    pipe, and not where a tenth of the reads are larger.
+    """
     rows = [access(READ, 512 * index, 512) for index in range(1000)]
     finding = found(rows)["many-small-reads"]
     assert (finding.subject, finding.rows, finding.ids) == ("/data/f", 1000, tuple(range(1, 11)))
-    assert finding.evidence == {"small_reads": 1000, "reads": 1000, "consecutive": 999, "time_ns": 500_000}
+    assert finding.evidence == {"small_reads": 1000, "reads": 1000, "sequential": 999, "time_ns": 500_000}
     assert found(rows[1:]) == {}
     assert found([{**row, "handle": 2} for row in rows]) == {}
+    assert found([{**row, "handle": 3} for row in rows]) == {}
+    assert found([access(READ, 24, 16)] * 1000) == {}  # SQLite's look whether somebody has written
+    assert found([access(READ, 64 * KIB * index, 512) for index in range(1000)]) != {}
+    assert found([access(READ, MIB * index, 512) for index in range(1000)]) == {}
     assert found([access(READ, 4096 * index, 4096) for index in range(1000)]) == {}
     assert found(rows + [access(READ, 512_000 + index * 4096, 4096) for index in range(112)]) == {}
 
 
 def test_random_reads_of_whole_file(found: Any) -> None:
-    """Blocks in an order without neighbours; not one after the other, not a part of each, and not of a small file."""
+    """Blocks in an order without neighbours.
+
+    Not one after the other, not a part of each, not of a small file, and not again and again, as a database's hot
+    pages.
+    """
     offsets = [(index * 101 % 256) * 8 * KIB * 64 for index in range(256)]
     finding = found([access(READ, offset, 512 * KIB) for offset in offsets])["random-reads-of-whole-file"]
     assert finding.evidence == {
@@ -97,10 +111,16 @@ def test_random_reads_of_whole_file(found: Any) -> None:
     assert found([access(READ, offset, 512 * KIB) for offset in sorted(offsets)]) == {}
     assert found([access(READ, offset, 128 * KIB) for offset in offsets]) == {}
     assert found([access(READ, offset // 256, 2 * KIB) for offset in offsets]) == {}
+    twice = [access(READ, offset, 512 * KIB) for offset in offsets * 2]
+    assert list(found(twice)) == ["random-reads-of-whole-file"]
+    assert found([*twice, access(READ, 0, 512 * KIB)]) == {}
 
 
 def test_sync_per_write(found: Any) -> None:
-    """100 writes, each with its sync, or with four writes each as a commit has; not 99 syncs, and not one for five."""
+    """100 writes, each with its sync, or with four writes each as a commit has.
+
+    Not 99 syncs, not one for five, and not where syncs cost next to nothing.
+    """
     pair = [access(WRITE, 0, 8192), {"call": SYNC, "handle": 0}]
     finding = found(pair * 100)["sync-per-write"]
     assert finding.evidence == {"syncs": 100, "writes": 100, "sync_ns": 50_000}
@@ -108,6 +128,9 @@ def test_sync_per_write(found: Any) -> None:
     assert found(pair * 99) == {}
     assert found([*[pair[0]] * 400, *[pair[1]] * 100])["sync-per-write"].evidence["writes"] == 400
     assert found([*[pair[0]] * 401, *[pair[1]] * 100]) == {}
+    dear = [{**pair[0], "begin_time_ns": 0, "end_time_ns": 4500}, pair[1]]
+    assert list(found(dear * 100)) == ["sync-per-write"]
+    assert found([{**dear[0], "end_time_ns": 4501}, pair[1]] * 100) == {}
 
 
 def test_misaligned_direct(found: Any) -> None:
@@ -122,11 +145,24 @@ def test_misaligned_direct(found: Any) -> None:
 
 
 def test_mixed_direct(found: Any) -> None:
-    """Ten accesses of each kind to one file; not nine."""
-    rows = [access(READ, index * MIB, MIB, handle=index % 2) for index in range(20)]
+    """Ten changes between the two kinds of access to one file; not nine, and not a file written first and used then."""
+    rows = [access(READ, index * MIB, MIB, handle=index % 2) for index in range(11)]
     finding = found(rows)["mixed-direct"]
-    assert (finding.evidence, finding.ids[:2]) == ({"direct": 10, "buffered": 10}, (2, 4))
+    assert (finding.evidence, finding.ids[:2]) == ({"direct": 5, "buffered": 6, "turns": 10}, (2, 4))
     assert found(rows[:-1]) == {}
+    written = [access(WRITE, index * MIB, MIB) for index in range(64)]
+    assert found([*written, *({**row, "call": READ, "handle": 1} for row in written)]) == {}
+
+
+def test_turns_are_counted_across_batches(tmp_path: Path) -> None:
+    """A change between the last access of one batch and the first of the next is one."""
+    batches = [
+        make_batch(operations=[{"id": index + 1, "task": 0, **access(READ, 0, MIB, handle=index % 2)}])
+        for index in range(11)
+    ]
+    first = make_batch(tasks=THREADS, handles=HANDLES, files=FILES)
+    (finding,) = summarize(tablemaker.write_trace(tmp_path, [first, *batches])).findings
+    assert (finding.rule, finding.evidence["turns"]) == ("mixed-direct", 10)
 
 
 def requests(number: int, **more: Any) -> list[Row]:
@@ -152,78 +188,94 @@ def test_uncached_rereads(found: Any) -> None:
 
 
 def test_lock_storm(found: Any) -> None:
-    """1,000 locks, or 100 refused ones; not fewer, not other commands of fcntl, and not where they cost nothing."""
-    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK}
-    assert found([lock] * 1000)["lock-storm"].evidence == {"locks": 1000, "refused": 0, "lock_ns": 500_000}
+    """1,000 locks that take 100 ms, or 100 refused ones.
+
+    Not fewer, not other commands of fcntl, not where they cost nothing, and not where other calls take ten times as
+    long.
+    """
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK, "begin_time_ns": 0, "end_time_ns": 100_000}
+    assert found([lock] * 1000)["lock-storm"].evidence == {"locks": 1000, "refused": 0, "lock_ns": 100_000_000}
     assert found([lock] * 999) == {}
+    assert found([{**lock, "end_time_ns": 99_999}] * 1000) == {}
     refused = {**lock, "error": errno.EAGAIN}
     assert found([lock] * 50 + [refused] * 100)["lock-storm"].evidence["refused"] == 100
     assert found([refused] * 99) == {}
     assert found([{**lock, "flags": F_GETFL}] * 1000) == {}
-    long_write = access(WRITE, 0, 8192, begin_time_ns=0, end_time_ns=4_500_000)
+    long_write = access(WRITE, 0, 8192, begin_time_ns=0, end_time_ns=900_000_000)
     assert list(found([lock] * 1000 + [long_write])) == ["lock-storm"]
-    assert found([lock] * 1000 + [{**long_write, "end_time_ns": 4_500_001}]) == {}
+    assert found([lock] * 1000 + [{**long_write, "end_time_ns": 900_000_001}]) == {}
 
 
 def test_short_writes(found: Any) -> None:
-    """Ten of them to a file; not nine, not to a pipe, and not short reads."""
+    """Ten of them to a file; not nine, not to a pipe, not to what may be one, and not short reads."""
     short = access(WRITE, 0, 8192, bytes_result=4096)
     finding = found([access(WRITE, 0, 8192), *[short] * 10])["short-writes"]
     assert (finding.evidence, finding.ids) == ({"short_writes": 10, "writes": 11}, tuple(range(2, 12)))
     assert found([short] * 9) == {}
     assert found([{**short, "handle": 2}] * 10) == {}
+    assert found([{**short, "handle": 3}] * 10) == {}
     assert found([{**short, "call": READ}] * 10) == {}
 
 
 def test_sync_bound(found: Any) -> None:
-    """100 syncs that take half of the time, whatever else waits for others; not 99, and not less of the time."""
-    syncs = [{"call": SYNC, "handle": 2}] * 100  # of another file than the one that is written
-    write = access(WRITE, 0, 8192, handle=1, begin_time_ns=0, end_time_ns=50_000)
-    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK, "begin_time_ns": 0, "end_time_ns": 10**6}
+    """100 syncs that take half of the time, and 100 ms, whatever else waits; not 99, not less time, not less of it."""
+    sync = {"call": SYNC, "handle": 2, "begin_time_ns": 0, "end_time_ns": 1_000_000}  # of another file than is written
+    syncs = [sync] * 100
+    write = access(WRITE, 0, 8192, handle=1, begin_time_ns=0, end_time_ns=100_000_000)
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLK, "begin_time_ns": 0, "end_time_ns": 10**9}
     finding = found([*syncs, write, lock])["sync-bound"]
     assert (finding.subject, finding.rows, finding.ids) == ("app (100)", 100, tuple(range(1, 11)))
-    assert finding.evidence == {"syncs": 100, "writes": 1, "sync_ns": 50_000, "time_ns": 100_000}
+    assert finding.evidence == {"syncs": 100, "writes": 1, "sync_ns": 100_000_000, "time_ns": 200_000_000}
     assert found([*syncs[1:], write]) == {}
-    assert found([*syncs, {**write, "end_time_ns": 50_001}]) == {}
+    assert found([*syncs, {**write, "end_time_ns": 100_000_001}]) == {}
+    assert found([*syncs[1:], {**sync, "end_time_ns": 999_999}]) == {}
 
 
 def test_metadata_storm(found: Any) -> None:
-    """1,000 looks at files; not 999, not where as many calls move data or take longer, and not where they move much."""
-    looks = [{"call": STAT}] * 1000
+    """1,000 looks at files that take a second.
+
+    Not 999, not less time (git status looks at each file once, in microseconds), not where as many calls move data
+    or take longer, and not where they move much.
+    """
+    look = {"call": STAT, "begin_time_ns": 0, "end_time_ns": 1_000_000}
+    looks = [look] * 1000
     finding = found(looks)["metadata-storm"]
     assert finding.subject == "app (100)"
-    assert finding.evidence == {"metadata_calls": 1000, "calls": 1000, "time_ns": 500_000, "moved_bytes": 0}
-    assert found(looks[1:]) == {}
+    assert finding.evidence == {"metadata_calls": 1000, "calls": 1000, "time_ns": 10**9, "moved_bytes": 0}
+    assert found([*looks[2:], {**look, "end_time_ns": 2_000_000}]) == {}
+    assert found([*looks[1:], {**look, "end_time_ns": 999_999}]) == {}
+    assert found([{"call": STAT}] * 20_000) == {}
     assert found(looks + [access(READ, 4096 * index, 4096) for index in range(1001)]) == {}
     assert found([*looks, *(access(READ, index * MIB, MIB) for index in range(4))]) == {}
-    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 500_000}]) != {}
-    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 500_001}]) == {}
+    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 10**9}]) != {}
+    assert found([*looks, {"call": WRITE, "begin_time_ns": 0, "end_time_ns": 10**9 + 1}]) == {}
 
 
 def test_missing_files(found: Any) -> None:
-    """100 looks at files that are not there, with the paths looked for, most often first; not 99, not one in three."""
+    """1,000 looks for files that are not there, and the paths, most wanted first; not 999, and not one in three."""
     miss = {"call": STAT, "error": errno.ENOENT}
-    names = [b"/etc/ld.so.preload"] * 12 + [b"/no/%d" % (index % 3 > 0) for index in range(88)]
+    names = [b"/etc/ld.so.preload"] * 120 + [b"/no/%d" % (index % 3 > 0) for index in range(880)]
     paths = [{"operation": index + 1, "place": 0, "source": 3, "path": name} for index, name in enumerate(names)]
-    finding = found([miss] * 100, paths=paths)["missing-files"]
-    assert (finding.evidence, finding.rows) == ({"missing": 100, "looks": 100}, 100)
-    assert list(finding.paths.items()) == [("/no/1", 58), ("/no/0", 30), ("/etc/ld.so.preload", 12)]
-    assert found([miss] * 99) == {}
-    assert found([miss] * 100 + [{"call": STAT}] * 200) == {}
-    assert "missing-files" not in found([{**miss, "call": READ, "handle": 0}] * 100)
+    finding = found([miss] * 1000, paths=paths)["missing-files"]
+    assert (finding.evidence, finding.rows) == ({"missing": 1000, "looks": 1000}, 1000)
+    assert list(finding.paths.items()) == [("/no/1", 586), ("/no/0", 294), ("/etc/ld.so.preload", 120)]
+    assert found([miss] * 999) == {}
+    assert found([miss] * 1000 + [{"call": STAT}] * 1001) == {}
+    assert "missing-files" not in found([{**miss, "call": READ, "handle": 0}] * 1000)
 
 
 def test_interrupted_calls(found: Any) -> None:
-    """100 reads that ended with EINTR; not 99, and not one in eleven."""
+    """100 reads that ended with EINTR; not 99, not one in eleven, and not polls, where loops wait for their signals."""
     broken = {"call": READ, "handle": 2, "error": errno.EINTR}
     finding = found([broken] * 100)["interrupted-calls"]
     assert finding.evidence == {"interrupted": 100, "calls": 100}
     assert found([broken] * 99) == {}
     assert found([broken] * 100 + [{"call": READ, "handle": 2, "bytes_result": 1}] * 1000) == {}
+    assert found([{**broken, "call": POLL}] * 100) == {}
 
 
 def test_queue_saturation(found: Any) -> None:
-    """Requests that wait longer than they take, many at a time; not a few, and not one after the other."""
+    """Reads that wait longer than they take, many at a time; not a few, not one after the other, and not writes."""
     deep = [{**row, "insert_time_ns": max(0, row["issue_time_ns"] - 20_000)} for row in requests(200)]
     finding = found([], requests=deep)["queue-saturation"]
     assert (finding.subject, finding.table, finding.rows) == ("sda", "requests", 200)
@@ -231,6 +283,7 @@ def test_queue_saturation(found: Any) -> None:
     assert finding.evidence["waiting"] == pytest.approx(200 * 19_000 / 199_300, rel=0.02)
     assert (finding.evidence["queue_p50_ns"], finding.evidence["device_p50_ns"]) == (20_000, 200)
     assert found([], requests=deep[:99]) == {}
+    assert found([], requests=[{**row, "operation": 1} for row in deep]) == {}  # as a sync sends them
     assert found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 100} for row in requests(200)]) == {}
     assert (
         found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 900} for row in requests(200)[1:]]) == {}

@@ -28,6 +28,11 @@ MANY: Final = 1000
 SOME: Final = 100
 HALF: Final = 0.5
 OFTEN: Final = 0.1
+STORM_NS: Final = 1_000_000_000
+"""Time in calls about files from which on they are worth to spare: a million that find their inodes in memory, or a
+thousand that ask a disk or a server. What git, tar or a compiler do with some thousand files takes milliseconds."""
+DEAR_NS: Final = 100_000_000
+"""Time that is worth to spare: what takes less, nobody notices."""
 LITTLE: Final = 4096
 """Bytes moved for each call about a file, below which it is the files and not what is in them that costs."""
 LOOKS: Final = (CallClass.OPEN, CallClass.STAT)
@@ -36,14 +41,14 @@ _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
 def metadata_storm(sums: TraceSums) -> list[Finding]:
-    """A process whose calls, and their time, are about files more than about what is in them."""
+    """A process that is busy for long with calls about files rather than about what is in them."""
     kinds = list(METADATA)
     about = sums.time.process_calls[:, kinds].sum(axis=1)
     lasted = sums.time.process_ns[:, kinds].sum(axis=1)
     calls = sums.time.process_calls.sum(axis=1)
     moved = sums.operations.by_process.bytes_read + sums.operations.by_process.bytes_written
     fits = (about >= MANY) & (about >= HALF * calls) & (moved < LITTLE * about)
-    fits &= lasted >= HALF * sums.time.process_ns.sum(axis=1)
+    fits &= (lasted >= STORM_NS) & (lasted >= HALF * sums.time.process_ns.sum(axis=1))
     return [
         Finding(
             "metadata-storm",
@@ -70,7 +75,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
     writes = sums.time.process_calls[:, CallClass.WRITE]
     active = [kind for kind in CallClass if kind not in PASSIVE]
     time_ns = sums.time.process_ns[:, active].sum(axis=1)
-    fits = (syncs >= SOME) & (lasted > 0) & (lasted >= HALF * time_ns)
+    fits = (syncs >= SOME) & (lasted >= DEAR_NS) & (lasted >= HALF * time_ns)
     return [
         Finding(
             "sync-bound",
@@ -106,17 +111,22 @@ def missing_files(sums: TraceSums) -> list[Finding]:
             _of(process, LOOKS, _MISSING),
         )
         for process, number in missing.items()
-        if number >= SOME and number >= HALF * looks[process]
+        if number >= MANY and number >= HALF * looks[process]
     ]
 
 
 def interrupted_calls(sums: TraceSums) -> list[Finding]:
-    """A call that signals interrupt again and again, and that is made anew each time."""
+    """A call that signals interrupt again and again, and that is made anew each time.
+
+    Polls are none: many a loop waits there for its signals, of children that end for example (pselect(2)).
+    """
     found = []
     for (process, call, number), times in sums.time.failures.items():
         kind = CallClass(int(sums.classes.of_call[call]))
         calls = int(sums.time.process_calls[process, kind])
-        if number == errno.EINTR and times >= SOME and times >= OFTEN * calls:
+        if kind is CallClass.POLL or number != errno.EINTR:
+            continue
+        if times >= SOME and times >= OFTEN * calls:
             name = sums.trace.metadata["calls"][call]["name"]
             found.append(
                 Finding(

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.io_summary import device_name
 from lo2io.reports.tally import MERGED, NR_REQUEST_OPS
+from lo2io.tables import REQUEST_OPERATION
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
     from lo2io.reports.sums import TraceSums
 
 SOME: Final = 100
-"""Requests that were queued."""
+"""Reads that were queued."""
 DEEP: Final = 4.0
-"""Requests that wait on average while the device is in use."""
+"""Reads that wait on average while the device is in use."""
+
+_READ: Final = REQUEST_OPERATION.index("read")
 
 
 def queue_saturation(sums: TraceSums) -> list[Finding]:
-    """Requests wait longer for their turn than the device takes: it is asked for more than it does."""
+    """Reads wait longer for their turn than the device takes for them: it is asked for more than it does.
+
+    Not writes: what is written back, or synced, comes in one heap, of which the last has to wait.
+    """
     requests = sums.requests
     found = []
     for index, device in enumerate(requests.devices.tolist()):
-        keys = np.arange(index * NR_REQUEST_OPS, (index + 1) * NR_REQUEST_OPS)
-        queue, served = requests.queue.latency(keys), requests.device.latency(keys)
+        reads = index * NR_REQUEST_OPS + _READ
+        queue, served = requests.queue.latency(reads), requests.device.latency(reads)
         span_ns = int(requests.last_ns[index] - requests.first_ns[index])
         if span_ns <= 0 or queue.nr < SOME or queue.p50_ns <= served.p50_ns:
             continue
@@ -43,7 +48,7 @@ def queue_saturation(sums: TraceSums) -> list[Finding]:
             Finding(
                 "queue-saturation",
                 device_name(sums.trace.metadata, device),
-                f"{queue.nr:,} requests waited, {waiting:.1f} at a time on average; half of them over "
+                f"{queue.nr:,} reads waited, {waiting:.1f} at a time on average; half of them over "
                 f"{format_duration(queue.p50_ns)}, where the device takes {format_duration(served.p50_ns)}",
                 {
                     "queued": queue.nr,
@@ -66,7 +71,8 @@ DEVICE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {"queue-s
 def _queued(device: int) -> Callable[[Columns], NDArray[np.bool_]]:
     def where(rows: Columns) -> NDArray[np.bool_]:
         known = (rows["insert_time_ns"] != UNKNOWN_I64) & (rows["issue_time_ns"] != UNKNOWN_I64)
-        found: NDArray[np.bool_] = (rows["device"] == device) & known & (rows["status"] != MERGED)
+        known &= (rows["device"] == device) & (rows["operation"] == _READ)
+        found: NDArray[np.bool_] = known & (rows["status"] != MERGED)
         return found
 
     return where

@@ -22,7 +22,7 @@ PATH_ROWS: Final = 1000
 """Rows of which the paths are looked at: a program's first calls are its loader's, whatever it does then."""
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "operations": OPERATION_COLUMNS,
-    "requests": ("id", "device", "status", "insert_time_ns", "issue_time_ns"),
+    "requests": ("id", "device", "operation", "status", "insert_time_ns", "issue_time_ns"),
     "ring_requests": ("id", "ring", "path", "nr_punts", "traits"),
     "batches": ("id", "ring", "asked", "submitted"),
 }

@@ -33,7 +33,9 @@ SOME: Final = 100
 MOSTLY: Final = 0.9
 HALF: Final = 0.5
 WHOLE: Final = 0.9
-"""Bytes read for each byte between the first and the last, from which on a file counts as read whole."""
+"""Bytes read for each byte between the first and the last, from which on a file counts as read whole …"""
+AGAIN: Final = 2.0
+"""… and beyond which it is read again and again: what a database does, and no single sweep replaces."""
 LEAST_EXTENT: Final = 1 << 20
 """Smaller files are read ahead at once."""
 FEW_WRITES: Final = 4
@@ -41,29 +43,33 @@ FEW_WRITES: Final = 4
 OFTEN: Final = 0.1
 LEAST_AGAIN: Final = 16 << 20
 """Bytes that came from a device a second time."""
+DEAR_NS: Final = 100_000_000
+"""Time in locks that is worth to spare; one that nobody else holds takes a microsecond."""
 MIXED: Final = 10
+"""Changes between O_DIRECT and the page cache: writing a file first, and using it past the cache then, is one."""
 ODD: Final = 10
 """Of fewer that were not refused nothing is said: a copy's last block is odd, and its O_DIRECT may be off by then."""
 SHORT: Final = 10
 
 
 def many_small_reads(sums: TraceSums) -> list[Finding]:
-    """Most reads of a file ask for less than 4 KiB: a call each for what one could bring."""
+    """Most reads of a file ask for less than 4 KiB, and go on near where the last one ended: one could bring many."""
     reads = sums.pattern.read
+    fits = (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses)
     return _listed(
         sums,
-        (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses) & ~sums.time.streams,
+        fits & (reads.sequential >= HALF * reads.accesses) & _files(sums),
         reads.small,
         lambda key: _finding(
             "many-small-reads",
             key,
             f"{reads.small[key]:,} of {reads.accesses[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
-            f"{reads.consecutive[key]:,} begin where the one before ended; "
+            f"{reads.sequential[key]:,} go on where the one before ended, or near; "
             f"{format_duration(int(reads.time_ns[key]))} in all",
             evidence={
                 "small_reads": reads.small[key],
                 "reads": reads.accesses[key],
-                "consecutive": reads.consecutive[key],
+                "sequential": reads.sequential[key],
                 "time_ns": reads.time_ns[key],
             },
             rows=reads.small[key],
@@ -77,7 +83,7 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
     reads = sums.pattern.read
     extent, random = reads.extent(), reads.random()
     fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
-    fits &= reads.bytes >= WHOLE * extent
+    fits &= (reads.bytes >= WHOLE * extent) & (reads.bytes <= AGAIN * extent)
     return _listed(
         sums,
         fits,
@@ -100,12 +106,13 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
 
 
 def sync_per_write(sums: TraceSums) -> list[Finding]:
-    """A sync after every few writes: each waits for the device."""
+    """A sync after every few writes: each waits for the device, unless it costs next to nothing (tmpfs)."""
     pattern = sums.pattern
     writes, syncs = pattern.write.accesses, pattern.syncs
+    costly = pattern.sync_ns >= OFTEN * sums.operations.by_group.time_ns
     return _listed(
         sums,
-        (syncs >= SOME) & (writes > 0) & (FEW_WRITES * syncs >= writes),
+        (syncs >= SOME) & (writes > 0) & (FEW_WRITES * syncs >= writes) & costly,
         syncs,
         lambda key: _finding(
             "sync-per-write",
@@ -143,17 +150,18 @@ def misaligned_direct(sums: TraceSums) -> list[Finding]:
 
 
 def mixed_direct(sums: TraceSums) -> list[Finding]:
-    """One file through the page cache and past it: direct accesses must write back and drop what is cached."""
+    """One file through the page cache and past it by turns: direct accesses must write back and drop what is cached."""
     pattern = sums.pattern
     return _listed(
         sums,
-        (pattern.direct >= MIXED) & (pattern.buffered >= MIXED),
+        pattern.turns >= MIXED,
         pattern.direct,
         lambda key: _finding(
             "mixed-direct",
             key,
-            f"{pattern.direct[key]:,} accesses with O_DIRECT and {pattern.buffered[key]:,} through the page cache",
-            evidence={"direct": pattern.direct[key], "buffered": pattern.buffered[key]},
+            f"{pattern.direct[key]:,} accesses with O_DIRECT and {pattern.buffered[key]:,} through the page "
+            f"cache, {pattern.turns[key]:,} changes from one to the other",
+            evidence={"direct": pattern.direct[key], "buffered": pattern.buffered[key], "turns": pattern.turns[key]},
             rows=pattern.direct[key],
             where=_direct_accesses(key, pattern.is_direct, _every),
         ),
@@ -188,7 +196,7 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
 def lock_storm(sums: TraceSums) -> list[Finding]:
     """A file that is locked again and again, at a price, or that is waited for."""
     pattern = sums.pattern
-    costly = pattern.lock_ns >= OFTEN * sums.operations.by_group.time_ns
+    costly = (pattern.lock_ns >= DEAR_NS) & (pattern.lock_ns >= OFTEN * sums.operations.by_group.time_ns)
     return _listed(
         sums,
         ((pattern.locks >= MANY) & costly) | (pattern.locks_refused >= SOME),
@@ -212,10 +220,9 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
     pattern = sums.pattern
-    plain = ~sums.time.streams
     return _listed(
         sums,
-        (pattern.short_writes >= SHORT) & plain,
+        (pattern.short_writes >= SHORT) & _files(sums),
         pattern.short_writes,
         lambda key: _finding(
             "short-writes",
@@ -238,6 +245,12 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
     "lock-storm": lock_storm,
     "short-writes": short_writes,
 }
+
+
+def _files(sums: TraceSums) -> NDArray[np.bool_]:
+    """Which groups are files: no pipes and sockets, and not what has no name, which may be one."""
+    found: NDArray[np.bool_] = ~sums.time.streams & (np.arange(sums.owners.nr_groups) < sums.owners.nr_files)
+    return found
 
 
 def _listed(
