@@ -104,7 +104,10 @@ class Calls:
         self._contexts = {ref: int(values[0]) for ref, values in definitions.table("calling-context").items()}
         self._frames: dict[int, list[Row]] = {ref: [] for ref in definitions.table("location")}
         self._bare = dict.fromkeys(self._frames, 0)
-        self._pending: dict[tuple[int, int], Row] = {}
+        self._groups = {ref: int(values[3]) for ref, values in definitions.table("location").items()}
+        self._pending: dict[tuple[int, int], dict[int, Row]] = {}
+        """By handle and matching id what is under way; of each location, for tools may number the calls of each apart,
+        or give all that block one number."""
         self._attributes = {
             ref: (name, _WIDTHS.get(values[2], UNKNOWN_TICKS))
             for ref, values in definitions.table("attribute").items()
@@ -187,6 +190,10 @@ class Calls:
 
     # ---- handles ----
 
+    def _place_of(self, location: int, handle: int) -> tuple[int, int]:
+        """A handle as one process has it."""
+        return self._groups.get(location, UNKNOWN_U32), handle
+
     def _use(self, handle: int) -> HandleUse:
         return self.handles.setdefault(handle, HandleUse())
 
@@ -219,7 +226,7 @@ class Calls:
         use.open_time = time if use.open_time == UNKNOWN_TICKS else use.open_time
         use.modes = modes[0], modes[1], modes[2]
         if self._positions is not None:
-            self._positions.open(handle, append=bool(modes[2] & _APPEND))
+            self._positions.open(self._place_of(location, handle), append=bool(modes[2] & _APPEND))
         self._acted(row, time, attributes)
         return CONTINUE
 
@@ -228,7 +235,7 @@ class Calls:
         row.closes = 1
         self._use(handle).close_time = time
         if self._positions is not None:
-            self._positions.close(handle)
+            self._positions.close(self._place_of(location, handle))
         self._acted(row, time, attributes)
         return CONTINUE
 
@@ -240,7 +247,7 @@ class Calls:
         use = self._use(new)
         use.origin, use.open_time = use.origin or "duplicated", time
         if self._positions is not None:
-            self._positions.duplicate(old, new)
+            self._positions.duplicate(self._place_of(location, old), self._place_of(location, new))
         self._acted(row, time, attributes)
         return CONTINUE
 
@@ -260,14 +267,14 @@ class Calls:
         row.offset, row.flags, row.source = asked, whence, 1
         row.result = result if known else UNKNOWN_I64
         if self._positions is not None:
-            self._positions.seek(handle, result if known else None)
+            self._positions.seek(self._place_of(location, handle), result if known else None)
         self._acted(row, time, attributes)
         return CONTINUE
 
     def _change(self, location: int, time: int, _user: int, attributes: int | None, handle: int, status: int) -> int:
         row = self._act(location, time, handle, CallKind.META)
         if self._positions is not None:
-            self._positions.append(handle, append=bool(status & _APPEND))
+            self._positions.append(self._place_of(location, handle), append=bool(status & _APPEND))
         self._acted(row, time, attributes)
         return CONTINUE
 

@@ -62,8 +62,9 @@ class ForeignEvents(Calls):
         if not aside:
             row.status = IN_FLIGHT  # until it completes
             if self._positions is not None:
-                self._positions.begin(row, self._names.get(frames[-1].region if frames else NO_REGION, ""))
-        self._pending[handle, ident] = row
+                call = self._names.get(frames[-1].region if frames else NO_REGION, "")
+                self._positions.begin(row, self._place_of(location, handle), call)
+        self._pending.setdefault((handle, ident), {})[location] = row
         return CONTINUE
 
     def _alone(self, location: int, time: int, handle: int, mode: int, *, blocking: bool) -> Row:
@@ -90,26 +91,36 @@ class ForeignEvents(Calls):
 
     def _issued(self, location: int, time: int, _user: int, _attributes: int | None, handle: int, ident: int) -> int:
         self.tally.of_location[location] += 1
-        row = self._pending.get((handle, ident))
-        if row is None:
+        rows = self._pending.get((handle, ident))
+        if rows is None:
             self.tally.orphans += 1
         else:
-            row.issue = time
+            rows.get(location, next(iter(rows.values()))).issue = time
         return CONTINUE
 
     def _complete(  # noqa: PLR0917 -- as the event has them
         self, location: int, time: int, _user: int, attributes: int | None, handle: int, moved: int, ident: int
     ) -> int:
         self.tally.of_location[location] += 1
-        row = self._pending.pop((handle, ident), None)
+        row = self._ended(location, handle, ident)
         if row is None:
-            self.tally.orphans += 1
             return CONTINUE
         if moved < 2**63 and row.mode != FLUSH:
             row.moved = moved
         self._tell(row, handle, COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
         return CONTINUE
+
+    def _ended(self, location: int, handle: int, ident: int) -> Row | None:
+        """What was under way: on the same location, or else on that which began it first."""
+        rows = self._pending.get((handle, ident))
+        if rows is None:
+            self.tally.orphans += 1
+            return None
+        row = rows.pop(location if location in rows else next(iter(rows)))
+        if not rows:
+            del self._pending[handle, ident]
+        return row
 
     def _tell(self, row: Row, handle: int, status: int, facts: dict[str, int]) -> None:
         """What the end of an operation says of it."""
@@ -148,9 +159,8 @@ class ForeignEvents(Calls):
 
     def _cancelled(self, location: int, time: int, _user: int, attributes: int | None, handle: int, ident: int) -> int:
         self.tally.of_location[location] += 1
-        row = self._pending.pop((handle, ident), None)
+        row = self._ended(location, handle, ident)
         if row is None:
-            self.tally.orphans += 1
             return CONTINUE
         self.tally.cancelled += handle not in self._disks
         aside = handle in self._disks or handle in self._rings
@@ -201,7 +211,7 @@ class ForeignEvents(Calls):
 
     def finish(self) -> None:
         """The last event was read: what has not ended is in flight."""
-        for (handle, _), row in self._pending.items():
+        for handle, row in ((handle, row) for (handle, _), rows in self._pending.items() for row in rows.values()):
             row.status = IN_FLIGHT
             if handle in self._disks or handle in self._rings:
                 self._end_request(row, handle, UNKNOWN_TICKS)

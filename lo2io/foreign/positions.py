@@ -3,6 +3,9 @@
 A seek says where the position is. From there it is followed while the handle's description is only used by one call at
 a time, by calls that are known to read or write at the position, and by those that are known not to move it. All else
 makes it unknown until the next seek; so does what nobody knows the size of.
+
+A handle is named by the group of locations that uses it, and its reference: where a tool has one definition for all
+processes (Score-P's of standard streams, say), each has a position of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from lo2io.table_columns import OFFSET_SOURCE
 
 if TYPE_CHECKING:
     from lo2io.foreign.rows import Row
+
+    Place = tuple[int, int]
 
 _MOVING: Final = frozenset({
     "read", "write", "readv", "writev", "fread", "fwrite", "fread_unlocked", "fwrite_unlocked", "fgets", "fputs",
@@ -33,36 +38,36 @@ class Positions:
     """Positions by open file description."""
 
     def __init__(self) -> None:
-        self._description: dict[int, int] = {}
-        self._at: dict[int, int] = {}
-        self._busy: dict[int, int] = {}
-        self._appends: set[int] = set()
+        self._description: dict[Place, Place] = {}
+        self._at: dict[Place, int] = {}
+        self._busy: dict[Place, int] = {}
+        self._appends: set[Place] = set()
 
-    def _of(self, handle: int) -> int:
+    def _of(self, handle: Place) -> Place:
         return self._description.get(handle, handle)
 
-    def open(self, handle: int, *, append: bool) -> None:
+    def open(self, handle: Place, *, append: bool) -> None:
         """A description of its own, at a place that only a seek will tell."""
         self.close(handle)
         self.append(handle, append=append)
 
-    def close(self, handle: int) -> None:
+    def close(self, handle: Place) -> None:
         """The handle's reference may be used again."""
         if self._description.pop(handle, handle) == handle:
             self._at.pop(handle, None)
         self._appends.discard(handle)
 
-    def duplicate(self, old: int, new: int) -> None:
+    def duplicate(self, old: Place, new: Place) -> None:
         """Both share one position."""
         self._description[new] = self._of(old)
         if old in self._appends:
             self._appends.add(new)
 
-    def append(self, handle: int, *, append: bool) -> None:
+    def append(self, handle: Place, *, append: bool) -> None:
         """Whether writes go to the end of the file."""
         (self._appends.add if append else self._appends.discard)(handle)
 
-    def seek(self, handle: int, position: int | None) -> None:
+    def seek(self, handle: Place, position: int | None) -> None:
         """It is there now, unless another call is moving it."""
         description = self._of(handle)
         if position is None or self._busy.get(description):
@@ -70,24 +75,24 @@ class Positions:
         else:
             self._at[description] = position
 
-    def begin(self, row: Row, call: str) -> None:
+    def begin(self, row: Row, handle: Place, call: str) -> None:
         """A transfer begins; gets its offset if that is known."""
-        description = self._of(row.handle)
+        description = self._of(handle)
         if call in _STILL:
             return
-        if self._busy.get(description) or call not in _MOVING or (row.mode == _WRITE and row.handle in self._appends):
+        if self._busy.get(description) or call not in _MOVING or (row.mode == _WRITE and handle in self._appends):
             self._at.pop(description, None)
         self._busy[description] = self._busy.get(description, 0) + 1
-        row.positional = True
+        row.place = description
         at = self._at.get(description)
         if at is not None:
             row.offset, row.source = at, _FOLLOWED
 
     def complete(self, row: Row) -> None:
         """A transfer ended, and moved the position."""
-        if not row.positional:
+        description = row.place
+        if description is None:
             return
-        description = self._of(row.handle)
         busy = self._busy[description] - 1
         if busy:
             self._busy[description] = busy

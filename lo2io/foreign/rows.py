@@ -113,13 +113,14 @@ class Row:
 
     __slots__ = (
         "asked", "begin", "closes", "error", "filled", "flags", "frame", "handle", "handle2", "issue", "kind",
-        "location", "mode", "moved", "nested", "offset", "operation", "paradigm", "path", "positional", "region",
+        "location", "mode", "moved", "nested", "offset", "operation", "paradigm", "path", "place", "region",
         "result", "ring", "sector", "source", "status", "tid", "user_data",
     )  # fmt: skip
 
     def __init__(self, location: int, begin: int, region: int, *, frame: bool, nested: bool) -> None:
         self.location, self.begin, self.region, self.frame, self.nested = location, begin, region, frame, nested
-        self.paradigm, self.kind, self.filled, self.positional = -1, 0, False, False
+        self.paradigm, self.kind, self.filled = -1, 0, False
+        self.place: tuple[int, int] | None = None
         self.handle = self.handle2 = self.tid = self.operation = self.ring = self.path = UNKNOWN_U32
         self.offset = self.asked = self.moved = self.result = UNKNOWN_I64
         self.flags = self.error = self.source = self.closes = self.mode = self.sector = self.user_data = 0

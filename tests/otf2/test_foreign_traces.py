@@ -15,6 +15,7 @@ import _otf2
 import pytest
 from foreign_archives import BLOCK, DEVICE, IO, ISOC, LENGTH, OTHER, START, Archive, created, lo2s, score_p, transfer
 from hypothesis import HealthCheck, given, settings
+from otf2_builder import NONE64
 from perfwriter import SpoolBuilder, replay
 from reference.block_histories import block_histories
 from reference.histories import History, call_histories
@@ -305,6 +306,31 @@ def test_offsets_are_those_that_seeks_tell(tmp_path: Path) -> None:
         100: (7, "explicit"),
         110: nowhere,
     }
+
+
+def test_threads_that_number_their_calls_alike(tmp_path: Path) -> None:
+    """Some tools give all calls that block one matching id: each thread's completion ends its own."""
+    archive = Archive("Score-P 9.0", resolution=1_000_000_000)
+    file = archive.handle(0, "/data/in")
+    archive.call("read", 10, 30, *transfer(11, 29, file, NONE64, 100))
+    archive.call("read", 12, 40, *transfer(13, 39, file, NONE64, 200), on=OTHER)
+    path = archive.trace.write(tmp_path)
+    assert rows(path, "begin_time_ns", "end_time_ns", "bytes_result") == [
+        (START + 10, START + 30, 100),
+        (START + 12, START + 40, 200),
+    ]
+    summary = report(path)
+    assert (summary.completeness["in_flight"], summary.completeness["orphan"]) == (0, 0)
+
+
+def test_processes_that_share_a_definition_share_no_position(tmp_path: Path) -> None:
+    """Definitions of equal handles become one where ranks are put together: another rank's seek tells nothing."""
+    archive = Archive("Score-P 9.0")
+    file = archive.handle(0, "/data/in")
+    archive.call("lseek", 5, 6, seek(5, file, 1000))
+    archive.call("read", 10, 20, *transfer(11, 19, file, 1, 100), on=DEVICE)  # a location of the other group
+    archive.call("read", 30, 40, *transfer(31, 39, file, 2, 100))
+    assert rows(archive.trace.write(tmp_path), "offset_bytes") == [(1000,), (None,), (1000,)]
 
 
 def test_calls_whose_end_is_missing_are_in_flight(tmp_path: Path) -> None:
