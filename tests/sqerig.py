@@ -50,11 +50,12 @@ class SqeRig(Rig):
         buf_index: int = 0,
         nr_bytes: int = UNKNOWN_BYTES,
         file2: int = 0,
+        ioprio: int = 0,
     ) -> int:
         """What a request asks for, right before its submission."""
         body = struct.pack("<QIHH", self.tick(), tid, SQE, 0)
         body += struct.pack("<QQQQQ", req, ctx, user_data, off, file)
-        body += struct.pack("<IIiIHBBI", length, op_flags, fd, file_index, buf_index, opcode, flags, 0)
+        body += struct.pack("<IIiIHBBHH", length, op_flags, fd, file_index, buf_index, opcode, flags, ioprio, 0)
         self.kernel.kernel(0, body + struct.pack("<QQ", nr_bytes, file2))
         return self.now
 

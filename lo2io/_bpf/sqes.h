@@ -13,9 +13,10 @@ enum { /* include/uapi/linux/io_uring.h */
     LO2_SETUP_SQE128 = 1 << 10, LO2_SETUP_NO_SQARRAY = 1 << 16,
     LO2_SQE_FIXED_FILE = 1, LO2_SQE_BUFFER_SELECT = 32,
     LO2_SQE_LATER = 2 | 4 | 8 | 16, /* DRAIN, LINK, HARDLINK, ASYNC */
-    LO2_RECVSEND_FIXED_BUF = 4,
+    LO2_RECVSEND_FIXED_BUF = 4, LO2_SEND_VECTORIZED = 32,
     LO2_OP_READV = 1, LO2_OP_WRITEV = 2, LO2_OP_SENDMSG = 9, LO2_OP_RECVMSG = 10, LO2_OP_FALLOCATE = 17, LO2_OP_CLOSE = 19,
-    LO2_OP_FADVISE = 24, LO2_OP_SPLICE = 30, LO2_OP_TEE = 33, LO2_OP_MSG_RING = 40, LO2_OP_SENDMSG_ZC = 48
+    LO2_OP_FADVISE = 24, LO2_OP_SEND = 26, LO2_OP_SPLICE = 30, LO2_OP_TEE = 33, LO2_OP_MSG_RING = 40, LO2_OP_SEND_ZC = 47,
+    LO2_OP_SENDMSG_ZC = 48
 };
 /* They may put another file, or none, into a place of a ring's: ACCEPT, OPENAT, CLOSE, FILES_UPDATE, OPENAT2, MSG_RING,
  * SOCKET, PIPE. */
@@ -78,6 +79,11 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
             return LO2_NO_BYTES;
         data = LO2_READ(request, struct io_kiocb, async_data); /* vectors have been imported since Linux 6.10 by now */
         return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
+    case LO2_OP_SEND:
+    case LO2_OP_SEND_ZC:
+        if (!(sqe->ioprio & LO2_SEND_VECTORIZED))
+            return LO2_NO_BYTES;
+        /* fallthrough */
     case LO2_OP_SENDMSG:
     case LO2_OP_RECVMSG:
     case LO2_OP_SENDMSG_ZC:
@@ -176,6 +182,7 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
     record.fd = sqe.fd;
     record.file_index = sqe.file_index;
     record.buf_index = sqe.buf_index;
+    record.ioprio = sqe.ioprio;
     record.opcode = sqe.opcode;
     record.flags = sqe.flags;
     record.bytes = lo2_sqe_bytes(request, &sqe);

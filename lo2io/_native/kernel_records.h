@@ -114,8 +114,9 @@ typedef struct {
     uint16_t buf_index;
     uint8_t opcode;
     uint8_t flags;           /* IOSQE_* */
-    uint32_t reserved;
-    uint64_t bytes;          /* READV, WRITEV, SENDMSG, RECVMSG: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX: not known */
+    uint16_t ioprio;         /* of sends and receives: how they work */
+    uint16_t reserved;
+    uint64_t bytes;          /* READV, WRITEV, SENDMSG, RECVMSG, SEND of vectors: of all iovecs; FALLOCATE, FADVISE: of the range; UINT64_MAX: not known */
     uint64_t file2;          /* SPLICE, TEE: as `file`, of what is read */
 } lo2_kernel_sqe;
 

@@ -27,7 +27,8 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
     if (r->task == NONE) {
         if (by_cqe)
             ring_orphan(e, r->ring);
-    } else if (r->complete == UNKNOWN || status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN) {
+    } else if (status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN ||
+               (r->complete == UNKNOWN && status != LO2_RING_CANCELLED)) {
         if (location)
             location_settle(e, location);
         request_phases(r);
@@ -48,6 +49,17 @@ void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time
     if (r->worker_index != NONE)
         work_ends(e, r->worker_index, UNKNOWN, true);
     request_ends(e, r, status, time, NULL, waits);
+}
+
+/* The request before it broke their chain, and had CQE_SKIP set: then the kernel cancels the rest without a CQE
+ * (req_set_fail, io_uring/io_uring.h, and io_fail_links, io_uring/io_uring.c). */
+void request_passed_over(engine *e, ring_request *r, int64_t time)
+{
+    if (!r->refused)
+        r->result = -ECANCELED;
+    if (r->worker_index != NONE)
+        work_ends(e, r->worker_index, UNKNOWN, true);
+    request_ends(e, r, r->refused ? LO2_RING_REFUSED : LO2_RING_CANCELLED, time, NULL, false);
 }
 
 void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down)

@@ -100,11 +100,15 @@ void on_fail_link(engine *e, const ring_sample *s)
         e->totals.nr_ring_unclear += culprit || victim;
         return;
     }
-    if (victim->refused || victim->culprit || victim == culprit)
+    if (victim == culprit)
         return;
-    victim->culprit = culprit->culprit ? culprit->culprit : culprit->id;
-    if (culprit->culprit)
-        victim->inferred |= LO2_INFERRED_CULPRIT;
+    if (!victim->refused && !victim->culprit) {
+        victim->culprit = culprit->culprit ? culprit->culprit : culprit->id;
+        if (culprit->culprit)
+            victim->inferred |= LO2_INFERRED_CULPRIT;
+    }
+    if (culprit->sqe_flags & SQE_SKIP)
+        request_passed_over(e, victim, s->time);
 }
 
 void chain_member_ended(engine *e, ring_request *r)

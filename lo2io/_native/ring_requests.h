@@ -43,7 +43,6 @@ typedef struct {
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */
     bool asked;                   /* what it asks for is known: op_flags, file_index, buffer_index */
-    bool allocates;               /* it opens a registered file in a place that the kernel chooses */
     uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
     uint32_t phase, runs;         /* of its thread, when it was executed */
     uint32_t runner;              /* number of that thread */
@@ -59,6 +58,7 @@ typedef struct {
     int32_t fd, fd2, result;
     uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
     uint32_t op_flags, file_index;
+    uint32_t opens_place;         /* + 1: of the registered file that it opens; UINT32_MAX: the kernel chooses; 0: none, a descriptor */
     int32_t buffer_index;
     uint32_t moving;              /* description whose position it reads or writes at, with a reference: index + 1 */
     uint32_t worker_index;        /* of the task that executes it now; NONE: none */
@@ -168,6 +168,7 @@ void request_let_go(engine *e, ring_request *r); /* if nobody can speak of it an
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
+void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled with its chain, and no CQE will say so */
 
 /* ring_requests.c */
 uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th);

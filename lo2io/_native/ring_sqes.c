@@ -11,9 +11,10 @@
 
 enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
 enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
-    BUFFER_SELECT = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20,
+    BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20,
     OP_FSYNC = 3, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_CLOSE = 19, OP_FADVISE = 24, OP_FTRUNCATE = 55
 };
+#define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: by the kernel */
 #define SPLICE_FIXED (1u << 31) /* of splice and tee: what is read is a registered file, too */
 #define BIT(opcode) (1ull << (opcode))
 
@@ -26,6 +27,7 @@ enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
 #define AT_OFFSET (READS_OR_WRITES | BIT(8) | BIT(17) | BIT(24) | BIT(30))
 /* READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, READ, WRITE, SEND, RECV, SPLICE, TEE, SEND_ZC, READ_MULTISHOT */
 #define COUNTS_BYTES (BIT(4) | BIT(5) | BIT(8) | BIT(22) | BIT(23) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(47) | BIT(49))
+#define SENDS (BIT(26) | BIT(47)) /* SEND, SEND_ZC */
 #define FIXED_BUFFERS (BIT(4) | BIT(5) | BIT(60) | BIT(61))
 /* Opcodes whose fd is a descriptor that they work on (needs_file, io_uring/opdef.c): 1-6, 8-10, 13, 16, 17, 22-24, 26, 27,
  * SPLICE, TEE, SHUTDOWN, MSG_RING, FSETXATTR, FGETXATTR, 46-49, 54-61 */
@@ -178,7 +180,8 @@ static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, desc
 static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
 {
     uint64_t bytes = UINT64_MAX;
-    if (has_opcode(VECTORED | MESSAGES, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
+    bool vectored = has_opcode(SENDS, q->opcode) && (q->ioprio & SEND_VECTORIZED); /* Linux 6.17: its length counts vectors */
+    if (vectored || has_opcode(VECTORED | MESSAGES, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
         bytes = q->bytes;
     else if (q->opcode == OP_FTRUNCATE)
         bytes = q->offset;
@@ -201,11 +204,14 @@ static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, c
         *(two ? &r->handle2 : &r->handle) = number;
     } else if (has_opcode(WORKS_ON_FILE, q->opcode)) {
         r->fd = q->fd;
-    } else if (meaning && (meaning->kind == LO2_CALL_OPEN || meaning->kind == LO2_CALL_CLOSE) && q->file_index) {
-        r->allocates = q->file_index == UINT32_MAX; /* IORING_FILE_INDEX_ALLOC */
-        r->file_index = r->allocates ? NONE : q->file_index - 1;
-        if (q->opcode == OP_CLOSE) /* what is there is told, as of one that works on it */
-            r->handle = registered_in(e, r, th, t, r->file_index, q->file);
+    }
+    if (meaning && meaning->kind == LO2_CALL_OPEN) {
+        r->opens_place = q->file_index;
+        if (q->file_index && q->file_index != PLACE_CHOSEN && r->file_index == NONE)
+            r->file_index = q->file_index - 1;
+    } else if (q->opcode == OP_CLOSE && q->file_index) { /* what is there is told, as of one that works on it */
+        r->file_index = q->file_index - 1;
+        r->handle = registered_in(e, r, th, t, r->file_index, q->file);
     }
     if (two && (q->op_flags & SPLICE_FIXED))
         r->handle = registered_in(e, r, th, t, q->file_index, q->file2);
@@ -305,14 +311,14 @@ void request_moved(engine *e, ring_request *r, int64_t time)
 
 void request_opened(engine *e, ring_request *r, task *t, int64_t time)
 {
-    bool in_place = r->asked && (r->file_index != NONE || r->allocates);
-    if (!in_place) {
+    if (!r->opens_place) {
         ring_opened(e, t, r->ring, r->result, r->asked && r->opcode == OP_OPENAT ? r->op_flags : NONE, r->asked, time);
         return;
     }
-    if (r->allocates)
-        r->file_index = (uint32_t)r->result;
-    registered_end(e, r->ring, r->file_index, time); /* a request that names the place tells what it holds now */
+    uint32_t place = r->opens_place == PLACE_CHOSEN ? (uint32_t)r->result : r->opens_place - 1;
+    if (!(r->sqe_flags & SQE_FIXED_FILE)) /* else it is the place of what it works on, as of an ACCEPT */
+        r->file_index = place;
+    registered_end(e, r->ring, place, time); /* a request that names the place tells what it holds now */
 }
 
 /* Whether it was executed before anything else of its thread: then the slot was as it was at the submission. */

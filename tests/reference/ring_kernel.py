@@ -267,10 +267,12 @@ class RingKernel:
             else:
                 self.event(thread, "task_work_run", tctx=0x99, count=1 + salt % 2)
 
-    def _complete(self, thread: Thread, request: Request, result: int) -> None:
+    def _complete(self, thread: Thread, request: Request, result: int, culprit: Request | None = None) -> None:
+        """Of a chain that breaks at one with CQE_SKIP, nothing more is heard."""
         followers = [r for r in request.ring.requests if r.behind is request]
-        failed = result < 0 and request.flags & LINK and not request.flags & HARDLINK
-        if not request.flags & CQE_SKIP or result < 0:
+        failed = culprit is not None or (result < 0 and request.flags & LINK and not request.flags & HARDLINK)
+        passed_over = culprit is not None and culprit.flags & CQE_SKIP
+        if not passed_over and (not request.flags & CQE_SKIP or result < 0):
             if (self.now + request.user_data) % 9 == 0:
                 fields = {"user_data": request.user_data, "res": result, "cflags": 0, "ocqe": 1}
                 self.event(thread, "cqe_overflow", ctx=request.ring.ctx, **fields)
@@ -280,9 +282,10 @@ class RingKernel:
         for follower in followers:
             follower.behind = None
             if failed and follower in request.ring.requests:
-                known = self._known(request) | {"opcode": request.opcode}
+                broken_by = culprit or request
+                known = self._known(broken_by) | {"opcode": broken_by.opcode}
                 self.event(thread, "fail_link", **known, link=follower.address)
-                self._complete(thread, follower, CANCELLED)
+                self._complete(thread, follower, CANCELLED, broken_by)
 
     @staticmethod
     def _gone(request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reference.ring_objects import CHAINS, PASSED_OVER, Lane, Request
+from reference.ring_objects import CANCELED, CHAINS, CQE_SKIP, PASSED_OVER, Lane, Request
 
 if TYPE_CHECKING:
     from reference.ring_requests import RingRequests
@@ -90,10 +90,14 @@ class Links:
             if ring is not None and ring.recorded:
                 requests.unclear()
             return
-        if victim.refused or victim.culprit is not None:
+        if victim is culprit:
             return
-        victim.culprit = culprit.culprit or culprit
-        victim.inferred |= CULPRIT if culprit.culprit is not None else 0
+        if not victim.refused and victim.culprit is None:
+            victim.culprit = culprit.culprit or culprit
+            victim.inferred |= CULPRIT if culprit.culprit is not None else 0
+        if culprit.flags & CQE_SKIP:
+            victim.result = 0 if victim.refused else CANCELED
+            requests.finish(victim, "passed over", time)
 
 
 def _head(request: Request) -> Request:

@@ -308,6 +308,8 @@ class RingRequests:
         completed, in_flight, cancelled, refused, torn_down, silent = range(6)
         if request.refused:
             return refused
+        if request.end == "passed over":
+            return cancelled
         if request.end == "cqe" or request.waits_for_notification:
             return cancelled if request.result == CANCELED else completed
         if request.flags & CQE_SKIP and not request.nr_completions:

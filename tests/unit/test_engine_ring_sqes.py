@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 NOP, READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, SENDMSG, RECVMSG = 0, 1, 2, 3, 4, 5, 8, 9, 10
 FALLOCATE, OPENAT, CLOSE, STATX, READ, WRITE, RECV = 17, 18, 19, 21, 22, 23, 27
-SPLICE, TEE, FTRUNCATE = 30, 33, 55
+SEND, SPLICE, TEE, SEND_ZC, FTRUNCATE = 26, 30, 33, 47, 55
+BUNDLE, VECTORS = 16, 32
+"""IORING_RECVSEND_BUNDLE, IORING_SEND_VECTORIZED"""
 O_APPEND, RWF_APPEND, RWF_NOAPPEND = 0o2000, 0x10, 0x20
 ASKS = ("offset_bytes", "bytes_request", "fd", "op_flags", "file_index", "buffer_index")
 OPENED, BEFORE, UNSEEN, BY_RING, REGISTERED = 0, 3, 4, 5, 6
@@ -55,6 +57,9 @@ def handles(rig: SqeRig, fd: int) -> list[tuple[int | None, ...]]:
         ({"opcode": SENDMSG, "fd": 7, "length": 1, "nr_bytes": 300}, (None, 300, 7, 0, None, -1)),
         ({"opcode": RECVMSG, "fd": 7, "length": 1}, (None, None, 7, 0, None, -1)),
         ({"opcode": RECV, "fd": 7, "off": 99, "length": 10}, (None, 10, 7, 0, None, -1)),
+        ({"opcode": SEND, "fd": 7, "length": 10, "ioprio": BUNDLE}, (None, 10, 7, 0, None, -1)),
+        ({"opcode": SEND, "fd": 7, "length": 2, "ioprio": VECTORS, "nr_bytes": 300}, (None, 300, 7, 0, None, -1)),
+        ({"opcode": SEND_ZC, "fd": 7, "length": 2, "ioprio": VECTORS}, (None, None, 7, 0, None, -1)),
         ({"opcode": RECV, "fd": 7, "flags": BUFFER_SELECT}, (None, None, 7, 0, None, -1)),
         ({"opcode": FSYNC, "fd": 7}, (None, None, 7, 0, None, -1)),
         ({"opcode": FSYNC, "fd": 7, "off": 10, "length": 5, "op_flags": 1}, (10, 5, 7, 1, None, -1)),
