@@ -258,9 +258,13 @@ def _make_file(path: Path, size: int, blocks: Sequence[int], source: bytes | Non
 
 def _run(folder: Path, *, as_json: bool) -> None:
     arguments: Sequence[Any] = ["fio", *(["--output-format=json"] if as_json else []), JOB_FILE]
-    done = subprocess.run(arguments, cwd=folder, check=False)
-    if done.returncode:
-        answer = (
-            f"it ended with code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode} ended it"
-        )
+    with subprocess.Popen(arguments, cwd=folder) as fio:
+        try:
+            code = fio.wait()
+        except BaseException:
+            fio.terminate()  # and it its jobs, which are processes, too: killed, it would leave them at work
+            fio.wait()
+            raise
+    if code:
+        answer = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
         raise Lo2ioError("replay with fio", answer, "what it wrote above says why; --keep leaves its job file and logs")

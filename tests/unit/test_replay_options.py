@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,19 +20,20 @@ from lo2io.errors import CommandError, Lo2ioError, UsageError
 from lo2io.replay import ReplayOptions, replay
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lo2io.tables import Trace
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 
-def make_trace(folder: Path, path: Path, size: int = 1000, *, reads_at: int = 0, inode: int = 0) -> Trace:
+def make_trace(
+    folder: Path, path: Path, size: int = 1000, *, reads_at: int = 0, inode: int = 0, pause_ns: int = 0
+) -> Trace:
     """One process that read from a file and wrote to it."""
+    begin = 3000 + pause_ns
     row = {"begin_time_ns": 1000, "end_time_ns": 2000, "bytes_result": size, "result": size, "handle": 0}
     operations = [
         {**row, "id": 1, "call": READ, "offset_bytes": reads_at},
-        {**row, "id": 2, "call": WRITE, "begin_time_ns": 3000, "end_time_ns": 4000, "offset_bytes": size},
+        {**row, "id": 2, "call": WRITE, "begin_time_ns": begin, "end_time_ns": begin + 1000, "offset_bytes": size},
     ]
     files = [{"file": 0, "mode": 0o100644, "device": 1, "inode": inode, "path": str(path).encode()}]
     tasks = [{"pid": 5, "tid": 5, "comm": b"work"}]
@@ -164,6 +171,35 @@ def test_fio_fails(tmp_path: Path) -> None:
     scratch.mkdir()
     with pytest.raises(Lo2ioError, match="ended with code 1"):
         run(make_trace(tmp_path / "T", tmp_path / "data"), on=scratch, engine="nothing_like_it")
+    assert list(scratch.iterdir()) == []
+
+
+def processes_in(folder: Path) -> list[Path]:
+    """Those whose working directory lies there, be it deleted."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str((process / "cwd").readlink()).startswith(f"{folder}/"):
+                found.append(process)
+    return found
+
+
+@needs_fio
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
+    """No job of fio goes on, and no file is left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    make_trace(tmp_path / "T", tmp_path / "data", pause_ns=300 * 10**9)
+    command = [sys.executable, "-m", "lo2io", "replay", str(tmp_path / "T"), "--on", str(scratch)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as replaying:
+        while len(processes_in(scratch)) < 2:  # fio and its job
+            assert replaying.poll() is None
+            time.sleep(0.05)
+        replaying.send_signal(number)
+        replaying.communicate()
+    assert replaying.returncode == code
+    assert processes_in(scratch) == []
     assert list(scratch.iterdir()) == []
 
 
