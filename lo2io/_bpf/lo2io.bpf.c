@@ -89,14 +89,17 @@ INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 in
 SEC("tp_btf/sys_enter")
 int lo2_raw_enter(__u64 *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
     __u64 number = context[1];
+    struct task_struct *task;
     __u32 index;
 
     if (number >= LO2_MAX_CALLS || !lo2_switch.on)
         return 0;
     index = lo2.of_number[number];
-    if (index && !lo2_is_compat(task))
+    if (!index)
+        return 0;
+    task = bpf_get_current_task_btf();
+    if (!lo2_is_compat(task))
         begin(task, (const struct pt_regs *)context[0], index - 1, number);
     return 0;
 }
@@ -233,15 +236,18 @@ INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 inde
 SEC("tp_btf/sys_exit")
 int lo2_raw_exit(__u64 *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
     const struct pt_regs *regs = (const struct pt_regs *)context[0];
     __u64 number = lo2_call_number(regs);
+    struct task_struct *task;
     __u32 index;
 
     if (number >= LO2_MAX_CALLS || !lo2_switch.on)
         return 0;
     index = lo2.of_number[number];
-    if (index && !lo2_is_compat(task))
+    if (!index)
+        return 0;
+    task = bpf_get_current_task_btf();
+    if (!lo2_is_compat(task))
         end(task, regs, index - 1, number, context[1]);
     return 0;
 }
