@@ -24,7 +24,7 @@ from lo2io.replay_disks import check_disk, disk_size
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lo2io.exports.fio_plan import Plan
     from lo2io.tables import Trace
@@ -168,7 +168,8 @@ def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: E
         _link_originals(plan, folder, names, needed, trace_writes=_written(plan))
         return
     copied = {number: _original_size(plan.paths[number]) if options.copy else 0 for number in names}
-    _check_space(folder, sum(copied.values()) + sum(len(extents.blocks[number]) for number in names) * BLOCK_BYTES)
+    made = (_made_bytes(extents.blocks[number], needed[number], copied[number]) for number in names)
+    _check_space(folder, sum(copied.values()) + sum(made))
     for number, name in names.items():
         if needed[number] or copied[number]:
             path, source = folder / os.fsdecode(name), plan.paths[number] if copied[number] else None
@@ -231,6 +232,11 @@ def _check_space(folder: Path, size: int) -> None:
     if size > free:
         answer = f"the files need {format_bytes(size)}, and {format_bytes(free)} are free"
         raise UsageError(f"replay on {folder.parent}", answer, "name another place with --on")
+
+
+def _made_bytes(blocks: Collection[int], size: int, there: int) -> int:
+    """What is made of a file of that size in these blocks, beside what is there."""
+    return sum(max(0, min((block + 1) * BLOCK_BYTES, size) - max(block * BLOCK_BYTES, there)) for block in blocks)
 
 
 def _make_file(path: Path, size: int, blocks: Sequence[int], source: bytes | None) -> None:

@@ -8,6 +8,7 @@ nothing but what an export's ``lo2io-export.json`` lists.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -76,7 +77,8 @@ def open_output(
         _check_replaceable(path, force=force, folder=folder, magic=magic)  # it may have come up meanwhile
         _rename(part, path.absolute())
     except OSError as error:
-        remedy = "free space there, or choose another place with -o"
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+        remedy = "free space there, or choose another place with -o" if full else "choose another place with -o"
         raise Lo2ioError(f"write {path}", error.strerror or str(error), remedy) from error
     finally:
         _remove(part)

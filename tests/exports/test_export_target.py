@@ -77,6 +77,9 @@ def test_a_full_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(Lo2ioError, match="No space left") as caught, open_output(tmp_path / "F", force=False):
         raise OSError(28, os.strerror(28))
     assert caught.value.remedy == "free space there, or choose another place with -o"
+    with pytest.raises(Lo2ioError, match="denied") as caught, open_output(tmp_path / "F", force=False):
+        raise OSError(13, os.strerror(13))
+    assert caught.value.remedy == "choose another place with -o"  # there is room, but not for everybody
     assert names(tmp_path) == []
 
 

@@ -98,13 +98,14 @@ def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_fio
 def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that would fill the disk are not begun."""
-    trace = make_trace(tmp_path / "T", tmp_path / "data")
+    """Files that would fill the disk are not begun; small ones are counted as small as they are."""
+    trace = make_trace(tmp_path / "T", tmp_path / "data", 100_000)
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
-    with pytest.raises(UsageError, match=r"need 1 MiB, and 40 KiB are free"):
+    with pytest.raises(UsageError, match=r"need 97.7 KiB, and 40 KiB are free"):
         run(trace, on=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
+    run(make_trace(tmp_path / "small", tmp_path / "data"), on=tmp_path)
 
 
 @needs_fio
