@@ -105,10 +105,12 @@ class OpenEvents:
         """Enable or disable the tracepoints of all CPUs that are sampled, and with them the programs.
 
         The programs begin before and end after: what they tell of a call's files is of use with its sample only.
+        Tracepoints are listed from the begin of things to their end. So the last begins first, and ends last: what has
+        begun in this recording ends in it, where the other way round it would seem to be under way for good.
         """
         if self.kernel and on:
             self.kernel.switch(on=True)
-        for per_cpu in self.tracepoints:
+        for per_cpu in reversed(self.tracepoints) if on else self.tracepoints:
             for index, fds in enumerate(per_cpu):
                 if self.sampled is None or index in self.sampled:
                     _switch(fds, on=on)
