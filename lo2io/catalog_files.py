@@ -193,7 +193,8 @@ def _call(table: Table) -> CallSpec:
         region_role=table.one_of("region_role", REGION_ROLES),
         fields=table.roles(CALL_ROLES),
         vectored=table.flag("vectored"),
-        fixed_flags=_fixed_flags(table),
+        fixed_flags=_flag_word(table, "fixed_flags"),
+        fd_unless=_flag_word(table, "fd_unless") or 0,
         summary=table.text("summary"),
     )
     table.done()
@@ -201,10 +202,10 @@ def _call(table: Table) -> CallSpec:
     return call
 
 
-def _fixed_flags(table: Table) -> int | None:
-    value = table.left.pop("fixed_flags", None)
+def _flag_word(table: Table, key: str) -> int | None:
+    value = table.left.pop(key, None)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31):
-        table.fail("fixed_flags", f"{value!r} is no flag word")
+        table.fail(key, f"{value!r} is no flag word")
     return value
 
 
@@ -237,6 +238,8 @@ def _check_leaning(table: Table, call: CallSpec) -> None:
             table.fail(role, f"says more of {other}, and there is no {other}")
     if "vector" in call.fields and not call.vectored:
         table.fail("vector", "is an array of what count counts: the call is vectored")
+    if call.fd_unless and not {"fd", "flags"} <= call.fields.keys():
+        table.fail("fd_unless", "is for calls with fd and flags")
 
 
 def _operation(table: Table) -> OperationSpec:

@@ -192,6 +192,7 @@ class Engine:
             row.kind, row.returns, row.vectored = call.kind, call.returns, call.vectored
             row.has_flags = "flags" in call.fields
             row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
+            row.fd_unless = call.fd_unless
         config.calls, config.nr_calls = calls, len(self.catalog.calls)
 
     def _set_opcodes(self, config: Any) -> None:

@@ -56,6 +56,8 @@ def call_row(call: CallSpec) -> str:
     fields = [f"{role}{dagger if role == 'count' else ''} `{field}`" for role, field in call.fields.items()]
     if call.fixed_flags is not None:
         fields.append(f"flags always `0o{call.fixed_flags:o}`")
+    if call.fd_unless:
+        fields.append(f"no fd if flags have `0x{call.fd_unless:x}`")
     kind = call.kind.name.lower() + (
         f", {call.io_mode}" if call.io_mode not in {"none", call.kind.name.lower()} else ""
     )

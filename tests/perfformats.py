@@ -48,6 +48,8 @@ CALL_ARGS = {
     "sync": "",
     "ftruncate": "unsigned int fd, off_t length",
     "newfstat": "unsigned int fd, struct stat * statbuf",
+    "mmap": "unsigned long addr, unsigned long len, unsigned long prot, unsigned long flags, unsigned long fd, "
+    "unsigned long off",
     "copy_file_range": "int fd_in, loff_t * off_in, int fd_out, loff_t * off_out, size_t len, unsigned int flags",
     "sendfile64": "int out_fd, int in_fd, loff_t * offset, size_t count",
     "clone": "unsigned long clone_flags, unsigned long newsp, int * parent_tidptr, int * child_tidptr, "

@@ -49,7 +49,8 @@ static void read_arguments(pending_call *p, const lo2_call *call, const lo2_even
     p->counts_bytes = f[LO2_FIELD_COUNT].size && !call->vectored && call->kind != LO2_CALL_FCNTL;
     bool by_index = (call->kind == LO2_CALL_RING_ENTER && (p->flags & ENTER_REGISTERED_RING)) ||
                     (call->kind == LO2_CALL_RING_REGISTER && (p->flags & USE_REGISTERED_RING));
-    p->has_fd = f[LO2_FIELD_FD].size != 0 && !by_index; /* of a ring that its thread has registered */
+    bool unseen = by_index || (call->fd_unless & p->flags); /* of a ring that its thread has registered; of no file */
+    p->has_fd = f[LO2_FIELD_FD].size != 0 && !unseen;
     if (p->has_fd)
         p->fd = (int32_t)load_unsigned(raw, f[LO2_FIELD_FD]);
     if (f[LO2_FIELD_FD2].size)
@@ -277,8 +278,8 @@ static bool found_meanwhile(const slot *s, const pending_call *p)
     return s && s->handle != NONE && (s->since == UNKNOWN || s->since <= p->begin);
 }
 
-/* A call on an fd nobody saw opened did not fail with EBADF: there is something in the slot after all. */
-static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t time, uint8_t bit)
+/* On an fd nobody saw opened. `proven`: the call has met something there, so the slot holds something after all. */
+static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, bool proven, int64_t time, uint8_t bit)
 {
     slot *s = slot_at(e, t->table, fd, true);
     bool steady = s && slot_is_steady(e, t, s, fd, t->pending.begin), found = found_meanwhile(s, &t->pending);
@@ -290,6 +291,8 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t t
             slot_set(s, time, NONE, false);
         return index;
     }
+    if (!proven)
+        return NONE;
     if (found && closing)
         slot_clear(e, s, UNKNOWN, time); /* by this call or by another */
     uint32_t d = s ? description_new(e) : NONE;
@@ -307,17 +310,22 @@ static uint32_t discover(engine *e, task *t, int32_t fd, bool closing, int64_t t
     return index;
 }
 
-static void discover_all(engine *e, task *t, const lo2_call *call, int64_t time)
+/*
+ * Only success proves that a descriptor was looked up: many calls look at their other arguments first. Not that of a copy
+ * of nothing (splice and tee return at once), and a close has found its own whatever else went wrong.
+ */
+static void discover_all(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time)
 {
     pending_call *p = &t->pending;
+    bool closes = call->kind == LO2_CALL_CLOSE, proven = closes || (result >= 0 && (call->kind != LO2_CALL_COPY || p->count));
     if (p->has_fd && p->fd >= 0 && p->handle == NONE && !(p->doubtful & 1)) {
         position_doubtful(e, t, NONE, 1, time); /* of what has come into the slot meanwhile */
-        p->handle = discover(e, t, p->fd, call->kind == LO2_CALL_CLOSE, time, 1);
+        p->handle = discover(e, t, p->fd, closes, proven, time, 1);
     }
     if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE && !(p->doubtful & 2)) {
         position_doubtful(e, t, NONE, 2, time);
         bool same = p->fd2 == p->fd; /* by the time of the exit there may be another handle in the slot */
-        p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, time, 2);
+        p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, proven, time, 2);
         if (same && p->handle != NONE)
             e->handles.at[p->handle].refs++;
     }
@@ -354,7 +362,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         kernel_arguments_due(e, t);
     confirm_both(e, t, result != -EBADF, time);
     if (result != -EBADF && names_handle(call))
-        discover_all(e, t, call, time);
+        discover_all(e, t, call, result, time);
     if (p->off_begin != UNKNOWN)
         off_cpu_end(e, t, time); /* where it came back was lost */
     /* A task not recorded yet fills the place that the next row will take. */

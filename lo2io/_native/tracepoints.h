@@ -132,6 +132,7 @@ typedef struct {
     uint8_t vectored;    /* the count is a number of iovecs: requested bytes are unknown */
     uint8_t has_flags;   /* kind OPEN: FLAGS are open(2) flags; READ, WRITE: an offset of -1 means the position */
     int32_t fixed_flags; /* open(2) flags of calls that have none (creat); else -1 */
+    uint32_t fd_unless;  /* bits of FLAGS with which FD is not looked at (mmap) */
 } lo2_call;
 
 /* What a request of a ring does, by the number of its opcode. */

@@ -186,6 +186,8 @@ class CallSpec:
     vectored: bool = False
     fixed_flags: int | None = None
     """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
+    fd_unless: int = 0
+    """Bits of ``flags`` with which the kernel does not look at ``fd`` (mmap)."""
     summary: str = ""
 
     @property

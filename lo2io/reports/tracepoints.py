@@ -269,6 +269,7 @@ def _facts(spec: Spec) -> dict[str, Any]:
         "region_role": spec.region_role,
         "vectored": spec.vectored,
         "fixed_flags": spec.fixed_flags,
+        "fd_unless": spec.fd_unless,
         **common,
     }
 
@@ -297,6 +298,8 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
         ]
         if spec.fixed_flags is not None:
             rows.append(("flags", f"always 0o{spec.fixed_flags:o}"))
+        if spec.fd_unless:
+            rows.append(("no fd", f"if flags have 0x{spec.fd_unless:x}"))
     else:
         operation = next((o for o in catalog.operations if o.name == spec.operation), None)
         units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()} if operation else {}

@@ -66,6 +66,8 @@ class Calls:
         task.entered, spec = True, self.engine.specs.calls[call]
         op = task.pending = Pending(task, call, spec, time, cpu, values, table=task.table)
         op.shared = task.table.users > 1
+        if values.get("flags", 0) & spec.fd_unless:
+            values.pop("fd", None)
         op.fd = signed(values["fd"], 32) if "fd" in values else -1
         op.fd2 = signed(values["fd2"], 32) if "fd2" in values else -1
         self.engine.rings.batches.by_number(op)
@@ -105,7 +107,7 @@ class Calls:
         task.left = Left(op, time, ret)
         self.engine.files.due(task, op, arguments_only=True)
         self.lookups.confirm(op, met=error != EBADF)
-        self.lookups.see_unseen(op, error)
+        self.lookups.see_unseen(op, ret)
         self.engine.rings.seen(op)
         offset, position, told = told_offset(op, ret, offset_of(op))
         end_moving(op, time, ret)

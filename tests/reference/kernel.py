@@ -109,6 +109,8 @@ class Kernel:
             del table[fd]
             thread.cloexec.discard(fd)
             return (0, 0, 0, -EIO, -EINTR)[salt % 5]
+        if name == "copy_file_range" and args["fd_out"] not in table:
+            return -EBADF  # looks for both before it does anything; sendfile for the second one late
         if salt % 11 == 10:
             return -(EINTR, EIO, 512)[salt % 3]
         if name == "dup" or (name == "fcntl" and args["cmd"] in (0, 1030)):
@@ -123,7 +125,7 @@ class Kernel:
         if name == "lseek":
             file.position = args["offset"]
             return file.position
-        if name in ("copy_file_range", "sendfile64") and args.get("fd_out", args.get("out_fd")) not in table:
+        if name == "sendfile64" and args["out_fd"] not in table:
             return -EBADF
         if name in ("fsync", "newfstat"):
             return 0

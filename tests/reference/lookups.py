@@ -97,18 +97,31 @@ class Lookups:
         if slot is not None and slot.own:
             slot.handle.end(None)
 
-    def see_unseen(self, op: Pending, error: int) -> None:
-        """An fd nobody saw opened gets its handle when a call on it ends with anything but EBADF."""
+    def see_unseen(self, op: Pending, ret: int) -> None:
+        """An fd nobody saw opened gets its handle when a call on it succeeds, or closes it."""
+        error = -ret if ret < 0 else 0
+        closes, copies = op.spec.kind is CallKind.CLOSE, op.spec.kind is CallKind.COPY
+        proven = closes or (ret >= 0 and not (copies and op.values.get("count") == 0))
         if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
             return
         if op.handle is None and op.fd >= 0 and "fd" in op.values and 0 not in op.doubtful:
             self._doubt(op, None, op.fd)
-            op.handle = self.unseen(op.task, op.fd, op.time, op)
+            if proven or self._is_found(op, op.fd):
+                op.handle = self.unseen(op.task, op.fd, op.time, op)
         if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0 and 1 not in op.doubtful:
             self._doubt(op, None, op.fd2)
             same = op.fd2 == op.fd
-            op.handle2 = op.handle if same else self.unseen(op.task, op.fd2, op.time, op)
+            if same:
+                op.handle2 = op.handle
+            elif proven or self._is_found(op, op.fd2):
+                op.handle2 = self.unseen(op.task, op.fd2, op.time, op)
         self.claim(op)
+
+    def _is_found(self, op: Pending, fd: int) -> bool:
+        """A fact has filled the slot since the entry, with what has been there since before it."""
+        table, slot = op.task.table, op.task.table.slots.get(fd)
+        here = slot is not None and slot.since <= op.time
+        return here and table.is_steady(fd, op.time, op) and self.engine.gaps.spare(op.time)
 
     def unseen(self, task: Task, fd: int, since: int, op: Pending | None = None) -> Handle:
         """What stood in a slot that was empty at ``since``, as far as was known, and was used then."""

@@ -9,6 +9,7 @@ from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, Tracepoin
 
 O_CREAT_WRONLY_TRUNC = 0o1101
 O_RDWR = 2
+MAP_ANONYMOUS = 0x20
 RING_FLAGS = 0o2000002
 """O_RDWR and O_CLOEXEC: what the descriptor of a ring always is."""
 
@@ -55,6 +56,7 @@ def _calls() -> tuple[CallSpec, ...]:
         _call("sync", kind.SYNC, returns.ZERO),
         _call("ftruncate", kind.META, returns.ZERO, "fd=fd"),
         _call("newfstat", kind.META, returns.ZERO, "fd=fd"),
+        _call("mmap", kind.META, returns.VALUE, "fd=fd count=len flags=flags", fd_unless=MAP_ANONYMOUS),
         _call("copy_file_range", kind.COPY, returns.BYTES, "fd=fd_in fd2=fd_out count=len flags=flags"),
         _call("sendfile64", kind.COPY, returns.BYTES, "fd=in_fd fd2=out_fd count=count"),
         _call("clone", kind.CLONE, returns.VALUE, "flags=clone_flags"),

@@ -210,6 +210,8 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, 'fd = "fd"', 'fd = "fd"\niocbs = "p"', "call pread64: iocbs: … means nothing to kind read"),
         (CALL, 'count = "count"', "fixed_flags = 1", "call pread64: fixed_flags: … kind open without flags"),
         (CALL, 'count = "count"', "fixed_flags = -1", "call pread64: fixed_flags: … -1 is no flag word"),
+        (CALL, 'count = "count"', "fd_unless = 32", "call pread64: fd_unless: … is for calls with fd and flags"),
+        (CALL, 'count = "count"', "fd_unless = true", "call pread64: fd_unless: … True is no flag word"),
         (CALL, 'count = "count"', 'cuont = "count"', "call pread64: cuont: … nobody knows this key"),
         (CALL, 'summary = "Reads."', "", "call pread64: summary: … is missing"),
         (CALL, 'summary = "Reads."', 'summary = ""', "call pread64: summary: … no text"),

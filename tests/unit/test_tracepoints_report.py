@@ -287,6 +287,7 @@ def test_listing_as_json() -> None:
         "region_role": "file_io",
         "vectored": True,
         "fixed_flags": None,
+        "fd_unless": 0,
         "group": "write",
         "default": True,
         "fields": {"fd": "fd", "count": "vlen", "offset": "pos_l", "flags": "flags", "vector": "vec"},

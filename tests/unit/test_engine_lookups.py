@@ -1,0 +1,69 @@
+"""Calls that have looked at no descriptor, whatever number they were given: they tell nothing of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from perfwriter import DEFAULT_CALLS, SpoolBuilder
+from reference.engines import EBADF, UNSEEN, each_engine, rows, spool_of_a_process  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reference.compare import Tables
+    from reference.engines import Run
+
+EINVAL = -22
+MAP_ANONYMOUS, MAP_PRIVATE = 0x20, 2
+
+
+def names(tables: Tables, column: str = "handle") -> list[tuple[str, bytes | None]]:
+    """Each call, and the name of its file."""
+    files = {f"h{number}": row["file"] and row["file"][-1] for number, row in enumerate(tables["handles"])}
+    return [(row["call"], files.get(row[column])) for row in tables["operations"]]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(MAP_PRIVATE, b"/old"), (MAP_PRIVATE | MAP_ANONYMOUS, None)])
+def test_anonymous_memory_is_no_file(run: Run, tmp_path: Path, flags: int, expected: bytes | None) -> None:
+    """Many programs pass 0 for a descriptor: the mapping is not of their standard input."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=(*DEFAULT_CALLS, "mmap"), start_ns=50_000)
+    spool.fact_task(1_000, 10, 10, ppid=1, comm=b"ten").fact_fd(40_000, 10, 0, b"/old")
+    tables = run(spool.call(60_000, 0, 10, "mmap", 0x7F00_0000_0000, len=4096, flags=flags, fd=0))
+    assert names(tables) == [("mmap", expected)]
+    assert rows(tables, "fd") == [(-1 if expected is None else 0,)]
+
+
+@pytest.mark.parametrize("error", [EINVAL, -14, -512, EBADF])
+def test_a_call_that_failed_shows_no_descriptor(run: Run, spool: SpoolBuilder, error: int) -> None:
+    """A wrong offset is refused first: what is there later need not have been there then."""
+    spool.call(60_000, 0, 10, "pread64", error, fd=3, count=1, pos=-1)
+    spool.fact_fd(70_000, 10, 3, b"/new").call(80_000, 0, 10, "read", 1, fd=3, count=1)
+    tables = run(spool)
+    assert names(tables) == [("pread64", None), ("read", b"/new")]
+    assert rows(tables, "handle", "first_use") == [(None, 0), ("h0", 1)]
+
+
+def test_one_that_failed_is_about_what_is_known(run: Run, spool: SpoolBuilder) -> None:
+    """Its descriptor was open all the time, whether looked at or not."""
+    spool.fact_fd(55_000, 10, 3, b"/old").call(60_000, 0, 10, "pread64", EINVAL, fd=3, count=1, pos=-1)
+    assert names(run(spool)) == [("pread64", b"/old")]
+
+
+def test_a_close_that_failed_has_closed(run: Run, spool: SpoolBuilder) -> None:
+    """All errors but EBADF come later."""
+    tables = run(spool.call(60_000, 0, 10, "close", -5, fd=3))
+    assert rows(tables, "handle", "closes") == [("h0", 1)]
+    assert rows(tables, "origin", table="handles") == [(UNSEEN,)]
+
+
+@pytest.mark.parametrize(("count", "ret", "shown"), [(8, 8, True), (8, 0, True), (0, 0, False), (8, EINVAL, False)])
+def test_a_copy_of_nothing_shows_no_descriptors(
+    run: Run, spool: SpoolBuilder, count: int, ret: int, *, shown: bool
+) -> None:
+    """Splice and tee return at once; sendfile looks for the second one late."""
+    spool.call(60_000, 0, 10, "sendfile64", ret, in_fd=3, out_fd=4, count=count)
+    spool.fact_fd(70_000, 10, 3, b"/in").fact_fd(70_001, 10, 4, b"/out")
+    tables = run(spool)
+    assert names(tables) == [("sendfile64", b"/in" if shown else None)]
+    assert names(tables, "handle2") == [("sendfile64", b"/out" if shown else None)]
