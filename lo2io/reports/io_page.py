@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.classes import METADATA
-from lo2io.reports.lines import duration_of, print_line, print_more, print_table, printable, who
+from lo2io.reports.io_rows import SlowRow
+from lo2io.reports.lines import duration_of, named, print_line, print_more, print_table, printable, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.reports.histogram import Bin
-    from lo2io.reports.io_rows import IoSummary, LatencyRow, OpenRow, PatternRow, SlowRow, TimeRow
+    from lo2io.reports.io_rows import IoSummary, LatencyRow, OpenRow, PatternRow, TimeRow
 
 ROWS: Final = 8
 """Rows of each table of this part; JSON has more."""
@@ -42,7 +43,7 @@ def file_name(row: PatternRow | OpenRow | SlowRow) -> str:
         return f"unnamed fds of {who(row.pid, row.comm)}"
     if row.kind == "none":
         return "-"
-    return printable(row.path or "unnamed")
+    return named(row.path, 1 if isinstance(row, SlowRow) else row.files)
 
 
 def _time(io: IoSummary, console: Console) -> None:

@@ -130,7 +130,7 @@ class AccessRow:
 
 @dataclass(frozen=True, slots=True)
 class PatternRow:
-    """The same for one file."""
+    """The same for all files of one path on one device; extents and what was accessed again: each file's, summed."""
 
     kind: str
     path: str | None
@@ -147,11 +147,13 @@ class PatternRow:
     extent_bytes: int
     """From the first byte accessed to the last."""
     again_bytes: int
+    files: int
+    """So many were accessed so; as in :class:`~lo2io.reports.rows.FileRow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRow:
-    """How often one file was opened, synced and locked."""
+    """How often the files of one path were opened, synced and locked."""
 
     kind: str
     path: str | None
@@ -162,6 +164,8 @@ class OpenRow:
     sync_ns: int
     locks: int
     lock_ns: int
+    files: int
+    """So many were, as in :class:`~lo2io.reports.rows.FileRow`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 100
 """Files listed by order of accesses, and by opens."""
 MAX_COMMON: Final = 8
+_OPENS: Final = ("opens", "syncs", "sync_ns", "locks", "lock_ns")
 
 
 def summarize_io(sums: TraceSums) -> IoSummary:
@@ -190,10 +191,11 @@ def _counts(found: AccessSums, key: Any) -> dict[str, int]:
 
 
 def _most_accessed(sums: TraceSums) -> list[tuple[int, int]]:
-    """File groups, each with 0 for its reads or 1 for its writes."""
+    """File groups that stand for a path, each with 0 for its reads or 1 for its writes."""
     pattern = sums.pattern
     found: list[tuple[int, int, int]] = []
-    for direction, accesses in enumerate((pattern.read.accesses, pattern.write.accesses)):
+    for direction, found_so in enumerate((pattern.read, pattern.write)):
+        accesses = sums.paths.merged(found_so.accesses)
         used = largest(accesses[: sums.owners.no_handle], MAX_FILES)
         found += [(-int(accesses[key]), key, direction) for key in used]
     return [(key, direction) for _, key, direction in sorted(found)[:MAX_FILES]]
@@ -211,23 +213,39 @@ def largest(values: NDArray[np.int64], limit: int) -> list[int]:
 
 def _pattern(sums: TraceSums, name: FileName, key: int, direction: int) -> PatternRow:
     found = (sums.pattern.read, sums.pattern.write)[direction]
+    files = sums.paths.members(key)
     return PatternRow(
         kind=name.kind,
         path=name.path,
         pid=name.pid,
         comm=name.comm,
         operation=("read", "write")[direction],
-        **_counts(found, [key]),
-        extent_bytes=int(found.extent([key]).sum()),
-        again_bytes=int(found.again([key]).sum()),
+        **_counts(found, files),
+        extent_bytes=int(found.extent(files).sum()),
+        again_bytes=int(found.again(files).sum()),
+        files=_nr_files(sums, files, found.accesses),
     )
+
+
+def _nr_files(sums: TraceSums, files: NDArray[np.intp], used: NDArray[np.int64]) -> int:
+    """How many of these named files were used."""
+    return int(np.count_nonzero(used[files[files < sums.owners.nr_files]]))
 
 
 def _most_opened(sums: TraceSums) -> list[int]:
     pattern = sums.pattern
-    return largest((pattern.opens + pattern.syncs + pattern.locks)[: sums.owners.no_handle], MAX_FILES)
+    used = sums.paths.merged(pattern.opens + pattern.syncs + pattern.locks)
+    return largest(used[: sums.owners.no_handle], MAX_FILES)
 
 
 def _open(sums: TraceSums, name: FileName, key: int) -> OpenRow:
-    columns = ("opens", "syncs", "sync_ns", "locks", "lock_ns")
-    return OpenRow(*name, *(int(getattr(sums.pattern, column)[key]) for column in columns))
+    pattern, files = sums.pattern, sums.paths.members(key)
+    used = pattern.opens + pattern.syncs + pattern.locks
+    return OpenRow(
+        kind=name.kind,
+        path=name.path,
+        pid=name.pid,
+        comm=name.comm,
+        **{column: int(getattr(pattern, column)[files].sum()) for column in _OPENS},
+        files=_nr_files(sums, files, used),
+    )

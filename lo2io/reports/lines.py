@@ -45,6 +45,11 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}{plural}"
 
 
+def named(path: str | None, files: int) -> str:
+    """A path, and how many files bore it, if that was more than one."""
+    return printable(path or "unnamed") + (f" ({files:,} files)" if files > 1 else "")
+
+
 def who(pid: int | None, comm: str | None) -> str:
     """A process by its name and number."""
     name = printable(comm) if comm else "unknown"

@@ -19,6 +19,7 @@ from lo2io.reports.lines import (
     ROWS,
     count_of,
     duration_of,
+    named,
     print_line,
     print_more,
     print_table,
@@ -237,7 +238,7 @@ def _file_name(row: FileRow) -> str:
         return f"unnamed fds of {who(row.pid, row.comm)}"
     if row.kind == "none":
         return "calls without an fd"
-    return printable(row.path or "unnamed")
+    return named(row.path, row.files if row.kind == "named" else 1)
 
 
 def _calls(summary: Summary, console: Console) -> None:

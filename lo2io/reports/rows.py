@@ -52,13 +52,18 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One file; ``kind``: ``named``, ``unnamed`` (all unnamed fds of a process), ``none`` (no fd) or ``others``."""
+    """All files of one path on one device.
+
+    ``kind``: ``named``, ``unnamed`` (all unnamed fds of a process), ``none`` (no fd) or ``others``.
+    """
 
     kind: str
     path: str | None
     pid: int | None
     comm: str | None
     activity: Activity
+    files: int
+    """How many rows of the table of files (inodes, as a rule): several where it was made anew; 0: none has a name."""
 
 
 @dataclass(frozen=True, slots=True)

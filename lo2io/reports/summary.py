@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 MAX_ROWS: Final = 100
 """Processes and files listed, by time spent in calls; the rest is summed in one row."""
 
@@ -94,7 +94,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         nr_processes=int(np.count_nonzero(_active(tally, by_rings)[: owners.nr_processes])),
         nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
         processes=_processes(tally.by_process, requests, by_rings, people, by_bytes=meta["mode"] == "system"),
-        files=_files(trace, tally.by_group, owners, people),
+        files=_files(sums),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
@@ -197,14 +197,19 @@ def _processes(
     return tuple(rows)
 
 
-def _files(trace: Trace, sums: Sums, owners: Owners, people: People) -> tuple[FileRow, ...]:
-    shown, rest = busiest(sums, np.arange(owners.no_handle), MAX_ROWS)
-    names = file_names(trace, owners, people, shown)
-    rows = [FileRow(*names[key], _activity(sums, key)) for key in shown]
+def _files(sums: TraceSums) -> tuple[FileRow, ...]:
+    """By path: what was made anew again and again is one row."""
+    by_file, owners = sums.operations.by_group, sums.owners
+    by_path = by_file.merged(sums.paths)
+    shown, rest = busiest(by_path, np.arange(owners.no_handle), MAX_ROWS)
+    names = file_names(sums.trace, owners, sums.people, shown)
+    files = sums.paths.nr_files((by_file.calls > 0) | (by_file.writes > 0))
+    rows = [FileRow(*names[key], _activity(by_path, key), int(files[key])) for key in shown]
     if len(rest):
-        rows.append(FileRow("others", f"{len(rest)} others", None, None, _activity(sums, rest)))
-    if sums.calls[owners.no_handle] or sums.writes[owners.no_handle]:  # copies to nobody knows what
-        rows.append(FileRow("none", None, None, None, _activity(sums, owners.no_handle)))
+        activity = _activity(by_path, rest)
+        rows.append(FileRow("others", f"{len(rest)} others", None, None, activity, int(files[rest].sum())))
+    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies to nobody knows what
+        rows.append(FileRow("none", None, None, None, _activity(by_path, owners.no_handle), 0))
     return tuple(rows)
 
 

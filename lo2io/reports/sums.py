@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.reports.classes import Classes
 from lo2io.reports.names import People
+from lo2io.reports.paths import Paths
 from lo2io.reports.pattern import PatternTally
 from lo2io.reports.spans import RequestSpans
 from lo2io.reports.spent import OffCpuTally, SlowTally, TimeTally
@@ -34,6 +35,7 @@ class TraceSums:
 
     trace: Trace
     owners: Owners
+    paths: Paths
     people: People
     classes: Classes
     operations: OperationTally
@@ -59,6 +61,7 @@ def gather(trace: Trace) -> TraceSums:
     sums = TraceSums(
         trace=trace,
         owners=owners,
+        paths=Paths(trace, owners),
         people=People(trace, owners),
         classes=classes,
         operations=OperationTally(calls, owners),

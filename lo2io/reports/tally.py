@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
     from lo2io.reports.classes import Classes
     from lo2io.reports.histogram import Bin, Latency
+    from lo2io.reports.paths import Paths
     from lo2io.reports.spans import RequestSpans
     from lo2io.tables import Trace
 
@@ -61,6 +62,13 @@ class Sums:
         np.add.at(self.calls, keys, 1)
         for name, values in facts.items():
             np.add.at(getattr(self, name), keys, values)
+
+    def merged(self, paths: Paths) -> Sums:
+        """Sums by file group as sums by path."""
+        sums = Sums(0)
+        for name, values in vars(self).items():
+            setattr(sums, name, paths.merged(values))
+        return sums
 
 
 class Owners:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.names import People, file_names
+from lo2io.reports.paths import Paths
 from lo2io.reports.tally import Owners
 from lo2io.reports.top_rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
 from lo2io.tables import REQUEST_OPERATION
@@ -129,7 +130,7 @@ class _Tally:
     """All that ended in the window: calls, and requests of rings."""
 
     def __init__(self, trace: Trace, owners: Owners, leave_out: NDArray[np.int64]) -> None:
-        self._owners = owners
+        self._owners, self._paths = owners, Paths(trace, owners)
         self._leave_out = leave_out
         self.whole, self.by_process, self.by_file = (
             _Sums(keys) for keys in (1, owners.nr_processes + 1, owners.nr_groups)
@@ -167,9 +168,13 @@ class _Tally:
         self.whole.add(np.zeros(len(task), np.intp), facts, timed)
         self.by_process.add(self._owners.processes(task), facts, timed)
         if copies.any():  # what a copy wrote belongs to the file it wrote to
-            np.add.at(self.by_file.bytes_written, self._owners.groups(handle2[copies]), moved[copies])
+            np.add.at(self.by_file.bytes_written, self._files(handle2[copies]), moved[copies])
             facts["bytes_written"] = facts["bytes_written"] * ~copies
-        self.by_file.add(self._owners.groups(handle), facts, timed)
+        self.by_file.add(self._files(handle), facts, timed)
+
+    def _files(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """By path: a file that is made anew all the time is one line."""
+        return self._paths.of[self._owners.groups(handle)]
 
 
 def _modes_of_calls(trace: Trace) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 SCHEMA: Final = "lo2io-top"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,10 @@ class ProcessNow:
 
 @dataclass(frozen=True, slots=True)
 class FileNow:
-    """One file; ``kind``: ``named``, ``unnamed`` (all unnamed descriptors of a process) or ``none`` (no descriptor)."""
+    """All files of one path on one device.
+
+    ``kind``: ``named``, ``unnamed`` (all unnamed descriptors of a process) or ``none`` (no descriptor).
+    """
 
     kind: str
     path: str | None

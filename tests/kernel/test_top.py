@@ -61,7 +61,7 @@ def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
             assert process.poll() is None
             assert not list(trace.glob("dump-*"))
         proven = window["proven"]
-    assert (window["schema"], window["schema_version"]) == ("lo2io-top", 1)
+    assert (window["schema"], window["schema_version"]) == ("lo2io-top", 2)
     assert (proven, window["lost"], window["vanished"]) == (True, 0, 0)
     calls = expected(work)
     of_file = next(row["activity"] for row in window["files"] if row["path"] == str(work.file))

@@ -41,8 +41,8 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
 
 
 def most(findings: list[Finding]) -> list[Finding]:
-    """Those with most rows behind them."""
-    ordered = sorted(findings, key=lambda finding: -finding.rows)
+    """Those with most rows behind them; what may turn out to be none comes last."""
+    ordered = sorted(findings, key=lambda finding: (finding.if_repeated, -finding.rows))
     kept = ordered[:MAX_PER_RULE]
     for finding in kept[-1:]:
         finding.more += len(ordered) - len(kept)

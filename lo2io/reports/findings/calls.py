@@ -28,11 +28,12 @@ MANY: Final = 1000
 SOME: Final = 100
 HALF: Final = 0.5
 OFTEN: Final = 0.1
-STORM_NS: Final = 1_000_000_000
-"""Time in calls about files from which on they are worth to spare: a million that find their inodes in memory, or a
-thousand that ask a disk or a server. What git, tar or a compiler do with some thousand files takes milliseconds."""
 DEAR_NS: Final = 100_000_000
 """Time that is worth to spare: what takes less, nobody notices."""
+STORM_NS: Final = 1_000_000_000
+"""Time in calls about files that is worth to spare even where each is about another file …"""
+SLOW_NS: Final = 100_000
+"""… if they take so long each that a disk or a server is asked: from memory it takes a microsecond or ten."""
 LITTLE: Final = 4096
 """Bytes moved for each call about a file, below which it is the files and not what is in them that costs."""
 LOOKS: Final = (CallClass.OPEN, CallClass.STAT)
@@ -41,14 +42,19 @@ _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
 def metadata_storm(sums: TraceSums) -> list[Finding]:
-    """A process that is busy for long with calls about files rather than about what is in them."""
+    """A process that is busy for long with calls about files rather than about what is in them.
+
+    For long: since they are slow, or since they are about the same files again and again. That git, tar, find or a
+    compiler look at each of their files costs what it has to.
+    """
     kinds = list(METADATA)
     about = sums.time.process_calls[:, kinds].sum(axis=1)
     lasted = sums.time.process_ns[:, kinds].sum(axis=1)
     calls = sums.time.process_calls.sum(axis=1)
     moved = sums.operations.by_process.bytes_read + sums.operations.by_process.bytes_written
     fits = (about >= MANY) & (about >= HALF * calls) & (moved < LITTLE * about)
-    fits &= (lasted >= STORM_NS) & (lasted >= HALF * sums.time.process_ns.sum(axis=1))
+    fits &= (lasted >= DEAR_NS) & (lasted >= HALF * sums.time.process_ns.sum(axis=1))
+    slow = (lasted >= STORM_NS) & (lasted >= SLOW_NS * about)
     return [
         Finding(
             "metadata-storm",
@@ -64,6 +70,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
             "operations",
             int(about[process]),
             _of(process, METADATA),
+            if_repeated=not slow[process],
         )
         for process in np.flatnonzero(fits).tolist()
     ]

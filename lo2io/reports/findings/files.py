@@ -1,6 +1,7 @@
 """Rules about what is done to a file.
 
-Each takes the sums and gives findings; rows are calls of ``operations``. Thresholds: docs/reference/findings.md.
+Each takes the sums and gives findings; rows are calls of ``operations``. What counts calls alone counts those of all
+files of one path; what is about the bytes of a file looks at each file. Thresholds: docs/reference/findings.md.
 """
 
 from __future__ import annotations
@@ -55,25 +56,27 @@ SHORT: Final = 10
 def many_small_reads(sums: TraceSums) -> list[Finding]:
     """Most reads of a file ask for less than 4 KiB, and go on near where the last one ended: one could bring many."""
     reads = sums.pattern.read
-    fits = (reads.small >= MANY) & (reads.small >= MOSTLY * reads.accesses)
+    small, number, sequential, time_ns = (
+        sums.paths.merged(values) for values in (reads.small, reads.accesses, reads.sequential, reads.time_ns)
+    )
     return _listed(
         sums,
-        fits & (reads.sequential >= HALF * reads.accesses) & _files(sums),
-        reads.small,
+        (small >= MANY) & (small >= MOSTLY * number) & (sequential >= HALF * number) & _files(sums),
+        small,
         lambda key: _finding(
             "many-small-reads",
             key,
-            f"{reads.small[key]:,} of {reads.accesses[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
-            f"{reads.sequential[key]:,} go on where the one before ended, or near; "
-            f"{format_duration(int(reads.time_ns[key]))} in all",
+            f"{small[key]:,} of {number[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
+            f"{sequential[key]:,} go on where the one before ended, or near; "
+            f"{format_duration(int(time_ns[key]))} in all",
             evidence={
-                "small_reads": reads.small[key],
-                "reads": reads.accesses[key],
-                "sequential": reads.sequential[key],
-                "time_ns": reads.time_ns[key],
+                "small_reads": small[key],
+                "reads": number[key],
+                "sequential": sequential[key],
+                "time_ns": time_ns[key],
             },
-            rows=reads.small[key],
-            where=_accesses(key, CallClass.READ, _small),
+            rows=small[key],
+            where=_of_path(sums, key, CallClass.READ, _small),
         ),
     )
 
@@ -107,9 +110,11 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
 
 def sync_per_write(sums: TraceSums) -> list[Finding]:
     """A sync after every few writes: each waits for the device, unless it costs next to nothing (tmpfs)."""
-    pattern = sums.pattern
-    writes, syncs = pattern.write.accesses, pattern.syncs
-    costly = pattern.sync_ns >= OFTEN * sums.operations.by_group.time_ns
+    pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
+    writes, syncs, sync_ns, time_ns = (
+        sums.paths.merged(values) for values in (pattern.write.accesses, pattern.syncs, pattern.sync_ns, time_ns)
+    )
+    costly = sync_ns >= OFTEN * time_ns
     return _listed(
         sums,
         (syncs >= SOME) & (writes > 0) & (FEW_WRITES * syncs >= writes) & costly,
@@ -118,10 +123,10 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
             "sync-per-write",
             key,
             f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}, "
-            f"{format_duration(int(pattern.sync_ns[key]))} in the syncs",
-            evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": pattern.sync_ns[key]},
+            f"{format_duration(int(sync_ns[key]))} in the syncs",
+            evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": sync_ns[key]},
             rows=syncs[key],
-            where=_accesses(key, CallClass.SYNC, _every),
+            where=_of_path(sums, key, CallClass.SYNC, _every),
         ),
     )
 
@@ -195,42 +200,40 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
 
 def lock_storm(sums: TraceSums) -> list[Finding]:
     """A file that is locked again and again, at a price, or that is waited for."""
-    pattern = sums.pattern
-    costly = (pattern.lock_ns >= DEAR_NS) & (pattern.lock_ns >= OFTEN * sums.operations.by_group.time_ns)
+    pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
+    locks, refused, lock_ns, time_ns = (
+        sums.paths.merged(values) for values in (pattern.locks, pattern.locks_refused, pattern.lock_ns, time_ns)
+    )
+    costly = (lock_ns >= DEAR_NS) & (lock_ns >= OFTEN * time_ns)
     return _listed(
         sums,
-        ((pattern.locks >= MANY) & costly) | (pattern.locks_refused >= SOME),
-        pattern.locks,
+        ((locks >= MANY) & costly) | (refused >= SOME),
+        locks,
         lambda key: _finding(
             "lock-storm",
             key,
-            f"{pattern.locks[key]:,} calls about locks, {pattern.locks_refused[key]:,} refused, "
-            f"{format_duration(int(pattern.lock_ns[key]))} in all",
-            evidence={
-                "locks": pattern.locks[key],
-                "refused": pattern.locks_refused[key],
-                "lock_ns": pattern.lock_ns[key],
-            },
-            rows=pattern.locks[key],
-            where=_accesses(key, CallClass.LOCK, _every),
+            f"{locks[key]:,} calls about locks, {refused[key]:,} refused, {format_duration(int(lock_ns[key]))} in all",
+            evidence={"locks": locks[key], "refused": refused[key], "lock_ns": lock_ns[key]},
+            rows=locks[key],
+            where=_of_path(sums, key, CallClass.LOCK, _every),
         ),
     )
 
 
 def short_writes(sums: TraceSums) -> list[Finding]:
     """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
-    pattern = sums.pattern
+    short, writes = (sums.paths.merged(values) for values in (sums.pattern.short_writes, sums.pattern.write.accesses))
     return _listed(
         sums,
-        (pattern.short_writes >= SHORT) & _files(sums),
-        pattern.short_writes,
+        (short >= SHORT) & _files(sums),
+        short,
         lambda key: _finding(
             "short-writes",
             key,
-            f"{pattern.short_writes[key]:,} of {pattern.write.accesses[key]:,} writes wrote less than was asked",
-            evidence={"short_writes": pattern.short_writes[key], "writes": pattern.write.accesses[key]},
-            rows=pattern.short_writes[key],
-            where=_accesses(key, CallClass.WRITE, _short),
+            f"{short[key]:,} of {writes[key]:,} writes wrote less than was asked",
+            evidence={"short_writes": short[key], "writes": writes[key]},
+            rows=short[key],
+            where=_of_path(sums, key, CallClass.WRITE, _short),
         ),
     )
 
@@ -279,6 +282,17 @@ def _finding(rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: 
 def _accesses(key: int, kind: CallClass, fits: Where) -> Where:
     def where(rows: Columns) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (rows["group"] == key) & (rows["class"] == kind) & fits(rows)
+        return found
+
+    return where
+
+
+def _of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
+    """The same of all files with the path of this one."""
+    of = sums.paths.of
+
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (of[rows["group"]] == key) & (rows["class"] == kind) & fits(rows)
         return found
 
     return where

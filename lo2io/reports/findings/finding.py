@@ -47,6 +47,8 @@ class Finding:
     """Of a file: its number among the owners' groups."""
     more: int = 0
     """Further subjects of the same rule, which are not listed."""
+    if_repeated: bool = False
+    """It stands only if the first rows turn out to be about the same files again and again."""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""

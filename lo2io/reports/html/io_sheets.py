@@ -86,6 +86,7 @@ def _patterns(io: IoSummary) -> Sheet:
         ("bytes", True),
         ("extent", True),
         ("again", True),
+        ("files", True),
     ]
     rows = [
         [
@@ -100,6 +101,7 @@ def _patterns(io: IoSummary) -> Sheet:
             size(row.bytes),
             size(row.extent_bytes),
             size(row.again_bytes),
+            count(row.files or None),
         ]
         for row in io.patterns
     ]
@@ -107,10 +109,18 @@ def _patterns(io: IoSummary) -> Sheet:
 
 
 def _opens(io: IoSummary) -> Sheet:
-    columns = [("file", False), ("opens", True), ("syncs", True), ("in syncs", True), ("locks", True)]
+    columns = [("file", False), ("files", True), ("opens", True), ("syncs", True), ("in syncs", True), ("locks", True)]
     columns += [("in locks", True)]
     rows = [
-        [file_of(row), count(row.opens), count(row.syncs), time(row.sync_ns), count(row.locks), time(row.lock_ns)]
+        [
+            file_of(row),
+            count(row.files or None),
+            count(row.opens),
+            count(row.syncs),
+            time(row.sync_ns),
+            count(row.locks),
+            time(row.lock_ns),
+        ]
         for row in io.opens
     ]
     return sheet("opens", "Opens, syncs and locks", columns, rows)

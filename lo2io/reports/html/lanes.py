@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.reports.names import FileName, People
-    from lo2io.reports.tally import OperationTally, Owners, RequestTally, Sums
+    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.tally import Owners, RequestTally, Sums
     from lo2io.tables import Trace
 
 MAX_PROCESSES: Final = 32
@@ -42,14 +43,25 @@ HUES: Final = tuple(_HUES.get(kind, _OTHER_HUE) for kind in CallClass)
 
 
 class Lanes:
-    """Lanes of one kind: ``names``, and the lane of each key; keys without one share the last lane, ``others``."""
+    """Lanes of one kind: ``names``, and the lane of each key; keys without one share the last lane, ``others``.
 
-    def __init__(self, keys: Sequence[int], names: Sequence[str], nr_keys: int) -> None:
+    Args:
+        keys: Of the lanes.
+        names: As many.
+        nr_keys: Keys are below it.
+        stands: Shape (nr_keys,): the key that stands for each; None: itself.
+    """
+
+    def __init__(
+        self, keys: Sequence[int], names: Sequence[str], nr_keys: int, stands: NDArray[np.intp] | None = None
+    ) -> None:
         self.keys = keys
         self.names = [*names, "others"]
         self.others = len(names)
         self._of_key = np.full(nr_keys + 1, self.others, np.int64)
         self._of_key[list(keys)] = np.arange(self.others)
+        if stands is not None:
+            self._of_key[:nr_keys] = self._of_key[stands]
 
     def of(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Lane of each key; of a key beyond all others (unknown is UINT32_MAX): ``others``."""
@@ -67,11 +79,12 @@ def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes
     return Lanes(shown, [f"{comms.get(row) or '?'} ({people.pid(row)})" for row in shown], owners.nr_processes + 1)
 
 
-def file_lanes(order: Sequence[int], trace: Trace, owners: Owners, people: People) -> Lanes:
-    """Lanes of the file groups, the heaviest (first in ``order``) first."""
+def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:
+    """Lanes of the file groups by path, the heaviest (first in ``order``) first."""
     shown = list(order[:MAX_FILES])
-    names = file_names(trace, owners, people, shown)
-    return Lanes(shown, [file_text(names[group]) for group in shown], owners.nr_groups)
+    names = file_names(sums.trace, sums.owners, sums.people, shown)
+    texts = [file_text(names[group]) for group in shown]
+    return Lanes(shown, texts, sums.owners.nr_groups, sums.paths.of)
 
 
 def file_text(name: FileName) -> str:
@@ -125,10 +138,11 @@ def ring_lanes(trace: Trace) -> Lanes:
     return Lanes(shown, [f"ring {number}" for number in shown], int(ring.max(initial=0)) + 1)
 
 
-def heaviest(trace: Trace, owners: Owners, operations: OperationTally) -> tuple[list[int], list[int]]:
-    """Processes, and file groups, by what calls and requests of rings moved, then by time in calls."""
+def heaviest(sums: TraceSums) -> tuple[list[int], list[int]]:
+    """Processes, and file groups by path, by what calls and requests of rings moved, then by time in calls."""
+    trace, owners, operations = sums.trace, sums.owners, sums.operations
     by_process, by_group = (
-        sums.bytes_read + sums.bytes_written for sums in (operations.by_process, operations.by_group)
+        each.bytes_read + each.bytes_written for each in (operations.by_process, operations.by_group)
     )
     copies = [opcode["number"] for opcode in trace.metadata.get("opcodes", ()) if opcode["kind"] == "copy"]
     columns = ["task", "opcode", "handle", "handle2", "bytes_result"]
@@ -138,7 +152,8 @@ def heaviest(trace: Trace, owners: Owners, operations: OperationTally) -> tuple[
         np.add.at(by_group, owners.groups(batch["handle"]), moved)
         copied = np.isin(batch["opcode"], copies)
         np.add.at(by_group, owners.groups(batch["handle2"][copied]), moved[copied])
-    return _order(by_process, operations.by_process), _order(by_group, operations.by_group)
+    by_path = operations.by_group.merged(sums.paths)
+    return _order(by_process, operations.by_process), _order(sums.paths.merged(by_group), by_path)
 
 
 def _order(moved: NDArray[np.int64], sums: Sums) -> list[int]:

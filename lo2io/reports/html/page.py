@@ -54,10 +54,10 @@ def gather_pictures(sums: TraceSums) -> dict[str, Any]:
         TraceError: A table is missing or damaged.
     """
     trace, owners, people = sums.trace, sums.owners, sums.people
-    by_process, by_file = heaviest(trace, owners, sums.operations)
+    by_process, by_file = heaviest(sums)
     lanes = ChosenLanes(
         processes=process_lanes(by_process, owners, people),
-        files=file_lanes(by_file, trace, owners, people),
+        files=file_lanes(by_file, sums),
         threads=thread_lanes(trace),
         devices=device_lanes(trace, sums.requests),
         rings=ring_lanes(trace),
