@@ -15,7 +15,7 @@ def test_ends_begin_first_and_end_last(monkeypatch: pytest.MonkeyPatch, *, on: b
     """Else what begins while events are switched, one by one, would seem to be in flight for good."""
     switched: list[int] = []
 
-    def switch(fds: list[int], *, on: bool) -> None:  # noqa: ARG001 - its signature
+    def switch(fds: list[int], *, on: bool) -> None:
         switched.extend(fds)
 
     monkeypatch.setattr(source, "_switch", switch)
