@@ -83,13 +83,18 @@ def _overview(rings: RingsSummary, console: Console) -> None:
                 _on_workers(ring),
                 f"{ring.most_in_flight:,}",
                 f"{ring.overflows:,}" if ring.kind != "libaio" else "-",
-                f"{ring.errors:,}" if ring.kind != "libaio" else "-",
+                f"{ring.errors:,}{_of(ring)}" if ring.kind != "libaio" else "-",
             ]
         )
     headings = ["Ring", "entries", "requests", "calls", "per call", "on workers", "at once", "overflows", "errors"]
     leads = ["" if ring.ring is None else f"{ring.ring}: " for ring in shown]
     print_table(console, headings, "lrrrrrrrr", rows, leads=leads)
     print_more(console, len(rings.rings) - ROWS)
+
+
+def _of(ring: RingRow) -> str:
+    """Where the trace does not hold all requests of a ring: of how many one speaks."""
+    return f" of {ring.written:,}" if 0 < ring.written < ring.requests else ""
 
 
 def _on_workers(ring: RingRow) -> str:
@@ -101,6 +106,8 @@ def _details(ring: RingRow, console: Console) -> None:
     """Ways and opcodes, then a line for each other thing there is to say."""
     name = printable(ring_name(ring))
     title = name[:1].upper() + name[1:] if ring.ring is None else f"Ring {name}"
+    if _of(ring):
+        title += f", {ring.written:,} of its {ring.requests:,} requests"
     if ring.paths:
         _paths(ring, title, console)
         _opcodes(ring, console)

@@ -50,6 +50,16 @@ def test_a_sampled_trace_says_so(tmp_path: Path) -> None:
     assert text.splitlines()[-1].endswith("sampled: 1 in 100 of 1,005 requests of rings written")
 
 
+def test_what_a_part_of_the_requests_tells_is_said_to_be_so(tmp_path: Path) -> None:
+    """Errors stand beside a ring's own totals, and the tables of a ring under its name: neither is of all requests."""
+    summary = summarize(example(tmp_path))
+    parts = replace(summary.rings.rings[0], requests=1000, written=7, errors=3)
+    wholes = replace(parts, requests=7)
+    pages = [text_of(replace(summary, rings=replace(summary.rings, rings=(ring,)))) for ring in (parts, wholes)]
+    assert ["3 of 7\n" in page for page in pages] == [True, False]
+    assert ["fd 5, 7 of its 1,000 requests" in page for page in pages] == [True, False]
+
+
 def test_a_filtered_trace_says_so(tmp_path: Path) -> None:
     """How many requests of rings a filter left out stands in the head and in the last line."""
     trace = example(tmp_path)
