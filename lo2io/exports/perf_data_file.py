@@ -28,7 +28,7 @@ _SECTION: Final = struct.Struct("<QQ")
 _ATTR_BYTES: Final = 112
 _NR_FEATURE_BITS: Final = 256
 _NAME_ALIGN: Final = 64
-TRACING_DATA, HOSTNAME, OSRELEASE, VERSION, ARCH, NRCPUS, CMDLINE = 1, 3, 4, 5, 6, 7, 11
+TRACING_DATA, HOSTNAME, OSRELEASE, VERSION, ARCH, NRCPUS, CPUDESC, CPUID, CMDLINE = 1, 3, 4, 5, 6, 7, 8, 9, 11
 EVENT_DESC, SAMPLE_TIME, CLOCKID, CLOCK_DATA = 12, 21, 23, 29
 """``HEADER_*`` of tools/perf/util/header.h."""
 _TRACING_MAGIC: Final = b"\x17\x08\x44tracing"
@@ -99,6 +99,8 @@ class PerfDataFile:
             VERSION: _string(f"lo2io {__version__}"),
             ARCH: _string(meta.machine),
             NRCPUS: struct.pack("<II", nr_cpus, len(meta.cpus)),
+            CPUDESC: _string("unknown"),  # `perf data convert --to-json` (6.1) crashes without them
+            CPUID: _string("unknown"),
             CMDLINE: struct.pack("<I", len(command)) + b"".join(map(_string, command)),
             EVENT_DESC: struct.pack("<II", len(names), _ATTR_BYTES) + described,
             SAMPLE_TIME: struct.pack("<QQ", first_ns, last_ns),

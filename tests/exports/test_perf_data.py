@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import struct
@@ -126,6 +127,17 @@ def test_report(tmp_path: Path) -> None:
     assert "# os release : " in header
     assert "# time of first sample : 0.000002" in header
     assert "# time of last sample : 0.000006" in header
+
+
+@needs_perf
+def test_conversion_to_json(tmp_path: Path) -> None:
+    """Perf makes JSON of it; without a section about the CPU, which a spool does not know, perf 6.1 crashes."""
+    file, _ = exported(write_spool(SpoolBuilder(tmp_path / "T" / "spool")), tmp_path)
+    perf("data", "convert", "--to-json", str(tmp_path / "json"), "-i", file)
+    found = json.loads((tmp_path / "json").read_text())
+    assert found["headers"]["cpuid"] == "unknown"
+    assert [row["timestamp"] for row in found["samples"]][:3] == [2000, 2600, 3000]
+    assert len(found["samples"]) == 10
 
 
 @needs_perf
