@@ -14,6 +14,10 @@ test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for
 	$(python) -m pytest -n auto --dist loadfile --ignore=tests/kernel; \
 	unit=$$?; $(python) -m pytest tests/kernel && exit $$unit  # on all CPUs; then recordings, which want the machine alone
 
+search:  ## made-up histories that make test does not try: LO2IO_EXAMPLES=500 of each kind unless you say otherwise
+	@scripts/setup.sh test
+	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
+
 lint:  ## ruff, mypy, import layers, spelling
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
@@ -39,4 +43,4 @@ clean:  ## remove what was built, .venv included
 	rm -rf *.egg-info lo2io/_native/_lib.c lo2io/_native/_lib.abi3.so lo2io/_bpf/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
-.PHONY: help demo test lint run-lint bench docs clean
+.PHONY: help demo test search lint run-lint bench docs clean

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,6 +15,11 @@ if TYPE_CHECKING:
     from traceprocessor import TraceProcessor
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# A change is judged by the same made-up histories as the one before it; `make search` looks for others.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile("search" if "LO2IO_EXAMPLES" in os.environ else "suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

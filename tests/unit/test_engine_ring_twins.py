@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")),
-    derandomize="LO2IO_EXAMPLES" not in os.environ,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
