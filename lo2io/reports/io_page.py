@@ -83,8 +83,10 @@ def _latencies(latencies: Sequence[LatencyRow], console: Console) -> None:
         lat = row.latency
         times = (duration_of(lat, value) for value in (lat.p50_ns, lat.p95_ns, lat.p99_ns, lat.max_ns))
         cells.append([name, f"{lat.nr:,}", draw(row.histogram, low, high, bars), *times])
-    edge = f"{format_duration(_least(low))}, x2 each"
-    print_table(console, ["Latency", "times", f"from {edge}", "p50", "p95", "p99", "max"], "lrlrrrr", cells)
+    span = f"{format_duration(_least(low))} … {format_duration(_least(high + 1))}, x2 each"
+    if bars is not BARS:
+        span = span.replace("…", "to")
+    print_table(console, ["Latency", "times", span, "p50", "p95", "p99", "max"], "lrlrrrr", cells)
 
 
 def _can_print(console: Console, text: str) -> bool:
@@ -134,7 +136,8 @@ def _sizes(io: IoSummary, console: Console) -> None:
         common = list(row.common.items())[:4]
         notes.append(f"{row.operation}s of {', '.join(f'{size:,} B: {number:,}' for size, number in common)}")
     if cells:
-        headings = ["Accesses", "number", "< 4 KiB", "placed", "consecutive", "sequential", "random", "again, at least"]
+        headings = ["Accesses", "number", "< 4 KiB", "order known", "consecutive", "sequential", "random"]
+        headings += ["again, at least"]
         print_table(console, headings, "lrrrrrrr", cells)
         for note in notes:
             print_line(console, f"  {note}")

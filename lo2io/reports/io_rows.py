@@ -84,7 +84,7 @@ class SlowRow:
     device_ns: int
     queue_ns: int
     kind: str
-    """Of the file, as in :class:`~lo2io.reports.rows.FileRow`."""
+    """Of the file, as in :class:`~lo2io.reports.rows.FileRow`; ``given``: without a descriptor, by its path."""
     path: str | None
     pid: int | None
     tid: int | None

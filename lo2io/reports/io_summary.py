@@ -25,7 +25,7 @@ from lo2io.reports.io_rows import (
     TimeRow,
     TimeSummary,
 )
-from lo2io.reports.names import file_names
+from lo2io.reports.names import FileName, file_names, given_paths
 from lo2io.reports.tally import NR_REQUEST_OPS
 from lo2io.table_columns import OFF_STATE
 from lo2io.tables import REQUEST_OPERATION
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.reports.names import FileName
     from lo2io.reports.pattern import AccessSums
     from lo2io.reports.sums import TraceSums
     from lo2io.tables import Trace
@@ -118,10 +117,11 @@ def device_name(meta: Mapping[str, Any], device: int) -> str:
 def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]:
     slow = sums.slow.slowest()
     threads = _threads(sums.trace, {row.task for row in slow})
+    given = given_paths(sums.trace, {row.id for row in slow if row.group == sums.owners.no_handle})
     meta = sums.trace.metadata
     rows = []
     for row in slow:
-        name = names[row.group]
+        name = FileName("given", given[row.id], None, None) if row.id in given else names[row.group]
         who = threads.get(row.task, _Thread(None, None, None))
         rows.append(
             SlowRow(

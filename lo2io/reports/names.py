@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32
+from lo2io.tables import as_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
@@ -54,7 +55,7 @@ class People:
 
 
 class FileName(NamedTuple):
-    """What a file group is called; ``kind`` as in :class:`~lo2io.reports.rows.FileRow`."""
+    """What a file group is called; ``kind`` as in :class:`~lo2io.reports.rows.FileRow`, or ``given``: to one call."""
 
     kind: str
     path: str | None
@@ -78,3 +79,16 @@ def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[in
         else:
             names[group] = FileName("none", None, None, None)
     return names
+
+
+def given_paths(trace: Trace, operations: Collection[int]) -> dict[int, str]:
+    """The first path that each of these calls was given, with the directory it starts in; those that are known."""
+    found: dict[int, str] = {}
+    wanted = np.fromiter(operations, np.int64, len(operations))
+    for batch in trace.record_batches("paths", ["operation", "place", "path", "directory"]) if len(wanted) else ():
+        numbers = as_numpy(batch.column("operation"))
+        for row in np.flatnonzero(np.isin(numbers, wanted) & (as_numpy(batch.column("place")) == 0)).tolist():
+            path, directory = (batch.column(name)[row].as_py() for name in ("path", "directory"))
+            if path:
+                found[int(numbers[row])] = path if path.startswith("/") or not directory else f"{directory}/{path}"
+    return found

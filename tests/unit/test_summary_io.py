@@ -359,6 +359,25 @@ def test_how_near_is_near(tmp_path: Path) -> None:
     assert (found.accesses, found.placed, found.consecutive, found.sequential, found.random) == (5, 4, 1, 2, 2)
 
 
+def test_slow_calls_without_a_descriptor_show_their_path(tmp_path: Path) -> None:
+    """As it was given, behind the directory it starts in; without one where nobody read it."""
+    calls = [
+        {"id": number, "call": tablemaker.UNLINKAT, "task": 0, "end_time_ns": 10 - number} for number in range(1, 5)
+    ]
+    paths = [
+        {"operation": 1, "place": 1, "source": 3, "path": b"other", "directory": b"/d"},
+        {"operation": 1, "source": 3, "path": b"sub/name", "directory": b"/d"},
+        {"operation": 2, "source": 3, "path": b"/abs", "directory": b"/"},
+        {"operation": 3, "path": b""},
+    ]
+    trace = write_trace(tmp_path, [make_batch(tasks=THREADS, operations=calls, paths=paths)])
+    found = [(row.kind, row.path) for row in io_of(summarize(trace)).slowest]
+    assert found == [("given", "/d/sub/name"), ("given", "/abs"), ("none", None), ("none", None)]
+    out = io.StringIO()
+    render(summarize(trace), report_console(out))
+    assert "/d/sub/name" in out.getvalue()
+
+
 def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell's vfork lasts until the child has its program: no reason to look at storage."""
     vfork = CallSpec("vfork", "vfork", "process", True, CallKind.CLONE, Returns.VALUE, "none", "file_io", {})

@@ -27,7 +27,7 @@ def _slowest(io: IoSummary) -> Sheet:
             time(row.device_ns),
             time(row.queue_ns),
             time(row.at_ns),
-            file_of(row),
+            Cell("-") if row.kind == "none" else file_of(row),
             count(row.offset_bytes),
             size(row.bytes),
             Cell(f"{who(row.pid, row.comm)} {row.tid or ''}"),
