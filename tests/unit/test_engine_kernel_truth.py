@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "30")),
     deadline=None,
-    derandomize="LO2IO_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )
 """The same histories each time; LO2IO_EXAMPLES=500 looks for others."""
