@@ -3,7 +3,8 @@
 In: a plan. Out: a folder of ``LABEL.iolog``, one a job, and ``job.fio``. The formats are those of fio's HOWTO, "Trace
 file format v2" and "v3"; what it leaves open was tried with fio 3.33: version 3 has microseconds; a first line at 0
 forgets the time of the second; names end at white space and after 256 bytes; syncs alone are taken in version 2 only,
-next to a wait.
+next to a wait; with ``--replay_redirect`` all files are one, and it crashes where one of them is closed and another
+goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ MAX_NAME_BYTES: Final = 255
 _WHITE: Final = re.compile(rb"[ \t\n\v\f\r\0]")
 _VERBS: Final = tuple(action.encode() for action in ACTIONS)
 _FIRST_US: Final = 1
+MAX_DONE: Final = 256
+"""So many files that a job is done with may be open: closing waits for the end of the log, as far as that goes."""
 _NS_PER_US: Final = 1000
 
 
@@ -45,6 +48,7 @@ class _Log:
         self._timed = timed and job.moves
         self._left = {file: count for file, count in job.uses.items() if file in names}
         self._new = dict.fromkeys(self._left)
+        self._done: list[bytes] = []
         self._begun = False
         version = 3 if self._timed else 2
         path.write_bytes(b"fio version %d iolog\n" % version)
@@ -68,7 +72,11 @@ class _Log:
             written += 1
             self._left[file] -= 1
             if not self._left[file]:
-                lines.append(b"%b%b close\n" % (stamp, name))
+                del self._left[file]
+                self._done.append(name)
+                if not self._left or len(self._done) > MAX_DONE:
+                    lines += [b"%b%b close\n" % (stamp, done) for done in self._done]
+                    self._done.clear()
         with self._path.open("ab") as file_:
             file_.writelines(lines)
         return written

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import CALLS, COMPLETE, OPCODES, READV, WRITEV, Row, make_batch, meta
 
-from lo2io.exports import fio
+from lo2io.exports import fio, iolog
 from lo2io.exports.fio_plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.formats import export as export_as
 from lo2io.model import CallKind, CallSpec, Mount, Returns, Totals
@@ -85,7 +85,7 @@ def written(trace: Trace, folder: Path, **options: Any) -> tuple[dict[str, list[
 
 
 def test_log_with_times(tmp_path: Path) -> None:
-    """A file is added and opened at its first use, closed behind its last; times count from the first action, in µs."""
+    """A file is added and opened at its first use, closed at the end; times count from the first action, in µs."""
     rows = [
         call(500, WRITE, 0, 0, 4096),
         call(510, FSYNC, 0),
@@ -103,8 +103,8 @@ def test_log_with_times(tmp_path: Path) -> None:
             "201 /data/b add",
             "201 /data/b open",
             "201 /data/b read 10 20",
-            "201 /data/b close",
             "401 /data/a datasync 0 0",
+            "401 /data/b close",
             "401 /data/a close",
         ]
     }
@@ -324,6 +324,32 @@ def test_what_is_written_in_pieces_is_written() -> None:
             | {name: np.array([value]) for name, value in columns.items()}
         )
     assert (extents.blocks, extents.needed.tolist()) == ({0: {0}}, [4097])
+
+
+def test_files_are_closed_where_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fio may have only so many open, so those that a job is done with go first."""
+    monkeypatch.setattr(iolog, "MAX_DONE", 2)
+    files = [{"file": number, "mode": REGULAR, "device": 65024, "path": b"/data/%d" % number} for number in range(5)]
+    rows = [call(number, READ, number, 0, 8) for number in range(5)]
+    logs, _ = written(make_trace(tmp_path / "T", rows, files=files), tmp_path / "E")
+    words = [line.split(maxsplit=1)[1] for line in logs["process-100-db"][1:]]
+    closed = ["/data/0 close", "/data/1 close", "/data/2 close", "/data/3 add"]
+    assert words[words.index("/data/2 read 0 8") :][1:5] == closed
+    assert words[-3:] == ["/data/4 read 0 8", "/data/3 close", "/data/4 close"]
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_fio_takes_it_for_another_file(tmp_path: Path) -> None:
+    """One log goes to whatever file or disk fio is told to use instead, however many it names."""
+    rows = [call(1, READ, 0, 0, 1000), call(2, WRITE, 1, 0, 2000), call(30, READ, 0, 1000, 24)]
+    written(make_trace(tmp_path / "T", rows), tmp_path / "E")
+    (tmp_path / "other").write_bytes(bytes(4096))
+    command = ["fio", "--name=x", "--read_iolog=process-100-db.iolog", f"--replay_redirect={tmp_path / 'other'}"]
+    done = subprocess.run(
+        [*command, "--output-format=json"], cwd=tmp_path / "E", capture_output=True, text=True, check=True
+    )
+    (job,) = json.loads(done.stdout[done.stdout.index("{") :])["jobs"]
+    assert (job["read"]["io_bytes"], job["write"]["io_bytes"]) == (1024, 2000)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
