@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lo2io.capture.clock import read_sync
 from lo2io.capture.ring import RELEASE_BYTES
+from lo2io.capture.scheduling import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError
 from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts
@@ -37,8 +38,6 @@ NO_WINDOW = "no window was written"
 MAX_WAIT_S = 1.0
 """So long at most bytes stay in memory only, should lo2io be killed."""
 _HALF = 0.5
-_FIFO_PRIORITY = 1
-_NICEST = -20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class Session:
         """
         self.opened.switch_tracepoints(on=False)
         ended_ns = self._ended_ns or time.monotonic_ns()
-        _run_on_each(self.opened.cpus)
+        run_on_each(self.opened.cpus)
         self._end_thread()
         self._drain_rest()
         self._write_pending()
@@ -204,7 +203,7 @@ class Session:
 
     def _drain_until_woken(self) -> None:
         """The thread: until ``stop`` wakes it, or the disk is full."""
-        self._real_time = _raise_priority()
+        self._real_time = raise_priority()
         with self._epoll as epoll:
             epoll.register(self._wake, select.EPOLLIN)
             epoll.register(self._nudge, select.EPOLLIN)
@@ -223,6 +222,7 @@ class Session:
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
                 kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
                 kernels |= self._filling() if ready else set()
+                self._step_aside(rings, kernels)
                 if any(fd == self._nudge for fd, _ in ready):
                     os.eventfd_read(self._nudge)
                     rings, kernels = set(), set()
@@ -237,6 +237,13 @@ class Session:
     def _filling(self) -> set[int]:
         """Rings of programs that are half full: one that is full has no room for the record that would wake anybody."""
         return {index for index, ring in enumerate(self._kernel_rings) if ring.taken > _HALF}
+
+    def _step_aside(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
+        """Let those go on that fill these rings, where the kernel would have them wait for this thread."""
+        if self._real_time:
+            cpus = {self.opened.ring_cpus[index] for index in rings}
+            kernel = self.opened.kernel
+            leave_cpus(cpus.union(kernel.cpus[index] for index in kernel_rings) if kernel else cpus)
 
     def drain_now(self) -> None:
         """Have all rings drained, however little they hold; returns at once."""
@@ -375,26 +382,3 @@ class Session:
         for text in losses.notices():
             self._tell(text)
         return losses.missed_runs, losses.facts_lost
-
-
-def _run_on_each(cpus: Sequence[int]) -> None:
-    """Wait until no CPU is amid a sample any more.
-
-    The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
-    The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.
-    """
-    allowed = os.sched_getaffinity(0)
-    for cpu in cpus:
-        with contextlib.suppress(OSError):  # a CPU that is no longer online has nothing to finish
-            os.sched_setaffinity(0, {cpu})
-    os.sched_setaffinity(0, allowed)
-
-
-def _raise_priority() -> bool:
-    """Let the calling thread run before all others; returns whether it is a real-time one now."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
-        return True
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICEST)
-    return False

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -28,9 +29,10 @@ from rawspool import (
     work,
 )
 
+from lo2io.capture import scheduling, session
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import CaptureError, UsageError
-from lo2io.kernel import procfs
+from lo2io.kernel import abi, procfs
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.reader import SpoolReader
 
@@ -118,6 +120,51 @@ for _ in range(100):
     assert all(
         before - margin <= time_ns <= after + margin for time_ns, (before, after) in zip(times, readings, strict=True)
     )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is no other CPU to go to")
+@pytest.mark.parametrize(("backend", "names"), [("perf", "proc"), ("bpf", "kernel")])
+def test_the_draining_thread_leaves_the_cpu_whose_ring_it_has_to_empty(
+    tmp_path: Path, backend: str, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real-time thread that begins on the CPU of the command would run there instead of it for ever."""
+    allowed = os.sched_getaffinity(0)
+    here = max(allowed)
+    seen: list[tuple[set[int], int]] = []
+
+    def begin_here() -> bool:
+        is_real_time = scheduling.raise_priority()
+        os.sched_setaffinity(0, {here})
+        os.sched_setaffinity(0, allowed)
+        return is_real_time
+
+    def leave(cpus: set[int]) -> None:
+        scheduling.leave_cpus(cpus)
+        seen.append((cpus, abi.libc.sched_getcpu()))
+
+    monkeypatch.setattr(session, "raise_priority", begin_here)
+    monkeypatch.setattr(session, "leave_cpus", leave)
+    code = f"""
+import os
+os.sched_setaffinity(0, {{{here}}})
+fd = os.open("/dev/null", os.O_WRONLY)
+for _ in range(20_000):
+    os.pwrite(fd, b"x", 0)
+"""
+    record(
+        RecordOptions(
+            spool=tmp_path / "spool",
+            events=EVENTS,
+            backend=backend,
+            names=names,
+            opener="native",
+            ring_bytes=256 << 10,
+            command=(sys.executable, "-c", code),
+        )
+    )
+    places = {place for cpus, place in seen if cpus == {here}}
+    assert places, "no ring was half full"
+    assert here not in places
 
 
 def test_open_files_of_the_command_are_sighted(options: RecordOptions, tmp_path: Path) -> None:

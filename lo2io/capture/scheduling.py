@@ -1,0 +1,56 @@
+"""On which CPUs lo2io's own threads run, and before whom. It knows nothing of what they do there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from lo2io.kernel import abi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+_FIFO_PRIORITY = 1
+_NICEST = -20
+
+
+def raise_priority() -> bool:
+    """Let the calling thread run before all others; returns whether it is a real-time one now."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
+        return True
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICEST)
+    return False
+
+
+def leave_cpus(cpus: AbstractSet[int]) -> None:
+    """Go on in the calling thread on a CPU that is none of these, if it may.
+
+    For real-time threads: the kernel wakes them where they ran last, whomever that keeps from running, and however idle
+    other CPUs are (select_task_rq_rt in kernel/sched/rt.c). Others it wakes where nobody is in their way.
+    """
+    if abi.libc.sched_getcpu() not in cpus:
+        return
+    allowed = os.sched_getaffinity(0)
+    others = allowed - cpus
+    if others:
+        with contextlib.suppress(OSError):  # they have just gone offline
+            os.sched_setaffinity(0, others)
+            os.sched_setaffinity(0, allowed)
+
+
+def run_on_each(cpus: Sequence[int]) -> None:
+    """Wait until no CPU is amid a sample any more.
+
+    The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
+    The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.
+    """
+    allowed = os.sched_getaffinity(0)
+    for cpu in cpus:
+        with contextlib.suppress(OSError):  # a CPU that is no longer online has nothing to finish
+            os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, allowed)
