@@ -51,7 +51,7 @@ RING_REQUESTS: Final = (
     time_column("wake_time_ns", "its file became ready, the last time; null: never"),
     time_column("work_begin_time_ns", "begin of the last execution by a worker"),
     time_column("work_end_time_ns", "its end"),
-    time_column("complete_time_ns", "last completion, or its overflow"),
+    time_column("complete_time_ns", "last completion, or its overflow; cancelled without one: that moment"),
     time_column("notify_time_ns", "SEND_ZC: its buffer was free again"),
     _duration("queued_ns", "from submission to the first execution"),
     _duration("executing_ns", "all executions that are known"),

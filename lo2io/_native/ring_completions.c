@@ -27,8 +27,7 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
     if (r->task == NONE) {
         if (by_cqe)
             ring_orphan(e, r->ring);
-    } else if (status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN ||
-               (r->complete == UNKNOWN && status != LO2_RING_CANCELLED)) {
+    } else if (r->complete == UNKNOWN || status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN) {
         if (location)
             location_settle(e, location);
         request_phases(r);
@@ -55,8 +54,13 @@ void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time
  * (req_set_fail, io_uring/io_uring.h, and io_fail_links, io_uring/io_uring.c). */
 void request_passed_over(engine *e, ring_request *r, int64_t time)
 {
-    if (!r->refused)
+    ring_thread *location = location_of(e, r);
+    if (!r->refused) {
         r->result = -ECANCELED;
+        r->complete = time;
+    }
+    if (location) /* task work frees it */
+        thread_has_item(location, NULL);
     if (r->worker_index != NONE)
         work_ends(e, r->worker_index, UNKNOWN, true);
     request_ends(e, r, r->refused ? LO2_RING_REFUSED : LO2_RING_CANCELLED, time, NULL, false);

@@ -155,7 +155,8 @@ class TableRules:
                     self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
         worked = (rows["nr_punts"] > 0) | (rows["worker"] != UNKNOWN_U32)
         never = (path == RingPath.REFUSED) | (path == RingPath.CANCELLED)
-        no_end = rows["nr_completions"] == 0
+        with_chain = (status == RingStatus.CANCELLED) & (rows["culprit"] != 0)  # at a silent request: it needs none
+        no_end = (rows["nr_completions"] == 0) & ~with_chain
         ended = (status == RingStatus.COMPLETED) | (status == RingStatus.CANCELLED)
         for bad, problem in (
             ((path == RingPath.WORKER) & ~worked, "it went by a worker, and yet it was never handed to one"),

@@ -60,7 +60,7 @@ class Descriptors:
         """What the thread had done last: it looks up behind that."""
         if not lane.recorded or lane.task is None:
             return LONG_AGO
-        own = [each.time for each in lane.log if each.order < event.order and each.kind not in ("in", "out", "freed")]
+        own = [each.time for each in lane.log if each.order < event.order and each.kind not in ("in", "out", "freed", "dropped")]
         start = lane.task.start
         return max([*own, LONG_AGO if start is None else start])
 

@@ -38,6 +38,6 @@ def _check_request(events: list[Row], row: Row) -> None:
     assert row["submit_time_ns"] in (None, events[0]["time_ns"]), (events, row)
     if ends:
         last = events[-1]
-        assert last["time_ns"] >= (row["notify_time_ns"] or row["complete_time_ns"] or 0), (last, row)
+        assert last["time_ns"] >= (row["notify_time_ns"] or row["complete_time_ns"]), (last, row)
         assert last["bytes"] == row["bytes_result"], (last, row)
         assert all(last[name] == row[name] for name in AS_IN_ROW), (last, row)

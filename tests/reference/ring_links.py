@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reference.ring_objects import CANCELED, CHAINS, CQE_SKIP, PASSED_OVER, Lane, Request
+from reference.ring_objects import CHAINS, CQE_SKIP, PASSED_OVER, Lane, Request
 
 if TYPE_CHECKING:
     from reference.ring_requests import RingRequests
@@ -96,8 +96,7 @@ class Links:
             victim.culprit = culprit.culprit or culprit
             victim.inferred |= CULPRIT if culprit.culprit is not None else 0
         if culprit.flags & CQE_SKIP:
-            victim.result = 0 if victim.refused else CANCELED
-            requests.finish(victim, "passed over", time)
+            requests.dropped(victim, time)
 
 
 def _head(request: Request) -> Request:

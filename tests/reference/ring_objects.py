@@ -17,7 +17,7 @@ IOPOLL = 1
 NO_OPCODE = 255
 LINK_TIMEOUT = 15
 
-PASSED_OVER = ("in", "out", "freed", "wake", "short")
+PASSED_OVER = ("in", "out", "freed", "dropped", "wake", "short")
 """They end nothing that a thread executes."""
 
 Row = dict[str, Any]
@@ -101,7 +101,8 @@ class Event:
     time: int
     lane: Lane
     kind: str
-    """A role, or ``call`` (entry or exit), ``in``, ``out`` (of a CPU), ``exit``, ``freed`` (a worker's CQE for it)."""
+    """A role, or ``call`` (entry or exit), ``in``, ``out`` (of a CPU), ``exit``, ``freed`` (a worker's CQE for it),
+    ``dropped`` (cancelled with its chain, without a CQE)."""
     request: Request | None = None
     count: int = 0
     by_address: bool = False
@@ -147,7 +148,7 @@ class Request:
     alive: bool = True
     waits_for_notification: bool = False
     end: str = ""
-    """Why it lives no more: cqe, replaced, gone, trace, given up."""
+    """Why it lives no more: cqe, dropped, replaced, gone, trace, given up."""
     ended_at: int = 0
     """How many events there were by then."""
     events: list[Event] = field(default_factory=list)

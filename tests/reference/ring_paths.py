@@ -106,6 +106,8 @@ class Paths:
 
     def _is_item(self, event: Event) -> bool:
         """Something a run of task work may have done, once a request and run."""
+        if event.kind == "dropped":
+            return True
         if event.kind not in ("file_get", *ITEMS) and not (event.kind == "cqe" and event.by_address):
             return False
         if event.kind == "file_get" and not self._begins(event):

@@ -297,6 +297,14 @@ class RingRequests:
         request.begin_row["end_call"] = _call_of(request.lane)
         self.rings.ended(request, time, how)
 
+    def dropped(self, request: Request, time: int) -> None:
+        """It is cancelled with its chain, and no CQE says so; task work of its submitter's frees it."""
+        if not request.refused:
+            request.result, request.complete = CANCELED, time
+        if request.lane is not None:
+            request.lane.log.append(Event(len(self.events) - 1, time, request.lane, "dropped"))
+        self.finish(request, "dropped", time)
+
     def abandon(self, ring: Ring, *, torn_down: bool, time: int) -> None:
         """The ring is no more, or the trace ends."""
         for request in self.all:
@@ -308,7 +316,7 @@ class RingRequests:
         completed, in_flight, cancelled, refused, torn_down, silent = range(6)
         if request.refused:
             return refused
-        if request.end == "passed over":
+        if request.end == "dropped":
             return cancelled
         if request.end == "cqe" or request.waits_for_notification:
             return cancelled if request.result == CANCELED else completed

@@ -20,7 +20,6 @@ from requestrig import (
     MORE,
     OLDER,
     OPENAT,
-    PATH_CANCELLED,
     POLL,
     READ,
     RECV,
@@ -103,30 +102,6 @@ def test_one_that_has_spoken_is_not_silent(rig: RequestRig) -> None:
     rig.submit(1, opcode=RECV, flags=SKIP)
     rig.cqe(1, 5, flags=MORE)
     assert rig.column("status", "nr_completions") == [(IN_FLIGHT, 1)]
-
-
-@pytest.mark.parametrize("flags", [SKIP, 0])
-def test_a_chain_that_breaks_at_a_silent_one_ends_silently(rig: RequestRig, flags: int) -> None:
-    """That one speaks; of those behind it, whatever they asked for, no CQE comes: they are cancelled all the same."""
-    rig.setup()
-    for req in (1, 2, 3):
-        rig.submit(req, flags=LINK | (flags, 0, SKIP)[req - 1] if req < 3 else SKIP)
-        if req > 1:
-            rig.link(req, req - 1)
-    rig.cqe(1, EIO)
-    ended = [rig.fail_link(1, 2), rig.fail_link(1, 3)]
-    if not flags:
-        ended = [rig.cqe(req, ECANCELED) for req in (2, 3)]
-    first, second, third = rig.all()
-    assert first["status"] == COMPLETED
-    for row, time in zip((second, third), ended, strict=True):
-        assert (row["status"], row["path"], row["result"], row["error"]) == (CANCELLED, PATH_CANCELLED, ECANCELED, 125)
-        assert (row["nr_completions"], row["culprit"]) == (0 if flags else 1, first["id"])
-        assert row["complete_time_ns"] == (None if flags else time)
-        ends = [event for event in rig.rows["ring_events"] if event["id"] == row["id"]]
-        assert [event["time_ns"] for event in ends][-1] == time
-    assert rig.of("ring_states", "in_flight")[-1] == 0
-    assert rig.totals.nr_in_flight_ring_requests == 0
 
 
 def test_torn_down_with_its_ring(rig: RequestRig) -> None:

@@ -35,10 +35,11 @@ GROUPS = {
     ),
     "waits": (
         *("pipe-reads", "socket-reads", "polls", "accept-multishot", "recv-multishot", "send-zc", "msg-ring"),
+        "accept-places",
         *("partial-wait", "timeouts", "cancels", "links", "hard-links", "broken-chain", "link-timeout", "drain"),
     ),
     "ends": (
-        *("skip", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
+        *("skip", "silent-chain", "overflow", "refused", "refused-link", "bad-fds", "inherited", "teardown-close"),
         *("async", "hashed", "worker-links", "blocked", "limited"),
     ),
     "rings": ("several", "threads", "sqpoll", "defer", "iopoll", "registered-ring"),

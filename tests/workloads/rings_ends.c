@@ -38,6 +38,24 @@ static void skip(void)
     ring_close(r);
 }
 
+/* Behind a silent one that fails, and does say so, nothing of the chain is heard any more, whatever it asked for. */
+static void silent_chain(void)
+{
+    ring *r = ring_new(16, 0, 0);
+    request *culprit = expect(add(r, IORING_OP_READ, 900, arena, 10, 0), "inline"), *before = culprit;   /* EBADF */
+    set_flags(culprit, IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        request *q = after(ends(expect(add(r, IORING_OP_NOP, -1, NULL, 0, 0), "cancelled"), "cancelled"), before);
+        set_flags(q, i == 0 ? IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS : i == 1 ? IOSQE_IO_LINK : 0);
+        q->culprit = (int64_t)culprit->user_data;
+        before = q;
+    }
+    submit(r, 1);
+    reap_n(r, 1);
+    one(r, nop_(r));
+    ring_close(r);
+}
+
 /* 4 completions fit; 12 are posted before any is taken. */
 static void overflow(void)
 {
@@ -182,6 +200,7 @@ static void inherited(void)
 
 const scenario end_scenarios[] = {
     {"skip", skip, "CQE_SKIP_SUCCESS"},
+    {"silent-chain", silent_chain, "a chain that breaks at one with CQE_SKIP_SUCCESS"},
     {"overflow", overflow, "more completions than the queue has room for"},
     {"refused", refused, "what the kernel does not begin"},
     {"refused-link", refused_link, "a refused one in a chain"},

@@ -196,6 +196,45 @@ static void accept_multishot(void)
     ring_close(r);
 }
 
+/* Connections that become registered files, in the places that are left; and a registered listener, whose connections are
+ * descriptors. */
+static void accept_places(void)
+{
+    enum { PLACES = 16, FIRST = 7, SECOND = 9, LISTENER = 0 };
+    ring *r = ring_new(8, 0, 0);
+    struct sockaddr_in address;
+    int fd = listener(&address, SOCK_STREAM), places[PLACES], clients[3];
+    for (int i = 0; i < PLACES; i++)
+        places[i] = i == FIRST || i == SECOND ? -1 : fd;
+    checked(ring_register(r, IORING_REGISTER_FILES, places, PLACES), "registering places");
+    request *q = expect(add(r, IORING_OP_ACCEPT, fd, NULL, 0, 0), "poll");
+    q->sqe->ioprio = IORING_ACCEPT_MULTISHOT, q->sqe->file_index = IORING_FILE_INDEX_ALLOC;
+    q->file_index = SECOND;               /* the one that was filled last */
+    submit(r, 0);
+    for (int i = 0; i < 2; i++) {
+        clients[i] = connected(&address, SOCK_STREAM);
+        reap_n(r, 1);
+    }
+    cancel(r, q);
+    checked(write(clients[0], arena, 44), "write");
+    q = add(r, IORING_OP_RECV, FIRST, arena, 64, 0);
+    set_flags(q, IOSQE_FIXED_FILE);
+    one(r, expect(q, "inline"));
+    q = add(r, IORING_OP_ACCEPT, LISTENER, NULL, 0, 0);
+    set_flags(q, IOSQE_FIXED_FILE);
+    expect(q, "poll");
+    submit(r, 0);
+    clients[2] = connected(&address, SOCK_STREAM);
+    reap_n(r, 1);
+    checked(write(clients[2], arena, 55), "write");
+    one(r, expect(add(r, IORING_OP_RECV, (int)q->results[0], arena, 64, 0), "inline"));
+    close((int)q->results[0]);
+    for (int i = 0; i < 3; i++)
+        close(clients[i]);
+    close(fd);
+    ring_close(r);
+}
+
 /* One receive into provided buffers: four packets, then the buffers are used up (ENOBUFS). */
 static void recv_multishot(void)
 {
@@ -280,6 +319,7 @@ const scenario poll_scenarios[] = {
     {"socket-reads", socket_reads, "receives that another thread ends"},
     {"polls", polls, "explicit polls, single and multi-shot"},
     {"accept-multishot", accept_multishot, "one accept, three connections"},
+    {"accept-places", accept_places, "connections as registered files, and those of a registered listener"},
     {"recv-multishot", recv_multishot, "one receive into provided buffers"},
     {"send-zc", send_zc, "zero-copy sends and their notifications"},
     {"msg-ring", msg_ring, "messages from one ring to another"},
