@@ -60,7 +60,8 @@ class Descriptors:
         """What the thread had done last: it looks up behind that."""
         if not lane.recorded or lane.task is None:
             return LONG_AGO
-        own = [each.time for each in lane.log if each.order < event.order and each.kind not in ("in", "out", "freed", "dropped")]
+        others = ("in", "out", "freed", "dropped")
+        own = [each.time for each in lane.log if each.order < event.order and each.kind not in others]
         start = lane.task.start
         return max([*own, LONG_AGO if start is None else start])
 
