@@ -1,4 +1,4 @@
-"""Rules of the tables of handles, files and paths that lo2io writes beside a trace.
+"""Rules of the tables of handles, files and paths that lo2io writes beside a trace; and whether all tables are whole.
 
 In: the tables. Out: findings. It does not know how names were come by; ``docs/explanation/design.md`` says that.
 """
@@ -29,6 +29,18 @@ MOST_PATHS: Final = 2
 def knows_paths(trace: Trace) -> bool:
     """Whether it was written by a lo2io that has names from the kernel's own programs."""
     return "paths" in trace.metadata.get("tables", {})
+
+
+def check_rows(trace: Trace, verdict: Verification) -> None:
+    """Read each table to its end, and compare the number of its rows.
+
+    Raises:
+        TraceError: A table is not there, or cannot be read.
+    """
+    for name in trace.metadata["tables"]:
+        rows = sum(batch.num_rows for batch in trace.record_batches(name))
+        if rows != trace.rows(name):
+            verdict.report("count.tables", f"{name} has {rows:,} rows; by the metadata there are {trace.rows(name):,}")
 
 
 class FileRules:

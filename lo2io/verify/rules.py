@@ -153,6 +153,7 @@ _RULES = (
     Rule("table.path", _E, "A call has no more than two paths, each at its place."),
     Rule("table.reference", _E, "Rows refer to rows that are there: those of handles, of paths, and about rings."),
     Rule("count.rings", _E, "Trace and tables hold equally many requests, executions, batches and states of rings."),
+    Rule("count.tables", _E, "Each table of lo2io has as many rows as its metadata says."),
     Rule("marker.scope", _E, "What a marker marks is defined."),
     Rule("marker.time", _W, "A marker lies within the span of the trace."),
     Rule("trace.no-io", _W, "The trace holds I/O events, or samples of regions of file I/O."),

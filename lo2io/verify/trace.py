@@ -86,11 +86,12 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
 
 def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> None:
     from lo2io.tables import DIRECTORY, METADATA_FILE, open_trace  # noqa: PLC0415 -- pyarrow takes a while
-    from lo2io.verify.files import FileRules, knows_paths  # noqa: PLC0415
+    from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         trace = open_trace(anchor.parent)
+        check_rows(trace, verdict)
         if has_rings(trace.metadata):
             TableRules(trace, verdict).check(counts)
         if knows_paths(trace):

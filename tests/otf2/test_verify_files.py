@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from otf2_builder import Breakage
 from otf2_rings import RingTrace, rings
 
+from lo2io.errors import TraceError
 from lo2io.table_columns import NAME_SOURCE
 from lo2io.verify import verify
 
@@ -120,3 +122,27 @@ def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], t
 def test_the_right_one(tmp_path: Path) -> None:
     """Nothing is reported."""
     assert not verify(named().write(tmp_path / "T")).broken
+
+
+def test_number_of_rows(tmp_path: Path) -> None:
+    """A table that is not the one the metadata was written with."""
+    file = named().write(tmp_path / "T") / "lo2io" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    metadata["tables"]["devices"]["rows"] = 3
+    file.write_text(json.dumps(metadata))
+    (finding,) = verify(tmp_path / "T").findings
+    assert finding.rule == "count.tables"
+    assert finding.text == "devices has 0 rows; by the metadata there are 3"
+
+
+@pytest.mark.parametrize("table", ["operations", "off_cpu"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_tables_that_lack(tmp_path: Path, table: str, *, whole: bool) -> None:
+    """One that is cut, or not there: also of those that no rule is about."""
+    path = named().write(tmp_path / "T") / "lo2io" / f"{table}.arrow"
+    if whole:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TraceError, match=f"cannot read the table {path}"):
+        verify(tmp_path / "T")
