@@ -132,7 +132,7 @@ def test_number_of_rows(tmp_path: Path) -> None:
     file.write_text(json.dumps(metadata))
     (finding,) = verify(tmp_path / "T").findings
     assert finding.rule == "count.tables"
-    assert finding.text == "devices has 0 rows; by the metadata there are 3"
+    assert finding.text == "devices has 2 rows; by the metadata there are 3"
 
 
 @pytest.mark.parametrize("table", ["operations", "off_cpu"])
