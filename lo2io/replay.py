@@ -160,7 +160,10 @@ def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: E
         size, end = disk_size(options.on), max((int(extents.ends[number]) for number in names), default=0)
         if end > size:
             answer = f"it has {format_bytes(size)}, and the trace goes up to {format_bytes(end)}"
-            raise UsageError(f"replay on {options.on}", answer, "name a larger one, or a folder")
+            disks = [os.fsdecode(plan.paths[number]).removeprefix("/dev/") for number in names]
+            several = options.by == "device" and len(disks) > 1
+            choice = f", or choose one of the trace's disks: --filter 'device == {disks[0]}'" if several else ""
+            raise UsageError(f"replay on {options.on}", answer, f"name a larger one, or a folder{choice}")
         for name in names.values():
             (folder / os.fsdecode(name)).symlink_to(options.on.resolve())
         return

@@ -97,6 +97,21 @@ def test_disk_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_fio
+def test_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a trace of several disks it is said how to take one, for the other may be the larger."""
+    requests = [
+        {"id": 1, "device": 8 << 20, "issue_time_ns": 5, "sector": 0, "bytes_issued": 512},
+        {"id": 2, "device": 254 << 20, "issue_time_ns": 6, "sector": 999, "bytes_issued": 512},
+    ]
+    monkeypatch.setattr("lo2io.replay.check_disk", lambda *_: None)
+    monkeypatch.setattr("lo2io.replay.disk_size", lambda _: 512 * 999)
+    trace = write_trace(tmp_path / "T", [make_batch(requests=requests)])
+    with pytest.raises(UsageError, match="goes up to 500 KiB") as caught:
+        run(trace, on=tmp_path / "disk", by="device")
+    assert "--filter 'device == sda'" in caught.value.remedy
+
+
+@needs_fio
 def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that would fill the disk are not begun; small ones are counted as small as they are."""
     trace = make_trace(tmp_path / "T", tmp_path / "data", 100_000)
