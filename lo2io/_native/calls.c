@@ -319,15 +319,15 @@ static void discover_all(engine *e, task *t, const lo2_call *call, int64_t resul
     pending_call *p = &t->pending;
     bool closes = call->kind == LO2_CALL_CLOSE, proven = closes || (result >= 0 && (call->kind != LO2_CALL_COPY || p->count));
     if (p->has_fd && p->fd >= 0 && p->handle == NONE && !(p->doubtful & 1)) {
-        position_doubtful(e, t, NONE, 1, time); /* of what has come into the slot meanwhile */
         p->handle = discover(e, t, p->fd, closes, proven, time, 1);
+        position_doubtful(e, t, NONE, 1, time); /* of what is found there, or has come into the slot meanwhile */
     }
     if (call->kind == LO2_CALL_COPY && p->fd2 >= 0 && p->handle2 == NONE && !(p->doubtful & 2)) {
-        position_doubtful(e, t, NONE, 2, time);
         bool same = p->fd2 == p->fd; /* by the time of the exit there may be another handle in the slot */
         p->handle2 = same ? p->handle : discover(e, t, p->fd2, false, proven, time, 2);
         if (same && p->handle != NONE)
             e->handles.at[p->handle].refs++;
+        position_doubtful(e, t, NONE, 2, time);
     }
 }
 

@@ -294,6 +294,9 @@ int gaps_find(engine *e, const char **path); /* in all files; -1: read error (er
 void gaps_pass(engine *e, int64_t time); /* before the record of that time, if it is not before gap_mark */
 void gap_told(engine *e, int64_t end); /* by the record at its end */
 
+/* positions.c: calls of others are under way that move the position of what is in the slot, whether they know what it is or not */
+bool others_move(const task *t, const slot *s, int32_t fd);
+
 /* calls.c */
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,
               uint16_t cpu, int64_t time);

@@ -143,13 +143,14 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
     description_named(e, d, &facts, e->name.at);
 }
 
-static void learn(engine *e, slot *s, const sight *at)
+static void learn(engine *e, const task *t, slot *s, const sight *at)
 {
     description *d = description_of(e, s->handle);
+    bool moved = at->matched ? others_move(t, s, at->of.fd) : s->movers;
     if (d->open_flags == NONE)
         s->cloexec = (at->of.open_flags & O_CLOEXEC) != 0;
     learn_flags(e, s, d, at->of.open_flags);
-    compare_position(d, at->of.mode, at->of.position, at->time);
+    compare_position(d, at->of.mode, moved ? UNKNOWN : at->of.position, at->time);
     description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);
 }
 
@@ -195,7 +196,7 @@ void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
         return;
     }
     e->totals.nr_files_told++;
-    learn(e, s, &at);
+    learn(e, t, s, &at);
     if (at.of.of == LO2_FILE_OF_REQUEST)
         t->told = description_of(e, s->handle)->number + 1;
     pending_call *p = &t->pending;

@@ -60,7 +60,7 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
     if (d->open_flags == NONE && fact->open_flags != NONE)
         s->cloexec = (fact->open_flags & O_CLOEXEC) != 0;
     learn_flags(e, s, d, fact->open_flags);
-    compare_position(d, fact->mode, fact->position, begin);
+    compare_position(d, fact->mode, s->movers ? UNKNOWN : fact->position, begin);
     e->totals.nr_names_verified++;
     const file_facts facts = {.device = fact->device, .inode = fact->inode, .generation = UNKNOWN, .mode = fact->mode, .mount = fact->mount,
                               .links = NONE, .path_length = fact->path_length, .source = NAME_PROC};

@@ -30,15 +30,24 @@ static void start_moving(description *d, pending_call *p)
         d->overlapped = 1;
 }
 
-/* What others put into the slot meanwhile may be moved, too. */
-static void count_in_slot(engine *e, task *t, int32_t fd, uint8_t bit)
+/* What others put into the slot meanwhile may be moved, too. Who began when it was not known what is there moves it all the same. */
+static void count_in_slot(engine *e, task *t, int32_t fd, uint32_t held, uint8_t bit)
 {
     fd_table *f = &e->tables.at[t->table];
     slot *s = (uint32_t)fd < f->slots.count ? &f->slots.at[fd] : slot_at(e, t->table, fd, fd < FDS_COUNTED);
+    if (s && held != NONE && others_move(t, s, fd))
+        description_of(e, held)->overlapped = 1;
     if (s && s->movers < UINT16_MAX) {
         s->movers++;
         t->pending.moves |= bit;
     }
+}
+
+bool others_move(const task *t, const slot *s, int32_t fd)
+{
+    const pending_call *p = &t->pending;
+    int own = p->active ? ((p->moves & 4) && p->fd == fd) + ((p->moves & 8) && p->fd2 == fd) : 0;
+    return s->movers > own;
 }
 
 void position_entered(engine *e, task *t)
@@ -53,9 +62,9 @@ void position_entered(engine *e, task *t)
         start_moving(description_of(e, p->handle2), p);
     if (e->tables.at[t->table].refs < 2)
         return;
-    count_in_slot(e, t, p->fd, 4);
+    count_in_slot(e, t, p->fd, p->handle, 4);
     if (e->calls[p->call].kind == LO2_CALL_COPY)
-        count_in_slot(e, t, p->fd2, 8);
+        count_in_slot(e, t, p->fd2, p->handle2, 8);
 }
 
 static void move_to(description *d, int64_t position) { d->position = d->foreign ? UNKNOWN : position; }
@@ -96,6 +105,7 @@ void position_left(engine *e, task *t, int64_t result, bool known, int64_t time)
         leave_slot(e, t, p->fd);
     if (p->moves & 8)
         leave_slot(e, t, p->fd2);
+    p->moves = 0;
 }
 
 void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, int64_t time)

@@ -32,11 +32,12 @@ from reference.lookups import (
     Lookups,
     ends_begin,
     ends_over,
-    named_by,
+    is_moved,
+    known_of,
     perhaps_replaced,
 )
 from reference.pending import Pending
-from reference.positions import Offset, begin_moving, can_move, end_moving, offset_of, signed, told_offset
+from reference.positions import Offset, begin_moving, end_moving, offset_of, signed, told_offset
 from reference.tasks import CLONE_FILES
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Calls:
             if spec.kind is CallKind.COPY:
                 op.handle2 = self._resolve(op, op.fd2)
         begin_moving(op)
+        if op.moves and op.shared and any(is_moved(self.engine, task.table, fd, op) for fd in known_of(op)):
+            op.overlapped = True
         ends_begin(op)
         self.engine.rings.batches.entered(op)
 
@@ -247,8 +250,7 @@ class Calls:
         """A new handle in a slot; one that stands there ended unseen."""
         slot = op.task.table.slots.get(fd)
         op.found_since = None if slot is None else slot.since
-        calls = [task.pending for task in self.engine.tasks.alive.values() if task.table is op.task.table]
-        if any(each and each.shared and can_move(each) and fd in named_by(each) for each in calls):
+        if is_moved(self.engine, op.task.table, fd):
             description.position, description.last_moved = None, time  # by whoever is amid a call on this number
         self.lookups.forget(op.task.table, fd, time)
         op.made = self.tables.make(op.task, fd, origin, description, time)
@@ -334,15 +336,16 @@ class Calls:
         if slot is None:
             origin = BEFORE if values["end"] <= self.engine.meta.start_ns else UNSEEN
             handle = self.tables.make(task, values["fd"], origin, Description(None), None)
+            handle.description.first_use = None  # a look is no use of it
             table.find(values["fd"], handle)
             slot = table.slots[values["fd"]]
-        self._learn(slot, values)
+        self._learn(slot, values, moved=is_moved(self.engine, table, values["fd"]))
 
     @staticmethod
-    def _learn(slot: Slot, values: dict[str, Any]) -> None:
+    def _learn(slot: Slot, values: dict[str, Any], *, moved: bool) -> None:
         description = slot.description
         if description.name is None or description.name_source == 2:
             description.name = tuple(values[key] for key in ("mode", "device", "inode", "mount", "path"))  # type: ignore[assignment]
             description.name_source = 1
         learn_flags(slot, values["open_flags"])
-        compare_position(description, values["mode"], values["position"], values["begin"])
+        compare_position(description, values["mode"], None if moved else values["position"], values["begin"])

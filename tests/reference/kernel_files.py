@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.model import CallKind
 from reference.fds import BEFORE, UNSEEN, Description, Slot, compare_position, learn_flags
 from reference.kernel_names import SLOT, name_of
+from reference.lookups import is_moved
 
 if TYPE_CHECKING:
     from reference.engine import Reference
@@ -122,7 +123,7 @@ class Files:
             return
         self.engine.totals["nr_files_told"] += 1
         slot = task.table.slots[at.fd]
-        self._learn(slot, at)
+        self._learn(slot, at, moved=is_moved(self.engine, task.table, at.fd))
         task.told = slot.description if fact["of"] == OF_REQUEST else task.told
         if at.op is not None and at.left is not None and not at.is_result:
             at.op.confirmed.add(at.fd)
@@ -202,10 +203,10 @@ class Files:
     # -- what it tells
 
     @staticmethod
-    def _learn(slot: Slot, at: Sight) -> None:
+    def _learn(slot: Slot, at: Sight, *, moved: bool) -> None:
         description, values = slot.description, at.values
         learn_flags(slot, values["open_flags"])
-        compare_position(description, values["mode"], values["position"], values["time"])
+        compare_position(description, values["mode"], None if moved else values["position"], values["time"])
         description.identity = identity_of(values)
         name = name_of(values)
         if description.name_source == KERNEL or name is None:

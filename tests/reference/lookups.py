@@ -105,16 +105,16 @@ class Lookups:
         if error == EBADF or op.spec.kind in NAMES_NO_HANDLE:
             return
         if op.handle is None and op.fd >= 0 and "fd" in op.values and 0 not in op.doubtful:
-            self._doubt(op, None, op.fd)
             if proven or self._is_found(op, op.fd):
                 op.handle = self.unseen(op.task, op.fd, op.time, op)
+            self._doubt(op, None, op.fd)
         if op.spec.kind is CallKind.COPY and op.handle2 is None and op.fd2 >= 0 and 1 not in op.doubtful:
-            self._doubt(op, None, op.fd2)
             same = op.fd2 == op.fd
             if same:
                 op.handle2 = op.handle
             elif proven or self._is_found(op, op.fd2):
                 op.handle2 = self.unseen(op.task, op.fd2, op.time, op)
+            self._doubt(op, None, op.fd2)
         self.claim(op)
 
     def _is_found(self, op: Pending, fd: int) -> bool:
@@ -148,9 +148,21 @@ class Lookups:
         return handle
 
 
+def is_moved(engine: Reference, table: Table, fd: int, but: Pending | None = None) -> bool:
+    """Somebody who shares the table, and perhaps did not know what is there, is amid a call that moves its position."""
+    calls = [task.pending for task in engine.tasks.alive.values() if task.table is table and task.pending is not but]
+    return any(each and each.shared and can_move(each) and fd in named_by(each) for each in calls)
+
+
 def named_by(op: Pending) -> tuple[int, ...]:
     """The descriptors that it reads, writes or moves."""
     return (op.fd, op.fd2) if op.spec.kind is CallKind.COPY else (op.fd,)
+
+
+def known_of(op: Pending) -> list[int]:
+    """Of these, the ones that stood for something that was known."""
+    handles = (op.handle, op.handle2) if op.spec.kind is CallKind.COPY else (op.handle,)
+    return [fd for fd, handle in zip(named_by(op), handles, strict=True) if handle is not None]
 
 
 def ends_begin(op: Pending) -> None:

@@ -67,3 +67,26 @@ def test_a_copy_of_nothing_shows_no_descriptors(
     tables = run(spool)
     assert names(tables) == [("sendfile64", b"/in" if shown else None)]
     assert names(tables, "handle2") == [("sendfile64", b"/out" if shown else None)]
+
+
+def reads(tables: Tables) -> list[int | None]:
+    """Their offsets."""
+    return [row["offset_bytes"] for row in tables["operations"] if row["call"] == "read"]
+
+
+def test_a_look_from_before_a_discovery_tells_no_position(run: Run, spool: SpoolBuilder) -> None:
+    """The call that showed the descriptor has moved it since, or while somebody looked."""
+    spool.call(60_000, 0, 10, "read", 10, fd=3, count=10).fact_fd(61_000, 10, 3, b"/f", begin=59_000, position=0)
+    spool.call(70_000, 0, 10, "read", 10, fd=3, count=10)
+    assert reads(run(spool)) == [None, None]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_moves_what_was_not_known_moves_it(run: Run, spool: SpoolBuilder, *, late: bool) -> None:
+    """A read began before anybody knew what is there; a look amid it, and a read beside it, tell no position."""
+    spool.fork(51_000, 0, 10, 11, 10, 10).enter(60_000, 0, 10, "read", fd=3, count=10)
+    spool.fact_fd(65_000, 10, 3, b"/f", begin=63_000, position=None if late else 0, open_flags=2)
+    spool.call(70_000, 1, 11, "lseek", 20, fd=3, offset=20, whence=0)
+    spool.call(71_000, 1, 11, "read", 10, fd=3, count=10).exit(80_000, 0, 10, "read", 10)
+    spool.call(90_000, 1, 11, "read", 10, fd=3, count=10)
+    assert reads(run(spool)) == [None, None, None]
