@@ -103,7 +103,7 @@ class PerfDataFile:
             CPUID: _string("unknown"),
             CMDLINE: struct.pack("<I", len(command)) + b"".join(map(_string, command)),
             EVENT_DESC: struct.pack("<II", len(names), _ATTR_BYTES) + described,
-            SAMPLE_TIME: struct.pack("<QQ", first_ns, last_ns),
+            SAMPLE_TIME: struct.pack("<qq", first_ns, last_ns),
         }
         if meta.clock in _CLOCKS:
             found[CLOCKID] = struct.pack("<Q", 1)

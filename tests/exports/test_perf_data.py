@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -10,6 +11,8 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kernelwriter import KernelSpool, Programs
 from perfwriter import FIRST_ID, SpoolBuilder, frame
 from tablemaker import write_trace
@@ -17,7 +20,7 @@ from tablemaker import write_trace
 from lo2io.errors import SpoolError, UsageError
 from lo2io.exports import perf_data, perf_data_records
 from lo2io.exports.formats import export as export_as
-from lo2io.tables import Trace
+from lo2io.tables import Trace, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,6 +234,30 @@ def test_damaged_spool(tmp_path: Path, damaged: bytes) -> None:
     with pytest.raises(SpoolError, match="read the records"):
         exported(builder, tmp_path)
     assert not (tmp_path / "perf.data").exists()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=8), st.booleans())
+def test_any_damage(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], by_programs: bool
+) -> None:
+    """Whatever bytes of a spool were changed: there is an export, or an error of the spool's."""
+    folder = tmp_path_factory.mktemp("damage")
+    builder = write_spool((KernelSpool if by_programs else SpoolBuilder)(folder / "T" / "spool")).lost(6500, 1, 42)
+    exported(builder, folder)
+    for path in (folder / "T" / "spool").glob("cpu-*"):
+        content = bytearray(path.read_bytes())
+        for place, value in changes if content else ():
+            content[place % len(content)] = value
+        path.write_bytes(content)
+    with contextlib.suppress(SpoolError):
+        export_as(open_trace(folder / "T"), "perf-data", folder / "again", lambda _: None)
+
+
+def test_time_beyond_all(tmp_path: Path) -> None:
+    """A clock that a damaged sample sets to its last bit."""
+    builder = SpoolBuilder(tmp_path / "T" / "spool").enter(2**63 + 5, 0, 9, "close", fd=1)
+    assert exported(builder, tmp_path)[1].rows == 1
 
 
 def test_call_that_is_too_short(tmp_path: Path) -> None:
