@@ -145,8 +145,7 @@ class Programs:
         for program in self._unused():
             made.leave_out(program)
         made.load()
-        for cpu in self._cpus:
-            self._give_ring(cpu)
+        libbpf.put_fds(made.map_fd("lo2_rings"), {cpu: self._make_ring(cpu) for cpu in self._cpus})
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -229,7 +228,7 @@ class Programs:
         if cpu not in self._cpus:
             self._cpus = (*self._cpus, cpu)
         try:
-            self._give_ring(cpu)
+            libbpf.put_fd(self._loaded.map_fd("lo2_rings"), cpu, self._make_ring(cpu))
         except OSError as error:
             answer = os.strerror(error.errno or 0)
             raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
@@ -314,10 +313,10 @@ class Programs:
         names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _RINGS))) - self._unused()
         return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
 
-    def _give_ring(self, cpu: int) -> None:
-        self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
-        self._fds.callback(os.close, self._rings[cpu])
-        libbpf.put_fd(self._loaded.map_fd("lo2_rings"), cpu, self._rings[cpu])
+    def _make_ring(self, cpu: int) -> int:
+        ring = self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
+        self._fds.callback(os.close, ring)
+        return ring
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         memory = mmap.mmap(self._loaded.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)

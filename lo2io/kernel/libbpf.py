@@ -14,9 +14,12 @@ import errno
 import os
 import time
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LIBRARY = "libbpf.so.1"
 MAP_TYPE_RINGBUF = 27
@@ -98,6 +101,7 @@ def library() -> Any:
         "bpf_map__value_size": (ctypes.c_uint32, [pointer]),
         "bpf_map_create": (integer, [integer, text, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, pointer]),
         "bpf_map_update_elem": (integer, [integer, pointer, pointer, ctypes.c_uint64]),
+        "bpf_map_update_batch": (integer, [integer, pointer, pointer, ctypes.POINTER(ctypes.c_uint32), pointer]),
         "bpf_link_create": (integer, [integer, integer, integer, pointer]),
         "bpf_raw_tracepoint_open": (integer, [text, integer]),
         "bpf_obj_get_info_by_fd": (integer, [integer, pointer, ctypes.POINTER(ctypes.c_uint32)]),
@@ -211,6 +215,18 @@ def put_fd(map_fd: int, key: int, fd: int) -> None:
     """Put a map, or a cgroup's folder, into a map of such."""
     place, value = ctypes.c_uint32(key), ctypes.c_uint32(fd)
     check(library().bpf_map_update_elem(map_fd, ctypes.byref(place), ctypes.byref(value), 0))
+
+
+def put_fds(map_fd: int, fds: Mapping[int, int]) -> None:
+    """The same of many at once: for each single one the kernel waits until no program can be using what was there.
+
+    One that has no such call for maps of maps gets them one by one.
+    """
+    number = ctypes.c_uint32(len(fds))
+    keys, values = (ctypes.c_uint32 * len(fds))(*fds), (ctypes.c_uint32 * len(fds))(*fds.values())
+    if library().bpf_map_update_batch(map_fd, keys, values, ctypes.byref(number), None) < 0:
+        for key, fd in fds.items():
+            put_fd(map_fd, key, fd)
 
 
 def link_event(program_fd: int, event_fd: int, cookie: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import cffi
@@ -160,3 +161,26 @@ def test_calls_need_events_where_their_number_is_not_known() -> None:
         programs: Any = bpf.Programs(bpf.BpfConfig(recorder=1, calls=has_calls), [0], 4096)
         programs._calls = calls
         assert [programs.needs_event(place) for place in range(2)] == expected
+
+
+@pytest.mark.parametrize("knows_batches", [True, False])
+def test_maps_are_put_at_once_or_else_one_by_one(knows_batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that takes no batch of maps waits for each of them."""
+    put: dict[int, int] = {}
+
+    def batch(_fd: int, keys: Any, values: Any, number: Any, _options: object) -> int:
+        if not knows_batches:
+            return -524  # ENOTSUPP
+        put.update(zip(keys, values, strict=True))
+        assert number._obj.value == len(put)
+        return 0
+
+    def one(_fd: int, key: Any, value: Any, _flags: int) -> int:
+        assert not knows_batches
+        put[key._obj.value] = value._obj.value
+        return 0
+
+    fake = SimpleNamespace(bpf_map_update_batch=batch, bpf_map_update_elem=one)
+    monkeypatch.setattr(libbpf, "library", lambda: fake)
+    libbpf.put_fds(9, {0: 31, 1: 32, 64: 33})
+    assert put == {0: 31, 1: 32, 64: 33}
