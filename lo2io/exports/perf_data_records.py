@@ -58,7 +58,7 @@ _HEAD: Final = np.dtype(
 )
 """Before a sample's raw data; all other records have as many bytes of their own about their content."""
 _HEAD_WORDS: Final = _HEAD.itemsize // 8
-_TRAILER: Final = struct.Struct("<IIQIIQ")
+_TRAILER: Final = struct.Struct("<IIqIIQ")
 """pid, tid, time, CPU, identifier: ``sample_id_all``."""
 _TASK: Final = struct.Struct("<QQII")
 _COMM_AT, _TASK_WORDS = 32, 7
@@ -195,7 +195,7 @@ class Records:
         elif kind == RECORD_LOST:
             body = struct.pack("<Q", self._dummy) + body[8:]
         else:
-            body = struct.pack("<QQQ", time_ns, self._dummy, self._dummy)
+            body = struct.pack("<qQQ", time_ns, self._dummy, self._dummy)
         return self._framed(kind, misc, body, (*who, time_ns, cpu))
 
     def _framed(self, kind: int, misc: int, body: bytes, about: tuple[int, int, int, int]) -> bytes:

@@ -236,7 +236,7 @@ def test_damaged_spool(tmp_path: Path, damaged: bytes) -> None:
     assert not (tmp_path / "perf.data").exists()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=8), st.booleans())
 def test_any_damage(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], by_programs: bool
