@@ -154,6 +154,9 @@ def _lines(ring: RingRow) -> Iterable[str]:
     if batches.collecting:
         collected = f"{count_of(batches.collecting, 'call')} collected {batches.collected:,}"
         yield f"{collected}: {_sizes(batches.collected_sizes)}"
+    if ring.multishot:
+        times = f"completed {count_of(ring.multishot_completions, 'time')}; the times above leave them out"
+        yield f"{count_of(ring.multishot, 'multi-shot request')} {times}"
     if ring.punted:
         yield f"why on workers: {_reasons(ring)}"
     if ring.workers.executions or ring.workers.born:

@@ -184,6 +184,10 @@ class RingRow:
     bytes_read: int
     bytes_written: int
     errors: int
+    multishot: int
+    """Requests that completed, and went on: their times are not among the latencies …"""
+    multishot_completions: int
+    """… and this is how often they completed, all together."""
     statuses: Mapping[str, int]
     paths: tuple[RingPathRow, ...]
     opcodes: tuple[RingOpcodeRow, ...]

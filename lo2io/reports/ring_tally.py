@@ -32,7 +32,7 @@ MAX_CULPRITS: Final = 1 << 16
 """Requests that broke a chain, of which is looked up what they were; of further ones it is not."""
 _ASYNC: Final = 1 << 4
 """IOSQE_ASYNC (include/uapi/linux/io_uring.h)."""
-_DRAINED, _HASHED, _CONTINUED = 2, 4, 64
+_DRAINED, _HASHED, _MULTISHOT, _CONTINUED = 2, 4, 32, 64
 _BOUNDED, _UNBOUNDED = 256, 512
 """enum lo2_ring_trait."""
 _INFERRED_PATH, _INFERRED_WORK = 16, 2 | 4 | 8
@@ -41,7 +41,8 @@ _ERRNO_BITS: Final = 12
 _COLUMNS: Final = (
     "id", "ring", "task", "opcode", "sqe_flags", "status", "path", "traits", "inferred", "handle", "handle2",
     "submit_time_ns", "complete_time_ns", "work_begin_time_ns", "work_end_time_ns", "queued_ns", "executing_ns",
-    "waiting_ns", "culprit", "bytes_result", "error", "nr_polls", "nr_punts",
+    "waiting_ns", "culprit", "bytes_result", "error", "nr_completions", "nr_polls",
+    "nr_punts",
 )  # fmt: skip
 _BATCH_COLUMNS: Final = ("ring", "asked", "submitted", "collected", "sleep_time_ns")
 PHASES: Final = ("queued", "executing", "waiting")
@@ -115,6 +116,7 @@ class RingTally:
             return np.zeros(shape, np.int64)
 
         self.written, self.errors = sums(slots), sums(slots)
+        self.multishot, self.multishot_completions = sums(slots), sums(slots)
         self.bytes_read, self.bytes_written = sums(slots), sums(slots)
         self.statuses = sums(slots, NR_STATUSES)
         self.path_inferred = sums(slots, NR_PATHS)
@@ -164,11 +166,14 @@ class RingTally:
         opcode = rows["opcode"].astype(np.int64) % NR_OPCODES
         read, written = moved * self._reads[opcode], moved * self._writes[opcode]
         failed = (rows["error"] != 0).astype(np.int64)
+        multishot = (rows["traits"] & _MULTISHOT) != 0
         for sums, amount in (
             (self.written, 1),
             (self.errors, failed),
             (self.bytes_read, read),
             (self.bytes_written, written),
+            (self.multishot, multishot),
+            (self.multishot_completions, np.where(multishot, rows["nr_completions"], 0)),
         ):
             np.add.at(sums, slot, amount)
         np.add.at(self.statuses, (slot, rows["status"]), 1)
@@ -191,6 +196,7 @@ class RingTally:
         path = slot * NR_PATHS + rows["path"]
         submit, complete = rows["submit_time_ns"], rows["complete_time_ns"]
         done = (rows["status"] == RingStatus.COMPLETED) & (submit != UNKNOWN_I64) & (complete != UNKNOWN_I64)
+        done &= (rows["traits"] & _MULTISHOT) == 0  # they last as long as the program likes
         lasted = complete[done] - submit[done]
         self.latency.add(path[done], lasted)
         self.key_latency.add(key[done], lasted)

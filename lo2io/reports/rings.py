@@ -240,6 +240,8 @@ class _Rows:
             bytes_read=int(tally.bytes_read[slot]),
             bytes_written=int(tally.bytes_written[slot]),
             errors=int(tally.errors[slot]),
+            multishot=int(tally.multishot[slot]),
+            multishot_completions=int(tally.multishot_completions[slot]),
             statuses={name: int(number) for name, number in numbers if number},
             paths=self._paths(slot),
             opcodes=self._by_opcode(slot),

@@ -50,6 +50,22 @@ def test_a_sampled_trace_says_so(tmp_path: Path) -> None:
     assert text.splitlines()[-1].endswith("sampled: 1 in 100 of 1,005 requests of rings written")
 
 
+def test_requests_that_repeat_themselves_are_not_timed(tmp_path: Path) -> None:
+    """They last as long as the program likes; how often they completed is said instead."""
+    row = {"opcode": READV, "path": 3, "submit_time_ns": 0, "status": 0}
+    once = {"id": 1, "complete_time_ns": 500, "waiting_ns": 400, "nr_completions": 1}
+    again = {"complete_time_ns": 10**12, "waiting_ns": 10**12, "nr_completions": 40, "traits": 32}
+    requests = [{**row, **once}, *({"id": number, **row, **again} for number in (2, 3))]
+    summary = summarize(ring_trace(tmp_path, make_batch(ring_requests=requests)))
+    assert summary.rings is not None
+    ring = summary.rings.rings[0]
+    (path,), (opcode,) = ring.paths, ring.opcodes
+    assert (ring.multishot, ring.multishot_completions) == (2, 80)
+    assert (path.requests, path.latency.nr, path.latency.max_ns, path.waiting.max_ns) == (3, 1, 500, 400)
+    assert (opcode.requests, opcode.latency.nr) == (3, 1)
+    assert "  2 multi-shot requests completed 80 times; the times above leave them out" in text_of(summary).splitlines()
+
+
 def test_what_a_part_of_the_requests_tells_is_said_to_be_so(tmp_path: Path) -> None:
     """Errors stand beside a ring's own totals, and the tables of a ring under its name: neither is of all requests."""
     summary = summarize(example(tmp_path))
