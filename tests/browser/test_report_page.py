@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pagerig import draw_all, until
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
@@ -88,21 +89,6 @@ def page(browser: Chrome, report: tuple[Path, Summary]) -> Chrome:
     browser.get(report[0].as_uri())
     until(browser, "return document.documentElement.dataset.ready === 'yes'")
     return browser
-
-
-def until(page: Chrome, script: str) -> Any:
-    """The script's answer, as soon as it is true."""
-    for _ in range(200):
-        found = page.execute_script(script)
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"never true: {script}")
-
-
-def draw_all(page: Chrome) -> None:
-    """Draw what has not come into view."""
-    page.execute_script("for (const name of charts.keys()) draw(name);")
 
 
 def column(page: Chrome, table: str, heading: str) -> list[float]:
@@ -235,6 +221,18 @@ def test_choices_change_pictures(page: Chrome) -> None:
     assert slices == ["longest: write"]
     page.find_element(By.XPATH, "//*[@data-for='latency']/option[.='sda: device']").click()
     assert histogram_sum(page) == 50
+
+
+def test_scales_and_legends_can_be_read(page: Chrome) -> None:
+    """Half a call at a time is 0.5 and no 500m; and what a colour means is said, though there be one alone."""
+    draw_all(page)
+    ticks = page.execute_script(
+        "return [...charts.get('timeline').node.querySelectorAll('.cbaxis text')].map((tick) => tick.textContent)"
+    )
+    assert "0.5 at a time" in ticks
+    page.find_element(By.CSS_SELECTOR, "[data-for='file-points'] option[value='1']").click()
+    legend = "[...charts.get('file-points').node.querySelectorAll('.legendtext')].map((text) => text.textContent)"
+    assert page.execute_script(f"return {legend}") == ["read"]
 
 
 def test_light_and_dark(page: Chrome) -> None:

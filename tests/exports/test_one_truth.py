@@ -15,6 +15,7 @@ from tablemaker import CALLS, FSYNC, READV, WRITEV, Row, make_batch, write_trace
 from lo2io.exports import formats
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.html.page import gather_pictures
+from lo2io.reports.lines import printable
 from lo2io.reports.summary import summarize
 from lo2io.reports.sums import gather
 from lo2io.reports.syscalls import syscall_rows
@@ -262,9 +263,9 @@ def check_pictures(trace: Trace, tables: dict[str, list[Row]]) -> None:
         assert sum(pictures["all"][name]) == moved(rows, direction)
         for kind in ("processes", "files"):
             assert sum(map(sum, pictures[kind][name])) == moved(rows, direction)
-    named = {file["path"] for file in trace.table("files").to_pylist()}
+    named = {printable(file["path"]): file["path"] for file in trace.table("files").to_pylist() if file["path"]}
     lanes = zip(*(pictures["files"][key] for key in ("names", "read", "written")), strict=True)
-    same_files(((name, sum(read), sum(written)) for name, read, written in lanes if name in named), rows)
+    same_files(((named[name], sum(read), sum(written)) for name, read, written in lanes if name in named), rows)
 
 
 def check_top(trace: Trace, tables: dict[str, list[Row]]) -> None:

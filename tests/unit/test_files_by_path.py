@@ -113,7 +113,7 @@ def test_pictures_and_top_have_one_line_a_path(trace: Trace) -> None:
     written = list(zip(files["names"], map(sum, files["written"]), strict=True))
     assert {("/db-journal", 150 * 1024), ("/db-journal", 0), ("/db", 150 * 4096)} <= set(written)
     assert sorted(files["names"]) == sorted(
-        ["/db", "/db-journal", "/db-journal", "unnamed files of db (100)", "calls without a file", "others"]
+        ["/db", "/db-journal", "/db-journal", "unnamed fds of db (100)", "calls without an fd", "others"]
     )
     moved = {(row.path, row.activity.bytes_read): row.activity.bytes_written for row in watch_window(trace).files}
     assert moved["/db-journal", 0] == 150 * 1024

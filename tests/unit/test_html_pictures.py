@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tablemaker import (
     CALLS,
+    CLOSE,
     COMPLETE,
     COPY,
     OPCODES,
@@ -204,6 +205,17 @@ def test_every_row_has_a_cell_a_column(tmp_path: Path) -> None:
     names = [name for name, _ in patterns.columns]
     cells = {name: cell.text for name, cell in zip(names, patterns.rows[0], strict=True)}
     assert (cells["accesses"], cells["order known"], cells["consecutive"], cells["random"]) == ("3", "2", "2", "0")
+
+
+def test_nobody_is_in_a_call_after_its_end(tmp_path: Path) -> None:
+    """A call that never ended is drawn until its thread ended, or the trace where that is not known."""
+    tasks = [{**THREADS[0], "exit_time_ns": 400}, THREADS[1]]
+    calls = [{"id": 1 + task, "call": CLOSE, "task": task, "begin_time_ns": 100, "status": 1} for task in (0, 1)]
+    trace = write_trace(tmp_path, [make_batch(tasks=tasks, operations=calls)], span=(0, 1000))
+    pictures = gather_pictures(gather(trace))
+    times = dict(zip(pictures["processes"]["names"], map(sum, pictures["processes"]["time_ns"]), strict=True))
+    assert (times["dd (100)"], times["cp (200)"]) == (300, 900)
+    assert sorted(pictures["slices"]["duration_ns"]) == [300, 900]
 
 
 def test_lost_completions_are_no_queue(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ class Pictures:
         for opcode in meta.get("opcodes", ()):
             self._opcode_class[opcode["number"]] = class_of({"kind": opcode["kind"], "group": ""})
         self._devices = requests.devices
+        self._last_ns = _last_moments(trace, self._stop_ns)
         self._whole = trace.completeness.proven and not trace.completeness.lost
         self._make(self._heat, self._fine)
         for batch in read_ahead(trace.batches("operations", _OPERATIONS)):
@@ -137,7 +138,8 @@ class Pictures:
 
     def _add_operations(self, rows: Columns) -> None:
         begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
-        end = np.maximum(np.where(ended, rows["end_time_ns"], self._stop_ns), begin)
+        last = self._last_ns[np.minimum(rows["task"], len(self._last_ns) - 1)]
+        end = np.maximum(np.where(ended, rows["end_time_ns"], last), begin)
         which = self._classes.of_rows(rows["call"].astype(np.intp), rows["flags"])
         group = self._owners.groups(rows["handle"])
         self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
@@ -334,6 +336,16 @@ class Pictures:
                 }
             )
         return pictures
+
+
+def _last_moments(trace: Trace, stop_ns: int) -> NDArray[np.int64]:
+    """When each task ended, or the trace: until then it was in the call that it never left, as in exit(2)."""
+    parts = list(trace.batches("threads", ["task", "exit_time_ns"]))
+    nr_tasks = max((int(part["task"].max(initial=0)) for part in parts), default=0) + 1
+    last: NDArray[np.int64] = np.full(nr_tasks + 1, stop_ns, np.int64)
+    for part in parts:
+        last[part["task"]] = np.where(part["exit_time_ns"] == UNKNOWN_I64, stop_ns, part["exit_time_ns"])
+    return np.minimum(last, np.int64(stop_ns))
 
 
 def _rounded(values: NDArray[np.float64]) -> Any:

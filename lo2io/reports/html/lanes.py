@@ -11,6 +11,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.classes import METADATA, CallClass
+from lo2io.reports.lines import printable, who
 from lo2io.reports.names import file_names
 from lo2io.reports.tally import NR_REQUEST_OPS, read_ahead
 from lo2io.units import split_kernel_dev
@@ -76,7 +77,7 @@ def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes
     """Lanes of the processes, the heaviest (first in ``order``, by the owners' numbers) first."""
     shown = [row for row in order if row < owners.nr_processes][:MAX_PROCESSES]
     comms = people.comms(shown)
-    return Lanes(shown, [f"{comms.get(row) or '?'} ({people.pid(row)})" for row in shown], owners.nr_processes + 1)
+    return Lanes(shown, [who(people.pid(row), comms.get(row)) for row in shown], owners.nr_processes + 1)
 
 
 def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:
@@ -88,12 +89,12 @@ def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:
 
 
 def file_text(name: FileName) -> str:
-    """What a file group is called in pictures."""
+    """What a file group is called in pictures: as in tables."""
     if name.kind == "named":
-        return name.path or "(no path)"
+        return printable(name.path or "unnamed")
     if name.kind == "unnamed":
-        return f"unnamed files of {name.comm or '?'} ({name.pid})"
-    return "calls without a file"
+        return f"unnamed fds of {who(name.pid, name.comm)}"
+    return "calls without an fd"
 
 
 def thread_lanes(trace: Trace) -> Lanes:
@@ -107,7 +108,7 @@ def thread_lanes(trace: Trace) -> Lanes:
     order = np.argsort(-time_ns[:nr_tasks], kind="stable")[:MAX_THREADS]
     shown = [int(task) for task in order if time_ns[task]]
     names = _thread_names(trace, shown)
-    return Lanes(shown, [names.get(task, "?") for task in shown], nr_tasks)
+    return Lanes(shown, [names.get(task, "unknown") for task in shown], nr_tasks)
 
 
 def _thread_names(trace: Trace, tasks: Sequence[int]) -> Mapping[int, str]:
@@ -116,7 +117,7 @@ def _thread_names(trace: Trace, tasks: Sequence[int]) -> Mapping[int, str]:
     for batch in trace.batches("threads", ["task", "tid"]):
         for row in np.flatnonzero(np.isin(batch["task"], tasks)).tolist():
             task = int(batch["task"][row])
-            names[task] = f"{comms.get(task) or '?'} {int(batch['tid'][row])}"
+            names[task] = f"{printable(comms.get(task) or 'unknown')} {int(batch['tid'][row])}"
     return names
 
 
@@ -127,7 +128,7 @@ def device_lanes(trace: Trace, requests: RequestTally) -> Lanes:
     shown = np.argsort(-bytes_of, kind="stable")[:MAX_DEVICES].tolist()
     numbers = [int(requests.devices[index]) for index in shown]
     texts = [names.get(number, ":".join(map(str, split_kernel_dev(number)))) for number in numbers]
-    return Lanes(shown, texts, len(requests.devices))
+    return Lanes(shown, [printable(text) for text in texts], len(requests.devices))
 
 
 def ring_lanes(trace: Trace) -> Lanes:

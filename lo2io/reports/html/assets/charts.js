@@ -69,11 +69,12 @@ function scale() {
 
 function heat(names, rows, unit, grid, x = bins(grid)) {
   const label = names.map((name) => short(name));
+  const format = unit.endsWith("at a time") ? ".3~r" : "~s"; // half a call is no 500 milli-calls
   return {
     type: "heatmap", x, y: label.map((_, index) => index), z: rows, colorscale: scale(), zsmooth: false,
     text: rows.map((row, index) => row.map(() => short(names[index], 120))),
-    hovertemplate: `%{text}<br>%{x:.4s}s: %{z:.4s}${unit}<extra></extra>`,
-    colorbar: { tickformat: "~s", ticksuffix: unit, thickness: 12, lenmode: "pixels", len: 200, y: 1, yanchor: "top" },
+    hovertemplate: `%{text}<br>%{x:.4s}s: %{z:${format === "~s" ? ".4s" : format}}${unit}<extra></extra>`,
+    colorbar: { tickformat: format, ticksuffix: unit, thickness: 12, lenmode: "pixels", len: 200, y: 1, yanchor: "top" },
   };
 }
 
@@ -94,6 +95,7 @@ function heatOf(kind, name) {
   const rows = what[measure].map((row) => row.map((value) => (busy ? value / pictures.heat.bin_ns : value * perSecond)));
   const used = rows.map((row, index) => index).filter((index) => rows[index].some((value) => value > 0));
   const names = used.map((index) => what.names[index]);
+  if (!names.length) return null;
   return {
     data: [heat(names, used.map((index) => rows[index]), busy ? " calls at a time" : "B/s", pictures.heat)],
     layout: { xaxis: timeAxis(), yaxis: lanesAxis(names), height: 140 + 22 * names.length },
@@ -113,6 +115,7 @@ function bandwidth() {
       if (values.some((value) => value)) data.push(line(`${short(name)} ${way}`, values, hue, "dot"));
     }
   });
+  if (!data.some((each) => each.y.some((value) => value))) return null;
   return { data, layout: { xaxis: timeAxis(), yaxis: { tickformat: "~s", ticksuffix: "B/s", rangemode: "tozero" }, hovermode: "x unified" } };
 }
 
@@ -143,6 +146,7 @@ function timeline() {
   const used = names.map((_, index) => index).filter((index) => rows[index].some((value) => value > 0));
   const place = new Map(used.map((lane, index) => [lane, index]));
   const usedNames = used.map((lane) => names[lane]);
+  if (!usedNames.length) return null;
   const data = [heat(usedNames, used.map((lane) => rows[lane]), " at a time", pictures.fine), ...slices(wanted, place)];
   data[0].zmin = 0;
   data[0].zmax = 1.5;
@@ -182,7 +186,7 @@ function points(kind, name) {
   }).filter((trace) => trace.x.length);
   const note = document.querySelector(`[data-note="${name}"]`);
   note.textContent = chosen.of > chosen.time_ns.length ? `a fair sample of ${chosen.time_ns.length} of ${chosen.of}` : `all ${chosen.of}`;
-  return { data, layout: { xaxis: timeAxis(), yaxis: { title: { text: "offset" }, tickformat: "~s", ticksuffix: "B" }, hovermode: "closest" } };
+  return { data, layout: { showlegend: true, xaxis: timeAxis(), yaxis: { title: { text: "offset" }, tickformat: "~s", ticksuffix: "B" }, hovermode: "closest" } };
 }
 
 function latencyRow() {
@@ -230,7 +234,11 @@ function draw(name) {
   const chart = charts.get(name);
   if (!chart || !pictures) return;
   const what = DRAW[name]();
+  chart.node.style.minHeight = "0";
   if (!what || !what.data.length) {
+    if (chart.drawn) Plotly.purge(chart.node);
+    chart.drawn = false;
+    chart.node.style.height = "auto";
     chart.node.textContent = "nothing of this kind was recorded";
     return;
   }
@@ -262,7 +270,8 @@ function setRange(range, by = null) {
 
 function fill(name, entries) {
   const select = document.querySelector(`[data-for="${name}"]`);
-  select.replaceChildren(...entries.map(([value, text]) => new Option(text, value)));
+  select.replaceChildren(...(entries.length ? entries : [["", "none"]]).map(([value, text]) => new Option(text, value)));
+  select.disabled = !entries.length;
 }
 
 function fillChoices() {

@@ -1,0 +1,24 @@
+"""What tests of the report's page in a browser wait for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+
+def until(page: Chrome, script: str) -> Any:
+    """The script's answer, as soon as it is true."""
+    for _ in range(200):
+        found = page.execute_script(script)
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never true: {script}")
+
+
+def draw_all(page: Chrome) -> None:
+    """Draw what has not come into view."""
+    page.execute_script("for (const name of charts.keys()) draw(name);")
