@@ -131,10 +131,11 @@ class KernelSpool(SpoolBuilder):
         magic: int = EXT4,
         of: int = OF_RESULT,
         flags: int = WHOLE,
+        table: int = 0,
     ) -> KernelSpool:
         """``FILE``; the names go from the file upwards."""
         text = b"".join(name + b"\0" for name in names)
-        body = struct.pack("<QIHHQQQq", t, tid, FILE, 0, file, inode, device, _number(position))
+        body = struct.pack("<QIHHQQQqQ", t, tid, FILE, 0, file, inode, device, _number(position), table)
         body += struct.pack("<iIIIIIIBBH", fd, generation, mode, links, open_flags, mount, magic, of, flags, len(text))
         return self.kernel(cpu, body + text)
 

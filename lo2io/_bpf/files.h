@@ -84,12 +84,15 @@ INLINE __s64 lo2_position(const struct file *file, __u32 mode)
     return LO2_READ(file, struct file, f_pos);
 }
 
-/* Puts a file into the CPU's look. `table` is where `fd` is its number: a process's descriptors, or a ring's files. */
-INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 table, __u32 flags)
+/*
+ * Puts a file into the CPU's look. `table` is where `fd` is its number: a process's descriptors, or a ring's files; `ends`
+ * were counted before it was found there: whatever ends from then on makes it unknown.
+ */
+INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 table, __u32 ends, __u32 flags)
 {
     struct lo2_bpf_look *look = &cpu->look;
 
-    look->ends = lo2_count_ends(table, fd);
+    look->ends = ends;
     look->file = file;
     look->inode = file ? (__u64)LO2_READ(file, struct file, f_inode) : 0;
     look->number = look->inode ? LO2_READ(look->inode, struct inode, i_ino) : 0;
@@ -102,11 +105,10 @@ INLINE void lo2_look_at(struct lo2_bpf_cpu *cpu, __u64 file, __s32 fd, __u64 tab
 INLINE void lo2_look_at_descriptor(struct lo2_moment *moment, __s32 fd)
 {
     __u64 table = lo2_table(moment);
-    __u32 ends = lo2_count_ends(table, fd); /* before: what ends from now on makes it unknown */
+    __u32 ends = lo2_count_ends(table, fd);
 
     lo2_fence(&moment->cpu->names);
-    lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, 0);
-    moment->cpu->look.ends = ends;
+    lo2_look_at(moment->cpu, lo2_file_at(moment->task, fd), fd, table, ends, 0);
 }
 
 /* Writes what is to be said of the file in the CPU's look. False: it is not known for good. */
@@ -142,6 +144,7 @@ LO2_ONCE int lo2_write_file(__u64 time_ns, __u32 of)
     record->inode = LO2_READ(inode, struct inode, i_ino);
     record->device = LO2_READ(LO2_READ(inode, struct inode, i_sb), struct super_block, s_dev);
     record->position = lo2_position(file, look->mode);
+    record->table = look->flags & LO2_FILE_SLOT ? 0 : look->table;
     record->fd = look->fd;
     record->generation = LO2_READ(inode, struct inode, i_generation);
     record->mode = look->mode;

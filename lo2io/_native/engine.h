@@ -256,6 +256,7 @@ void table_release(engine *e, uint32_t table, int64_t time);
 void table_void(engine *e, uint32_t table, int64_t time);
 void table_unshare(engine *e, task *t, int64_t time);
 void table_exec(engine *e, task *t, int64_t time);
+void table_told(engine *e, task *t, uint64_t address); /* tables.c: that is its table's, as a fact says */
 void slot_sweep(engine *e, const task *t, slot *s, int64_t time);
 slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow);
 uint32_t handle_in_slot(engine *e, task *t, int32_t fd);
@@ -296,6 +297,7 @@ void gap_told(engine *e, int64_t end); /* by the record at its end */
 
 /* positions.c: calls of others are under way that move the position of what is in the slot, whether they know what it is or not */
 bool others_move(const task *t, const slot *s, int32_t fd);
+void position_parted(engine *e, task *t); /* its call counts no more in the slots of the table that it is about to leave */
 
 /* calls.c */
 void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,

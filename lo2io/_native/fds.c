@@ -88,6 +88,7 @@ uint32_t table_new(engine *e, int64_t since)
     TAKE(e, free_tables, tables, index);
     if (index != NONE) {
         e->tables.at[index].refs = 1;
+        e->tables.at[index].address = 0;
         e->tables.at[index].since = since;
         e->tables.at[index].ranges = 0;
         e->tables.at[index].ranges_settled = UNKNOWN;

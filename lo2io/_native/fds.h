@@ -40,7 +40,7 @@ typedef struct { int64_t since, settled, blind_settled; uint32_t handle; uint16_
                  uint16_t spent, installs;
                  uint16_t movers; /* pending calls that move the position of what is there, or will be */
                  uint8_t cloexec; bool inherited : 1, tainted : 1; } slot;
-typedef struct { uint32_t refs; int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
+typedef struct { uint32_t refs; uint64_t address; /* the kernel's; 0: not told yet */ int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
                  VEC(slot) slots; } fd_table;
 
 enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };

@@ -149,7 +149,19 @@ static void hand_on_held(engine *e, task *t, bool all)
     t->held_last = kept;
 }
 
-void kernel_arguments_due(engine *e, task *t) { hand_on_held(e, t, false); }
+/* Whose table it is comes first, whichever fact tells so. */
+void kernel_arguments_due(engine *e, task *t)
+{
+    for (uint32_t held = t->held; held; held = e->held_facts.at[held - 1].next) {
+        lo2_kernel_file file;
+        memcpy(&file.head, e->held_facts.at[held - 1].record, sizeof file.head);
+        if (file.head.type != LO2_KERNEL_FILE)
+            continue;
+        memcpy(&file, e->held_facts.at[held - 1].record, sizeof file);
+        table_told(e, t, file.table);
+    }
+    hand_on_held(e, t, false);
+}
 void kernel_facts_due(engine *e, task *t) { hand_on_held(e, t, true); }
 
 void kernel_facts_free(engine *e)

@@ -180,6 +180,7 @@ void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size)
         ring_slot_fact(e, t, record, size);
         return;
     }
+    table_told(e, t, at.of.table);
     const left_call *left = &t->left;
     at.time = (int64_t)at.of.head.time_ns;
     at.matched = at.of.of != LO2_FILE_OF_REQUEST && left->completed && left->begin != UNKNOWN && at.time >= left->begin &&

@@ -78,6 +78,7 @@ typedef struct {
     uint64_t inode;          /* i_ino */
     uint64_t device;         /* s_dev: major << 20 | minor; on btrfs not what stat(2) says */
     int64_t position;        /* INT64_MIN: it has none */
+    uint64_t table;          /* address of the table of descriptors that `fd` is a place in; of a registered file 0 */
     int32_t fd;
     uint32_t generation;     /* i_generation */
     uint32_t mode;           /* i_mode */

@@ -108,6 +108,16 @@ void position_left(engine *e, task *t, int64_t result, bool known, int64_t time)
     p->moves = 0;
 }
 
+void position_parted(engine *e, task *t)
+{
+    pending_call *p = &t->pending;
+    if (p->active && (p->moves & 4))
+        leave_slot(e, t, p->fd);
+    if (p->active && (p->moves & 8))
+        leave_slot(e, t, p->fd2);
+    p->moves &= 3;
+}
+
 void position_doubtful(engine *e, task *t, uint32_t handle_index, uint8_t bit, int64_t time)
 {
     pending_call *p = &t->pending;

@@ -63,7 +63,11 @@ class Witness(Machine):
     """The position behind each call, exit by exit."""
     met: dict[int, Met] = field(default_factory=dict)
     leaving: dict[int, Call] = field(default_factory=dict)
-    cache: dict[int, tuple[dict[int, File], dict[int, File]]] = field(default_factory=dict)
+    cache: dict[int, tuple[dict[int, File], dict[tuple[int, int], File]]] = field(default_factory=dict)
+    """Of each table what was told of a descriptor, to each process."""
+    shares_silently: bool = False
+    """Processes share tables by clone3, which does not say so."""
+    addresses: list[tuple[dict[int, File], int]] = field(default_factory=list)
     looks: dict[int, tuple[int, dict[int, tuple[File, int, int]]]] = field(default_factory=dict)
 
     def record(self, method: str, *args: Any, **options: Any) -> None:
@@ -88,17 +92,44 @@ class Witness(Machine):
         self.met[thread.tid] = self.truth[thread.tid, time] = Met()
         if call == "close" and self.closes_are_seen:
             self._fact(time, thread, options["fd"], OF_ARGUMENT)
-            self._known(thread).pop(options["fd"], None)
+            self._ended(thread, options["fd"])
 
-    def _known(self, thread: Thread) -> dict[int, File]:
+    def _known(self, thread: Thread) -> dict[tuple[int, int], File]:
         """What was told of a table."""
         return self.cache.setdefault(id(thread.table), (thread.table, {}))[1]
 
+    def _ended(self, thread: Thread, fd: int) -> None:
+        """What stands there is told again, to everybody."""
+        known = self._known(thread)
+        for place in [place for place in known if place[0] == fd]:
+            del known[place]
+
+    def _address(self, table: dict[int, File]) -> int:
+        """Of a table; one that nobody has any more gives its own to the next."""
+        used = [id(thread.table) for thread in self.threads]
+        self.addresses = [each for each in self.addresses if id(each[0]) in used]
+        found = next((address for each, address in self.addresses if each is table), None)
+        if found is None:
+            taken = {address for _, address in self.addresses}
+            found = next(address for address in range(0x100, 0x10000, 0x100) if address not in taken)
+            self.addresses.append((table, found))
+        return found
+
+    def exec(self, thread: Thread, what: int, salt: int) -> None:
+        """Only a table that others share is copied."""
+        was = thread.table
+        alone = all(other.table is not was for other in self.threads if other.pid != thread.pid)
+        address = self._address(was)
+        super().exec(thread, what, salt)
+        if alone and thread.table is not was:
+            self.addresses = [(thread.table, address), *(each for each in self.addresses if each[1] != address)]
+
     def _fact(self, time: int, thread: Thread, fd: int, of: int) -> None:
         file, known = thread.table.get(fd), self._known(thread)
-        if file is None or (known.get(fd) is file and not self.every_fact):
+        place = fd, thread.pid
+        if file is None or (known.get(place) is file and not self.every_fact):
             return
-        known[fd] = file
+        known[place] = file
         moved = file.inode % 7 == 6 and of == OF_RESULT
         cloexec = O_CLOEXEC if fd in thread.cloexec else 0
         options = {
@@ -110,6 +141,7 @@ class Witness(Machine):
             "open_flags": file.flags & ~O_CLOEXEC | cloexec,
             "of": of,
             "flags": WHOLE | (MOVED if moved else 0),
+            "table": self._address(thread.table),
         }
         names = [b"%d" % file.inode, b"f"]
         super().record("kernel_file", time, thread.cpu, thread.tid, fd, names, **options)
@@ -128,7 +160,7 @@ class Witness(Machine):
             self.cache.pop(id(thread.table), None)
             return
         if ret >= 0 and (call in OPENS or (call in DUPS and self.met[tid].second is not None)):
-            self._known(thread).pop(ret, None)
+            self._ended(thread, ret)
             self._fact(time, thread, ret, OF_RESULT)
         if call not in DUPS and ret != -9:
             for fd in {first_fd(args), args.get("fd_out", args.get("out_fd", -1))}:
@@ -140,7 +172,7 @@ class Witness(Machine):
         met = self.met[thread.tid]
         fd, met.done = first_fd(call.args), True
         if call.name in ("clone", "clone3", "vfork"):
-            shares = call.args.get("clone_flags", 0) or call.salt % 3 == 1
+            shares = call.salt % 3 > 0
             call.copy = (thread.table, thread.cloexec) if shares else (dict(thread.table), set(thread.cloexec))  # type: ignore[attr-defined]
             return 0
         met.file = thread.table.get(fd) if call.name not in (*OPENS, "close_range", "unshare") else None
@@ -181,6 +213,8 @@ class Witness(Machine):
         kind = what % 3
         flags = {"clone_flags": 0x400 if kind else 0} if kind or salt % 2 else {}
         call = "clone" if flags else "vfork"
+        if kind and self.shares_silently and salt % 2:
+            call, flags = "clone3", {}
         thread.call = Call(call, flags, kind)
         self.record("enter", self.now, thread.cpu, thread.tid, call, **flags)
 
@@ -233,7 +267,10 @@ class Witness(Machine):
 @st.composite
 def witnessed(draw: st.DrawFn, **options: Any) -> Witness:
     """A machine that has run."""
-    machine = Witness(2, nr_fds=draw(st.integers(2, 4)), calls=draw(st.sampled_from([CALLS, CONTESTED])), **options)
+    calls = draw(st.sampled_from([CALLS, CONTESTED]))
+    if options.get("shares_silently"):  # a close_range tells of no descriptor, so not whose it ends
+        calls = tuple(call for call in calls if call != "close_range")
+    machine = Witness(2, nr_fds=draw(st.integers(2, 4)), calls=calls, **options)
     machine.start(draw(st.integers(1, 2)), flags=0)
     machine.join(draw(st.integers(0, 3)))
     for move in draw(LONG):

@@ -99,7 +99,7 @@ class Slot:
 class End:
     """A call that ends what is in a slot, or in any (``fd`` None), from its entry on until it is known to be over."""
 
-    op: Pending
+    op: Pending | None
     fd: int | None
     begin: int
     blind: bool
@@ -151,6 +151,8 @@ class Table:
         self.slots: dict[int, Slot] = {}
         self.changed: dict[int, int] = {}
         self.since = since
+        self.address = 0
+        """The kernel's, once a fact has told it."""
         self.users = 0
         self.ends: list[End] = []
 
@@ -193,6 +195,15 @@ class Table:
         """Install a handle; who stood there has been seen to."""
         self.slots[fd] = Slot(handle, True, time, handle.cloexec)
         self.changed[fd] = time
+
+    def forget(self, time: int) -> None:
+        """Nothing is known of it but that it may have changed until then."""
+        for slot in self.slots.values():
+            if slot.own:
+                slot.handle.end(None)
+        self.slots.clear()
+        self.changed.clear()
+        self.since = time
 
     def find(self, fd: int, handle: Handle) -> None:
         """A handle nobody saw opened turns out to have stood here since the slot last changed."""

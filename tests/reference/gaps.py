@@ -49,9 +49,4 @@ class Gaps:
 
     def _forget(self, time: int) -> None:
         for table in {id(task.table): task.table for task in self.engine.tasks.alive.values()}.values():
-            for slot in table.slots.values():
-                if slot.own:
-                    slot.handle.end(None)
-            table.slots.clear()
-            table.changed.clear()
-            table.since = time
+            table.forget(time)

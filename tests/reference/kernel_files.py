@@ -10,6 +10,7 @@ from lo2io.model import CallKind
 from reference.fds import BEFORE, UNSEEN, Description, Slot, compare_position, learn_flags
 from reference.kernel_names import SLOT, name_of
 from reference.lookups import is_moved
+from reference.sharing import table_told
 
 if TYPE_CHECKING:
     from reference.engine import Reference
@@ -100,6 +101,8 @@ class Files:
     def due(self, task: Task, op: Pending | None = None, *, arguments_only: bool = False) -> None:
         """The call is being left (``op``), or has been."""
         held, task.held = task.held, []
+        for fact in held if arguments_only else ():
+            table_told(self.engine, task, fact["table"], op)
         for fact in held:
             if arguments_only and fact["of"] != OF_ARGUMENT:
                 task.held.append(fact)
@@ -112,6 +115,7 @@ class Files:
         return task.table.users == len(alive) and sum(not each.kernels for each in alive) == 1
 
     def _take(self, task: Task, fact: Fact, op: Pending | None) -> None:
+        table_told(self.engine, task, fact["table"], op or task.pending)
         left = task.left if task.left is not None and task.left.is_of(fact["time"]) else None
         at = Sight(fact, None if fact["of"] == OF_REQUEST else left, op)
         missed = at.left is not None and not at.is_result and at.left.result == -EBADF

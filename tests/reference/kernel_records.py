@@ -19,7 +19,10 @@ FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
 LENGTHS = {FILE: (78,), PATH: (18, 20)}
 """Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
-NUMBERS = ["file", "inode", "device", "position", "fd", "generation", "mode", "links", "open_flags", "mount", "magic"]
+NUMBERS = [
+    *("file", "inode", "device", "position", "table", "fd"),
+    *("generation", "mode", "links", "open_flags", "mount", "magic"),
+]
 """Of a `FILE`, in their order."""
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 
@@ -133,8 +136,8 @@ class _Half:
 
 
 def _file(body: bytes) -> dict[str, Any]:
-    *numbers, of, flags, length = struct.unpack_from("<QQQqiIIIIIIBBH", body, 16)
-    values = dict(zip(NUMBERS, numbers, strict=True)) | {"of": of, "flags": flags, "names": body[80 : 80 + length]}
+    *numbers, of, flags, length = struct.unpack_from("<QQQqQiIIIIIIBBH", body, 16)
+    values = dict(zip(NUMBERS, numbers, strict=True)) | {"of": of, "flags": flags, "names": body[88 : 88 + length]}
     return values | {"position": None if values["position"] == UNKNOWN_I64 else values["position"]}
 
 

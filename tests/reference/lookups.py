@@ -192,5 +192,5 @@ def perhaps_replaced(op: Pending, time: int) -> None:
 def ends_over(op: Pending, time: int) -> None:
     """It has ended it."""
     for end in op.table.ends if op.table is not None else ():
-        if end.op is op:
+        if end.op is op and end.until is None:
             end.until = time

@@ -100,6 +100,13 @@ def test_no_name_is_wrong(machine: Witness, leaves: list[bool], *, facts: bool) 
 
 
 @SETTINGS
+@given(machine=witnessed(shares_silently=True), leaves=BOOLS)
+def test_no_name_is_wrong_where_tables_are_shared_silently(machine: Witness, leaves: list[bool]) -> None:
+    """Each fact tells which table it is about."""
+    check(machine, facts=True, leaves=leaves)
+
+
+@SETTINGS
 @given(machine=witnessed(every_fact=True, closes_are_seen=False), leaves=BOOLS)
 def test_no_name_is_wrong_where_closes_are_not_recorded(machine: Witness, leaves: list[bool]) -> None:
     """Then each call tells of its files."""
