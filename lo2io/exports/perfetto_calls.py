@@ -23,6 +23,8 @@ _NOTES: Final = (*("id", "cpu", "fd", "offset_bytes", "bytes_request", "bytes_re
 _COLUMNS: Final = (*_NOTES, "begin_time_ns", "end_time_ns", "task", "call", "status", "handle", "handle2")
 _OFF_COLUMNS: Final = ("task", "begin_time_ns", "end_time_ns", "state")
 _IN_FLIGHT: Final = 1
+_NON_BLOCKING: Final = ", non-blocking"
+"""In the names of calls of other tools' traces that go on while their thread makes others (``foreign/tables.py``)."""
 
 
 def draw_calls(scene: Scene) -> None:
@@ -38,10 +40,16 @@ def draw_calls(scene: Scene) -> None:
     for batch in scene.batches("operations", ("task", "begin_time_ns")):
         last = last_of_threads(batch["task"], batch["begin_time_ns"], last)
     _draw_off_cpu(scene, last)
-    names = scene.writer.names([call["name"] for call in scene.trace.metadata["calls"]])
+    labels = [call["name"] for call in scene.trace.metadata["calls"]]
+    names = scene.writer.names(labels)
+    apart = np.array(["foreign" in scene.trace.metadata and _NON_BLOCKING in label for label in labels], np.bool_)
     paths = _Paths(scene)
     for batch in scene.batches("operations", _COLUMNS):
-        _draw_batch(scene, batch, names, paths.next(batch["id"]), last)
+        track, end = _places(scene, batch, last, apart[batch["call"]])
+        notes = [*scene.notes("operations", batch, _NOTES), *scene.file_notes(batch), *paths.next(batch["id"])]
+        notes.append(_status(scene, batch))
+        scene.writer.slices(Slices("call", names[batch["call"]], track, batch["begin_time_ns"], end, notes))
+        scene.rows += len(end)
 
 
 def _draw_off_cpu(scene: Scene, last_call: NDArray[np.int64]) -> None:
@@ -55,23 +63,28 @@ def _draw_off_cpu(scene: Scene, last_call: NDArray[np.int64]) -> None:
         scene.rows += len(begin)
 
 
-def _draw_batch(
-    scene: Scene, batch: Columns, names: NDArray[np.uint32], paths: list[Note], last: NDArray[np.int64]
-) -> None:
+def _places(
+    scene: Scene, batch: Columns, last: NDArray[np.int64], apart: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The track and the end of each call: that of its thread, but what does not nest in it has lanes of its own."""
     tasks, begin, end = (batch[name] for name in ("task", "begin_time_ns", "end_time_ns"))
     is_last = begin == at_threads(tasks, last)
-    end = np.where(end != UNKNOWN_I64, end, np.where(is_last, _thread_end(scene, tasks, begin), INSTANT))
-    notes = scene.notes("operations", batch, _NOTES)
-    ended = int(scene.writer.labels(["in flight"])[0])
-    status = Note("status", np.where(batch["status"] == _IN_FLIGHT, ended, 0), NAMED, 0)
+    unseen = np.where(apart, OPEN, np.where(is_last, _thread_end(scene, tasks, begin), INSTANT))
+    end = np.where(end != UNKNOWN_I64, end, unseen)
     track = scene.tracks.threads(tasks)
     unknown = tasks == UNKNOWN_U32
     if unknown.any():
         parent = scene.tracks.top("threads nobody knows")
         track[unknown] = scene.tracks.lanes(parent, begin[unknown], end[unknown], "calls")
-    notes += [*scene.file_notes(batch), *paths, status]
-    scene.writer.slices(Slices("call", names[batch["call"]], track, begin, end, notes))
-    scene.rows += len(begin)
+    for task in np.unique(tasks[apart & ~unknown]).tolist():
+        mine = apart & (tasks == task)
+        track[mine] = scene.tracks.lanes(int(track[mine][0]), begin[mine], end[mine], "non-blocking")
+    return track, end
+
+
+def _status(scene: Scene, batch: Columns) -> Note:
+    ended = int(scene.writer.labels(["in flight"])[0])
+    return Note("status", np.where(batch["status"] == _IN_FLIGHT, ended, 0), NAMED, 0)
 
 
 def _thread_end(scene: Scene, tasks: NDArray[np.uint32], begin: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
+import _otf2
 import numpy as np
 import pytest
+from foreign_archives import START, Archive
 from tablemaker import COMPLETE, FSTAT, READ, UNLINKAT, WRITE, make_batch, repeat_operation, write_trace
 
 from lo2io.exports import formats
 from lo2io.exports.perfetto_packets import MAGIC
+from lo2io.foreign.opening import open_any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,3 +235,30 @@ def test_only_a_trace_of_lo2ios_is_replaced(tmp_path: Path) -> None:
     target.write_bytes(b"\n\x02P\x01")
     with pytest.raises(formats.UsageError, match="not such an export"):
         formats.export(trace, "perfetto", target, lambda _: None, force=True)
+
+
+def test_operations_of_other_tools_that_do_not_block(processor: TraceProcessor, tmp_path: Path) -> None:
+    """They go on while their thread makes other calls, so they have tracks of their own, and no slice ends another."""
+    archive = Archive("Score-P 9.0", resolution=1_000_000_000)
+    file, region = archive.handle(0, "/data/in"), archive.region("read")
+    read = _otf2.IO_OPERATION_MODE_READ, _otf2.IO_OPERATION_FLAG_NON_BLOCKING, 100
+    begins = [("IoOperationBegin", 11 + number, file, *read, number) for number in range(3)]
+    archive.call("aio_read", 10, 20, *begins)
+    archive.add("Enter", 30, region)
+    archive.add("IoOperationComplete", 40, file, 100, 0)
+    archive.add("Leave", 50, region)
+    archive.add("IoOperationComplete", 60, file, 100, 1)
+    with open_any(archive.trace.write(tmp_path / "T")) as trace:
+        formats.export(trace, "perfetto", tmp_path / "x", lambda _: None)
+    found = processor.load(tmp_path / "x").drawn("call")
+    assert [(row["name"], row["ts"] - START, row["dur"]) for row in found] == [
+        ("aio_read", 10, 10),
+        ("POSIX I/O read, non-blocking", 11, 29),
+        ("POSIX I/O read, non-blocking", 12, 48),
+        ("POSIX I/O read, non-blocking", 13, -1),
+        ("read", 30, 20),
+    ]
+    assert {row["depth"] for row in found} == {0}
+    tracks = [row["track"] for row in found]
+    assert tracks[0] == tracks[4]
+    assert len(set(tracks)) == 4
