@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lo2io.errors import CommandError, Lo2ioError, UsageError
 from lo2io.exports.fio_plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.iolog import JOB_FILE, default_settings, job_file, write_logs
+from lo2io.exports.target import check_apart
 from lo2io.replay_disks import check_disk, disk_size
 from lo2io.units import format_bytes
 
@@ -119,8 +120,10 @@ def _check(trace: Trace, options: ReplayOptions) -> None:
         raise UsageError(tried, "--on and --in-place exclude each other", "give one of them")
     if options.copy and (options.in_place or options.by == "device" or not (options.on or Path()).is_dir()):
         raise UsageError(tried, "only files in a folder can begin as copies", "leave --copy away, or use --on FOLDER")
-    if options.on is not None and not options.on.is_dir():
-        check_disk(trace, options.on)
+    if options.on is not None:
+        check_apart(options.on, trace.path)
+        if not options.on.is_dir():
+            check_disk(trace, options.on)
     if shutil.which("fio") is None:
         raise CommandError(tried, "fio is not installed", "install it: `apt install fio`")
 

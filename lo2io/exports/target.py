@@ -95,7 +95,7 @@ def check_apart(path: Path, trace: Path) -> None:
         UsageError: It lies there.
     """
     if path.resolve().is_relative_to(trace.resolve()):
-        raise UsageError(f"write {path}", f"that is in the trace {trace}", "choose another place with -o")
+        raise UsageError(f"write {path}", f"that is in the trace {trace}", "choose another place")
 
 
 def size_of(path: Path) -> int:

@@ -177,5 +177,6 @@ class _Archive:
 
 def _clock_of(anchor: Path, definitions: Definitions) -> Clock:
     if not definitions.clocks or not definitions.clocks[0][0]:
-        raise TraceError(f"reading the times of {anchor}", "its definitions have no clock properties", DAMAGED)
+        answer = "its definitions have no clock, or one without a resolution"
+        raise TraceError(f"reading the times of {anchor}", answer, DAMAGED)
     return Clock(*definitions.clocks[0])

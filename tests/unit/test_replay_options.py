@@ -57,6 +57,7 @@ def run(trace: Trace, **options: Any) -> list[str]:
         ({"on": "folder", "copy": True, "by": "device"}, "can begin as copies"),
         ({"on": "no/such/place"}, "No such file"),
         ({"on": "file"}, "neither a folder nor a block device"),
+        ({"on": "T"}, "in the trace"),
     ],
 )
 def test_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
