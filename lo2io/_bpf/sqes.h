@@ -128,7 +128,7 @@ LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 regist
 {
     struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
     __u64 table = ctx, file;
-    __u32 cpu_number;
+    __u32 cpu_number, ends;
 
     moment.cpu = lo2_this_cpu(&cpu_number);
     if (!moment.cpu)
@@ -136,8 +136,10 @@ LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 regist
     moment.ring = lo2_ring(&cpu_number);
     if (!registered)
         table = lo2_number(&moment.cpu->names, LO2_READ(moment.task, struct task_struct, files));
+    ends = lo2_count_ends(table, number);
+    lo2_fence(&moment.cpu->names);
     file = registered ? lo2_registered((const struct io_ring_ctx *)ctx, number) : lo2_file_at(moment.task, number);
-    lo2_look_at(moment.cpu, file, number, table, registered ? LO2_FILE_SLOT : 0);
+    lo2_look_at(moment.cpu, file, number, table, ends, registered ? LO2_FILE_SLOT : 0);
     lo2_tell(&moment, LO2_FILE_OF_REQUEST);
     return 0;
 }
