@@ -149,14 +149,14 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
 /* One that says it is of a request with an address, or of none. */
 static ring_request *answers_to(engine *e, const ring_sample *s, bool *passes)
 {
-    bool has_ctx = ring_has(s, LO2_FIELD_RING_CTX), several = false;
+    bool several = false;
     ring_request *r = NULL;
     if (s->flags & CQE_NOTIF)
         r = request_by_data(e, s->ctx, s->user_data, DATA_NOTIFIES, &several);
     else if (!ring_has(s, LO2_FIELD_RING_REQ))
         return request_by_order(e, s, (s->flags & CQE_MORE) != 0);
     else if (s->req)
-        r = request_by_address(e, s->req, s->ctx, has_ctx);
+        r = request_at_address(e, s);
     else if (s->flags & CQE_MORE)
         r = request_by_data(e, s->ctx, s->user_data, DATA_REPEATS, &several);
     if (r && !r->alive) {

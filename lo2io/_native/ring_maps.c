@@ -58,6 +58,18 @@ ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool
     return NULL;
 }
 
+/* The last request at the event's address. If it lives and has other user_data, its end and this one's begin were lost;
+ * but POLL_REMOVE may change a poll's. */
+ring_request *request_at_address(engine *e, const ring_sample *s)
+{
+    ring_request *r = request_by_address(e, s->req, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
+    bool other = r && r->alive && ring_has(s, LO2_FIELD_RING_USER_DATA) && r->user_data != s->user_data;
+    if (!other || r->opcode == OP_POLL_ADD || r->opcode == NO_OPCODE)
+        return r;
+    request_end_unseen(e, r, false, s->time);
+    return NULL;
+}
+
 /* ---- by ring and user_data ---- */
 
 static bool same_data(const ring_request *r, uint64_t ctx, uint64_t user_data, uint8_t data_class)

@@ -110,7 +110,7 @@ void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n)
 
 /* ---- paths ---- */
 
-enum { OP_READV = 1, OP_WRITEV = 2, OP_READ_FIXED = 4, OP_WRITE_FIXED = 5, OP_POLL_ADD = 6, OP_TIMEOUT = 11, OP_READ = 22,
+enum { OP_READV = 1, OP_WRITEV = 2, OP_READ_FIXED = 4, OP_WRITE_FIXED = 5, OP_TIMEOUT = 11, OP_READ = 22,
        OP_WRITE = 23, OP_MSG_RING = 40, OP_URING_CMD = 46, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
        OP_FUTEX_WAITV = 53, FIRST_NEW_OPCODE = 60 };
 #define BIT(opcode) (1ull << (opcode))

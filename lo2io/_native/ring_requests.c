@@ -205,7 +205,7 @@ uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th
 /* The request an event is about, made up if it began before the trace. */
 static ring_request *request_named(engine *e, const ring_sample *s, task *t, const ring_thread *th, bool wakes)
 {
-    ring_request *r = request_by_address(e, s->req, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
+    ring_request *r = request_at_address(e, s);
     if (r && !r->alive && wakes)
         return NULL;
     if (!r || !r->alive)

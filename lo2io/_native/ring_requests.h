@@ -10,7 +10,7 @@ enum { /* include/uapi/linux/io_uring.h */
     SQE_CHAINS = SQE_LINK | SQE_HARDLINK,
     CQE_MORE = 2, CQE_NOTIF = 8,
     SETUP_IOPOLL = 1,
-    OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
+    OP_POLL_ADD = 6, OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
 };
 
 /* A request as it was when somebody took note of it: by now its place may be another's. */
@@ -155,6 +155,7 @@ static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64
 
 /* ring_maps.c */
 ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
+ring_request *request_at_address(engine *e, const ring_sample *s); /* unless another one's begin was lost */
 ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8_t data_class, bool *several);
 /* A place in all lists; pointers to requests are no longer valid. NULL: memory is short. */
 ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t address, uint64_t user_data,

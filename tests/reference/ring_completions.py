@@ -54,7 +54,7 @@ class Completions:
                 return
             self._posted(lane, time, values, ring, found[0], identity=len(found) > 1)
             return
-        request = self.requests.known(values)
+        request = self.requests.meant(values, time, is_cqe=True)
         if request is not None and not request.alive:
             if request.end == "gone" and self.requests.status(request) == TORN_DOWN:
                 self.requests.note(lane, time, "cqe", by_address=True)

@@ -46,6 +46,7 @@ LONE = {
     Role.RING_LOCAL_WORK: "work",
 }
 DRAINED, HASHED = 2, 4
+POLL_ADD = 6
 SQPOLL, WORKER, POLLER = 1, 1, 2
 PLUG_THRESHOLD = 2
 """Who submits more at once holds block requests back until the end (IO_PLUG_THRESHOLD, io_uring/io_uring.c)."""
@@ -150,6 +151,17 @@ class RingRequests:
         there = [request for (_, address), request in self.last.items() if address == values["req"]]
         return max(there, key=lambda request: request.number, default=None)
 
+    def meant(self, values: dict[str, Any], time: int, *, is_cqe: bool = False) -> Request | None:
+        """The last request at the address, unless user_data shows the event to be of another, whose begin was lost."""
+        request = self.known(values)
+        if request is None or not request.alive or request.opcode in (POLL_ADD, NO_OPCODE):
+            return request
+        if values.get("user_data", request.user_data) == request.user_data:
+            return request
+        self.finish(request, "replaced", time)
+        request.ended_at += is_cqe  # this event has ended what the thread has done
+        return None
+
     def unclear(self) -> None:
         """An event no story can take."""
         self.engine.totals["nr_ring_unclear"] += 1
@@ -201,7 +213,7 @@ class RingRequests:
     def _about(  # noqa: C901, PLR0912 - one case per row of the document's table
         self, kind: str, lane: Lane, time: int, values: dict[str, Any]
     ) -> None:
-        request = self.known(values)
+        request = self.meant(values, time)
         if "req" not in values:
             if kind == "file_get":
                 self.stashed[lane] = (self.note(lane, time, kind), values)

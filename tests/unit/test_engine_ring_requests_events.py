@@ -51,8 +51,8 @@ def test_three_events_of_an_inline_request(rig: RequestRig) -> None:
     rig.call("openat", 3, flags=0)
     entered = rig.enter("io_uring_enter", fd=5, to_submit=1)
     submitted = rig.submit(1, opcode=READ, user_data=2**64 - 1, flags=1)
-    got = rig.gets(1, 3)
-    completed = rig.cqe(1, 100)
+    got = rig.gets(1, 3, user_data=2**64 - 1)
+    completed = rig.cqe(1, 100, user_data=2**64 - 1)
     rig.leave("io_uring_enter", 1)
     row = rig.only()
     assert rig.events("kind", "time_ns") == [(BEGIN, submitted), (ISSUED, got), (COMPLETE, completed)]
@@ -126,7 +126,7 @@ def test_what_has_no_end_has_no_last_event(rig: RequestRig) -> None:
 def test_repeating_requests_end_once(rig: RequestRig) -> None:
     """With their last CQE."""
     rig.submit(1, opcode=RECV, user_data=5)
-    rig.arm(1)
+    rig.arm(1, user_data=5)
     for res in (1, 2):
         rig.cqe(0, res, user_data=5, flags=MORE)
     last = rig.cqe(1, 3, user_data=5)

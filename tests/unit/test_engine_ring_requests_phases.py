@@ -204,7 +204,7 @@ def test_shown_to_be_executed_by_its_cqe(rig: RequestRig) -> None:
 def test_a_repeating_request_is_queued_once(rig: RequestRig) -> None:
     """Its phases add up to its last CQE."""
     begun = rig.submit(1, opcode=RECV, user_data=5)
-    armed = rig.arm(1)
+    armed = rig.arm(1, user_data=5)
     rig.cqe(0, 5, user_data=5, flags=MORE)
     last = rig.cqe(1, 6, user_data=5)
     assert phases(rig.only()) == (0, armed - begun, last - armed)
