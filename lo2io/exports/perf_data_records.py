@@ -44,6 +44,8 @@ UNKNOWN: Final = 0xFFFFFFFF
 """A pid or tid that nobody knows: perf's -1."""
 BLOCK_BYTES, _SMALL_BLOCK_BYTES, _MANY_FILES = 1 << 20, 1 << 18, 64
 """Bytes read at a time, and that from so many files on, as converting does."""
+WINDOW_ROWS: Final = 1 << 17
+"""About so many rows are put in order at a time, however many CPUs there are."""
 _MOST_WORDS: Final = 0xFFFF // 8
 """Of a record: its size is a u16."""
 _NR_TIDS: Final = 1 << 22
@@ -208,10 +210,11 @@ class Records:
 
 
 def _windows(streams: list[tuple[Iterator[Rows], int]]) -> Iterator[list[tuple[Rows, int]]]:
-    """What comes next of each stream, and its CPU: rows that are not later than the end of any chunk that was read."""
+    """What comes next of each stream, and its CPU: rows no later than any that was not read, or has to wait."""
     chunks = [(stream, rows, cpu) for stream, cpu in streams for rows in _next(stream)]
     while chunks:
-        border = min(int(rows.time_ns[-1]) for _, rows, _ in chunks)
+        most = max(1, WINDOW_ROWS // len(chunks))
+        border = min(int(rows.time_ns[:most][-1]) for _, rows, _ in chunks)
         halves = [rows.split(int(np.searchsorted(rows.time_ns, border, "right"))) for _, rows, _ in chunks]
         yield [(first, cpu) for (first, _), (_, _, cpu) in zip(halves, chunks, strict=True)]
         chunks = [
