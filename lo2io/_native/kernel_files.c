@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "names.h"
@@ -12,6 +13,7 @@
 
 enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, MINOR_BITS = 20 };
 static const uint32_t BTRFS = 0x9123683e; /* include/uapi/linux/magic.h */
+static const uint32_t MQUEUE = 0x19800202; /* ipc/mqueue.c */
 
 typedef struct {
     lo2_kernel_file of;
@@ -150,7 +152,8 @@ static void learn(engine *e, const task *t, slot *s, const sight *at)
     if (d->open_flags == NONE)
         s->cloexec = (at->of.open_flags & O_CLOEXEC) != 0;
     learn_flags(e, s, d, at->of.open_flags);
-    compare_position(d, at->of.mode, moved ? UNKNOWN : at->of.position, at->time);
+    uint32_t mode = at->of.magic == MQUEUE ? S_IFIFO : at->of.mode; /* looks like a regular file, but messages have no offset */
+    compare_position(d, mode, moved ? UNKNOWN : at->of.position, at->time);
     description_learns(e, e->handles.at[s->handle].description, &at->of, at->names);
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallKind
-from reference.fds import BEFORE, UNSEEN, Description, Slot, compare_position, learn_flags
+from reference.fds import BEFORE, S_IFIFO, UNSEEN, Description, Slot, compare_position, learn_flags
 from reference.kernel_names import SLOT, name_of
 from reference.lookups import is_moved
 from reference.sharing import table_told
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Fact = dict[str, Any]
 OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
-EBADF, KERNEL, BTRFS, MOST_FDS = 9, 3, 0x9123683E, 1 << 20
+EBADF, KERNEL, BTRFS, MQUEUE, MOST_FDS = 9, 3, 0x9123683E, 0x19800202, 1 << 20
 DUPS = (CallKind.DUP, CallKind.DUP_TO, CallKind.FCNTL)
 ENDING = ("close", "close_range", "dup2", "dup3")
 
@@ -210,7 +210,8 @@ class Files:
     def _learn(slot: Slot, at: Sight, *, moved: bool) -> None:
         description, values = slot.description, at.values
         learn_flags(slot, values["open_flags"])
-        compare_position(description, values["mode"], None if moved else values["position"], values["time"])
+        mode = S_IFIFO if values["magic"] == MQUEUE else values["mode"]
+        compare_position(description, mode, None if moved else values["position"], values["time"])
         description.identity = identity_of(values)
         name = name_of(values)
         if description.name_source == KERNEL or name is None:

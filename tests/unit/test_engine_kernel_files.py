@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+MQUEUE = 0x19800202
+
+
 # ---- what a fact tells ----
 
 
@@ -127,6 +130,15 @@ def test_flags_and_position_are_learnt(engine: str, story: Story) -> None:
     tables = told(engine, story)
     assert rows(tables, "offset_bytes", "offset_source")[1] == (100, 2)
     assert rows(tables, "open_flags", "close_on_exec", table="handles") == [(O_RDWR, 0)]
+
+
+@pytest.mark.parametrize(("magic", "offsets"), [(TMPFS, [None, 10]), (MQUEUE, [None, None])])
+def test_messages_have_no_offset(engine: str, story: Story, magic: int, offsets: list[int | None]) -> None:
+    """A message queue looks like a regular file, whose position nobody moves."""
+    story.does(60_000, 10, "newfstat", 0, argument(3, b"/q", magic=magic, position=0), fd=3)
+    story.does(60_010, 10, "lseek", 10, fd=3, offset=10, whence=0).does(60_020, 10, "read", 10, fd=3, count=10)
+    tables = told(engine, story)
+    assert [row["offset_bytes"] for row in tables["operations"] if row["call"] != "lseek"] == offsets
 
 
 def test_appending_is_learnt(engine: str, story: Story) -> None:
