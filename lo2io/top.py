@@ -240,7 +240,7 @@ class _Loop:
             self._screen.show(window, self._look)
 
     def _press(self, key: str) -> None:
-        from lo2io.reports.top_page import SORTS, VIEWS  # noqa: PLC0415 - rich is loaded by whoever draws
+        from lo2io.reports.top_page import REDRAW, SORTS, VIEWS  # noqa: PLC0415 - rich is loaded by whoever draws
 
         look = self._look
         views = {view[0]: view for view in VIEWS}
@@ -252,7 +252,7 @@ class _Loop:
             look = replace(look, sort=SORTS[(SORTS.index(look.sort) + 1) % len(SORTS)])
         elif key == " ":
             look = replace(look, paused=not look.paused)
-        if look != self._look:
+        if look != self._look or key == REDRAW:
             self._look = look
             if self._window is not None:
                 self._screen.show(self._window, look)

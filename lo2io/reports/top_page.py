@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 VIEWS: Final = ("process", "file", "device")
 SORTS: Final = ("bytes", "operations", "time", "latency")
 KEYS: Final = "p processes · f files · d devices · s sort · space pause · q quit"
+REDRAW: Final = "\x0c"
+"""Ctrl-L."""
 _FRAME: Final = 7
 """Lines that are no rows: two of the head, a heading with its rule, one empty, two of the foot."""
 _NAME_WIDTH: Final = 20
@@ -81,22 +83,29 @@ def render_top(window: Window, look: Look, width: int, height: int | None = None
         foot.append(Text(KEYS, style="dim"))
     if look.notice:
         foot.append(Text(printable(look.notice), style="yellow", no_wrap=True, overflow="ellipsis"))
-    return Group(*_head(window, look), Text(""), table, *foot)
+    return Group(*_head(window, look, width), Text(""), table, *foot)
 
 
-def _head(window: Window, look: Look) -> list[Text]:
+def _head(window: Window, look: Look, width: int) -> list[Text]:
+    """Two lines; of the first as many parts as there is room for, each of them whole."""
     total, span = window.total, window.span_ns
-    paused = " · paused" if look.paused else ""
-    first = (
-        f"lo2io top · the last {format_duration(span)} · {_rate(total.operations, span)} operations/s"
-        f" · read {_flow(total.bytes_read, span)} · written {_flow(total.bytes_written, span)}"
-        f" · {total.errors:,} failed{paused}"
-    )
+    parts = [
+        f" · {_rate(total.operations, span)} operations/s",
+        f" · read {_flow(total.bytes_read, span)}",
+        f" · written {_flow(total.bytes_written, span)}",
+        f" · {total.errors:,} failed",
+    ]
+    first = f"lo2io top · the last {format_duration(span)}"
+    for part in parts:
+        if cell_len(first + part) > width:
+            break
+        first += part
+    paused = "paused · " if look.paused else ""
     missing = [f"{window.lost:,} lost"] if window.lost else []
     missing += [f"{window.vanished:,} vanished"] if window.vanished else []
     complete = "complete" if window.proven and not missing else ", ".join(missing) or "not proven complete"
     style = "green" if complete == "complete" else "bold yellow"
-    return [Text(first, style="bold"), Text.assemble((complete, style), f" · {look.heading}")]
+    return [Text(first, style="bold"), Text.assemble(paused, (complete, style), f" · {look.heading}")]
 
 
 _HEADINGS: Final = ("ops/s", "read/s", "written/s", "failed", "in calls", "p50", "p99", "max")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from rich.live import Live
 
 from lo2io.reports.page import report_console
-from lo2io.reports.top_page import render_top
+from lo2io.reports.top_page import REDRAW, render_top
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 class Terminal:
     """The whole terminal, given back as it was; a context manager.
 
-    Keys come from stdin, if that is a terminal too: one at a time, without Enter.
+    Keys come from stdin, if that is a terminal too: one at a time, without Enter. A terminal of another size is a key,
+    too: the one that asks for all to be drawn anew.
     """
 
     def __init__(self) -> None:
         self._console = report_console()
+        self._size = self._console.size
         self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stderr=False)
         self._undo = contextlib.ExitStack()
         self._keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
@@ -52,11 +54,14 @@ class Terminal:
 
     def show(self, window: Window, look: Look) -> None:
         """Draw over the view before."""
-        width, height = self._console.size
+        self._size = width, height = self._console.size
         self._live.update(render_top(window, look, width, height), refresh=True)
 
     def key(self, timeout_s: float) -> str:
         """The key that was pressed meanwhile, or nothing."""
+        if self._console.size != self._size:
+            self._size = self._console.size
+            return REDRAW
         if self._keys < 0:
             time.sleep(timeout_s)
             return ""

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+import termios
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,6 @@ from workloads.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
 EVENTS = "pread64,pwrite64,+close,+descriptor"
@@ -89,6 +90,25 @@ def test_keys_on_a_terminal(scratch: Path) -> None:
     assert shown.index("\x1b[?1049h") < shown.index("by process") < shown.index("\x1b[?1049l")
     assert not list(scratch.iterdir())
     assert not is_running(scratch)
+
+
+def test_another_size_is_drawn_at_once(scratch: Path) -> None:
+    """Even where the view stands still: half a line would be a wrong number."""
+
+    def resize(pid: int) -> None:
+        with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as terminal:
+            termios.tcsetwinsize(terminal.fileno(), (20, 70))
+
+    # What these say goes before the terminal's size; readline sets them, which pytest loads.
+    plain = ["env", "-u", "COLUMNS", "-u", "LINES"]
+    code, shown = on_terminal(
+        [*plain, str(LO2IO), "top", "-d", "1s", "-e", "pread64,pwrite64"],
+        ("by process, most bytes first", b" "),
+        ("paused · ", resize),
+        ("paused · ", b"q"),
+    )
+    assert code == 0, shown
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])

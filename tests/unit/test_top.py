@@ -335,8 +335,7 @@ def test_page_on_a_terminal() -> None:
     assert len(lines) <= 24
     assert sum(line.startswith("dd (100)") for line in lines) == 24 - 7
     assert "and 33 more" in lines
-    assert lines[0].endswith("· paused")
-    assert lines[1].startswith("7 lost, 1 vanished")
+    assert lines[1].startswith("paused · 7 lost, 1 vanished")
     assert lines[-1].startswith("the ring\\nwas halved")
     assert "q quit" in lines[-2]
     assert all(len(line) <= 110 for line in lines)
@@ -428,6 +427,21 @@ def test_keys_change_the_view_at_once() -> None:
         Look("device", "time"),
         Look("process", "time"),
     ]
+
+
+def test_what_is_shown_is_drawn_anew_when_asked() -> None:
+    """By Ctrl-L, or since the terminal has another size; paused or not."""
+    shown = look_on(" \x0c\x0cq")
+    assert [look.paused for look in shown if look.paused] == [True] * 3
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 100, 200])
+def test_the_first_line_has_whole_numbers(width: int) -> None:
+    """As many as fit; and whether the view stands still is never cut off."""
+    lines = text_of(WINDOW, Look(paused=True), width=width)
+    whole = text_of(WINDOW, Look(), width=500)[0].split(" · ")
+    assert all(part in whole for part in lines[0].split(" · "))
+    assert lines[1].startswith("paused · ")
 
 
 def test_count_ends_it() -> None:
