@@ -1,7 +1,8 @@
 """I/O events of any OTF2 trace, in the order of the global merge, as rows of calls and requests.
 
-Transfers belong to the call their thread is in (``calls.py``). Those that are in none, that are non-blocking, or that
-come second in it are rows of their own, from begin to completion. Requests of disks and of io_uring are no calls.
+Transfers belong to the call their thread is in (``calls.py``); several at once are those of a vector: Score-P begins
+one for each buffer of a ``readv``. Those that are in none, that are non-blocking, or that come second in it are rows of
+their own, from begin to completion. Requests of disks and of io_uring are no calls.
 """
 
 from __future__ import annotations
@@ -48,12 +49,17 @@ class ForeignEvents(Calls):
         facts = self._look(attributes)
         aside = handle in self._disks or handle in self._rings
         row = frames[-1] if frames and not (aside or flags & _NON_BLOCKING) else None
+        if row is not None and row.parts and (row.handle, row.mode) == (handle, mode):
+            row.join(asked)
+            self._pending.setdefault((handle, ident), {})[location] = row
+            return CONTINUE
         if row is not None and mode == WRITE and self._fixed.get(row.region) == CallKind.COPY:
             read = row.handle
             self._fill(row, handle, CallKind.COPY)
             row.handle, row.handle2 = read, handle
         elif row is not None and not row.filled:
             self._fill(row, handle, _KINDS.get(mode, CallKind.META))
+            row.parts = 1
         else:
             row = self._alone(location, time, handle, mode, blocking=not flags & _NON_BLOCKING)
         if row.handle2 != handle or row.handle == UNKNOWN_U32:
@@ -106,7 +112,10 @@ class ForeignEvents(Calls):
         if row is None:
             return CONTINUE
         if moved < 2**63 and row.mode != FLUSH:
-            row.moved = moved
+            row.moved = max(row.moved, 0) + moved if row.vector else moved
+        row.parts = max(row.parts - 1, 0)
+        if row.parts:
+            return CONTINUE
         self._tell(row, handle, COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
         return CONTINUE

@@ -113,18 +113,24 @@ class Row:
 
     __slots__ = (
         "asked", "begin", "closes", "error", "filled", "flags", "frame", "handle", "handle2", "issue", "kind",
-        "location", "mode", "moved", "nested", "offset", "operation", "paradigm", "path", "place", "region",
-        "result", "ring", "sector", "source", "status", "tid", "user_data",
+        "location", "mode", "moved", "nested", "offset", "operation", "paradigm", "parts", "path", "place", "region",
+        "result", "ring", "sector", "source", "status", "tid", "user_data", "vector",
     )  # fmt: skip
 
     def __init__(self, location: int, begin: int, region: int, *, frame: bool, nested: bool) -> None:
         self.location, self.begin, self.region, self.frame, self.nested = location, begin, region, frame, nested
         self.paradigm, self.kind, self.filled = -1, 0, False
+        self.parts, self.vector = 0, False  # how many of its transfers are under way
         self.place: tuple[int, int] | None = None
         self.handle = self.handle2 = self.tid = self.operation = self.ring = self.path = UNKNOWN_U32
         self.offset = self.asked = self.moved = self.result = UNKNOWN_I64
         self.flags = self.error = self.source = self.closes = self.mode = self.sector = self.user_data = 0
         self.status, self.issue = COMPLETED, UNKNOWN_TICKS
+
+    def join(self, asked: int) -> None:
+        """One more transfer begins before the others have ended: a thread in one call has them of a vector."""
+        self.parts, self.vector = self.parts + 1, True
+        self.asked = self.asked + asked if self.asked != UNKNOWN_I64 and asked < 2**63 else UNKNOWN_I64
 
     def call(self, key: int, end: int) -> tuple[Any, ...]:
         """As :data:`CALL_ROW` has it."""

@@ -323,6 +323,28 @@ def test_threads_that_number_their_calls_alike(tmp_path: Path) -> None:
     assert (summary.completeness["in_flight"], summary.completeness["orphan"]) == (0, 0)
 
 
+def test_vectors_are_one_call(tmp_path: Path) -> None:
+    """Of a readv that filled one buffer and a part of the next; a second transfer behind it is a call of its own."""
+    archive = Archive("Score-P 9.0", resolution=1_000_000_000)
+    file = archive.handle(0, "/data/in")
+    parts = [transfer(11, 19, file, number, 100) for number in range(3)]
+    ends = [("IoOperationComplete", 19, file, moved, number) for number, moved in enumerate((100, 42, 0))]
+    archive.call("lseek", 5, 6, seek(5, file, 1000))
+    archive.call("readv", 10, 20, *(begin for begin, _ in parts), *ends)
+    archive.call("readv", 30, 40, *transfer(31, 32, file, 0, 8), *transfer(33, 34, file, 0, 8))
+    archive.call("readv", 50, 60, *(transfer(51, 52, file, number, 100)[0] for number in range(2)))
+    found = rows(
+        archive.trace.write(tmp_path), "begin_time_ns", "offset_bytes", "bytes_request", "bytes_result", "status"
+    )
+    assert [(time - START, *more) for time, *more in found] == [
+        (5, 1000, None, None, "completed"),
+        (10, 1000, 300, 142, "completed"),
+        (33, 1150, 8, 8, "completed"),
+        (30, 1142, 8, 8, "completed"),
+        (50, 1158, 200, None, "in flight"),
+    ]
+
+
 def test_processes_that_share_a_definition_share_no_position(tmp_path: Path) -> None:
     """Definitions of equal handles become one where ranks are put together: another rank's seek tells nothing."""
     archive = Archive("Score-P 9.0")
