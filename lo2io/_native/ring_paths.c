@@ -145,6 +145,14 @@ static uint8_t path_by_signs(ring_request *r)
     return r->nr_polls ? LO2_PATH_POLL : LO2_PATH_UNKNOWN;
 }
 
+/* Its begin was not seen, nor what came right behind it; it may have been lost. */
+static uint8_t path_of_older(ring_request *r)
+{
+    if (r->wake == UNKNOWN)
+        return LO2_PATH_UNKNOWN;
+    return r->opcode == OP_POLL_ADD ? LO2_PATH_DEVICE : infer(r, LO2_PATH_POLL);
+}
+
 bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere)
 {
     bool in_its_batch = th && !elsewhere && r->at_submission && th->phase == r->phase;
@@ -152,9 +160,13 @@ bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewh
     r->in_run = !in_its_batch;
     if (r->path != LO2_PATH_UNKNOWN)
         return false;
+    if (r->traits & LO2_TRAIT_OLDER) {
+        r->path = path_of_older(r);
+        return false;
+    }
     if (!queues(r->opcode))
         r->path = LO2_PATH_INLINE;
-    else if (!th || elsewhere || r->opcode == OP_LINK_TIMEOUT || r->wake != UNKNOWN || (r->traits & LO2_TRAIT_OLDER) ||
+    else if (!th || elsewhere || r->opcode == OP_LINK_TIMEOUT || r->wake != UNKNOWN ||
              is_polled(e, r) || (r->at_submission && !in_its_batch))
         r->path = LO2_PATH_DEVICE;
     else if (!r->at_submission && r->seen_executed)

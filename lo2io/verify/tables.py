@@ -154,6 +154,7 @@ class TableRules:
                     bad = (path == number) & (status == code)
                     self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
         worked = (rows["nr_punts"] > 0) | (rows["worker"] != UNKNOWN_U32)
+        never_polled = (rows["nr_polls"] == 0) & (rows["traits"] & OLDER == 0)
         never = (path == RingPath.REFUSED) | (path == RingPath.CANCELLED)
         with_chain = (status == RingStatus.CANCELLED) & (rows["culprit"] != 0)  # at a silent request: it needs none
         no_end = (rows["nr_completions"] == 0) & ~with_chain
@@ -161,7 +162,7 @@ class TableRules:
         for bad, problem in (
             ((path == RingPath.WORKER) & ~worked, "it went by a worker, and yet it was never handed to one"),
             ((path != RingPath.WORKER) & worked & ~never, "it was handed to a worker, and yet went another way"),
-            ((path == RingPath.POLL) & (rows["nr_polls"] == 0), "it went by a poll, and yet never waited for its file"),
+            ((path == RingPath.POLL) & never_polled, "it went by a poll, and yet never waited for its file"),
             (ended & ((status == RingStatus.CANCELLED) != (error == errno.ECANCELED)), "its error is not its status"),
             (ended & no_end, "it ended, and yet has no completion"),
         ):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 PATH = 16
 UNKNOWN, INLINE, DEVICE, POLL, WORKER, REFUSED, CANCELLED = range(7)
 IN_FLIGHT, STATUS_CANCELLED, STATUS_REFUSED, TORN_DOWN, SILENT = 1, 2, 3, 4, 5
+POLL_ADD = 6
 BETWEEN = ("call", "wait", "work", "exit")
 SETTLES = ("submit", "refuse", "wait", "call", "exit")
 ITEMS = ("punt", "poll_arm")
@@ -39,9 +40,21 @@ class Paths:
             return POLL
         if request.last_cqe is None or (request.end != "cqe" and not request.waits_for_notification):
             return self._path_without_end(request, status)
+        if request.older:
+            return self._path_of_older(request)
         if not queues(request.opcode):
             return INLINE
         return self._inline_or_device(request, request.last_cqe)
+
+    @staticmethod
+    def _path_of_older(request: Request) -> int:
+        """What came before the first event of it nobody knows."""
+        if not any(event.kind == "wake" and event.count for event in request.events):
+            return UNKNOWN
+        if request.opcode == POLL_ADD:
+            return DEVICE
+        request.inferred |= PATH
+        return POLL
 
     def _path_without_end(self, request: Request, status: int) -> int:
         started = start_of(request)
@@ -74,7 +87,6 @@ class Paths:
         if (
             request.opcode == LINK_TIMEOUT
             or any(e.count for e in request.events if e.kind == "wake")
-            or request.older
             or cqe.lane is not request.lane
         ):
             return DEVICE

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from requestrig import CANCELLED, COMPLETED, ECANCELED, IN_FLIGHT, OLDER, POLL_ADD, READ, RequestRig
+from requestrig import (
+    BY_PATH,
+    CANCELLED,
+    COMPLETED,
+    DEVICE,
+    ECANCELED,
+    IN_FLIGHT,
+    OLDER,
+    POLL,
+    POLL_ADD,
+    READ,
+    RECV,
+    UNKNOWN,
+    RequestRig,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +71,17 @@ def test_a_poll_may_be_given_other_user_data(rig: RequestRig) -> None:
     rig.cqe(2, ECANCELED, user_data=OTHERS)
     rows = {row["opcode"]: row["status"] for row in rig.all()}
     assert rows == {READ: IN_FLIGHT, POLL_ADD: CANCELLED}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "woken", "path"),
+    [(READ, False, UNKNOWN), (RECV, False, UNKNOWN), (READ, True, POLL), (RECV, True, POLL), (POLL_ADD, True, DEVICE)],
+)
+def test_the_way_of_what_was_not_seen_to_begin(rig: RequestRig, opcode: int, path: int, *, woken: bool) -> None:
+    """It may have been done at once, or not: only that it was woken shows that it has waited."""
+    rig.gets(2, 4, user_data=OTHERS)
+    if woken:
+        rig.wake(2, opcode=opcode, user_data=OTHERS)
+    rig.cqe(2, 7, user_data=OTHERS)
+    row = next(row for row in rig.all() if row["user_data"] == OTHERS)
+    assert (row["path"], row["inferred"] & BY_PATH) == (path, BY_PATH * (path == POLL))
