@@ -48,6 +48,8 @@ METADATA: Final = (
 """Calls about files rather than about what is in them."""
 PASSIVE: Final = (CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS)
 """Calls that do nothing to a file, or wait for others: none of them is a slow operation on one."""
+TRANSFERS: Final = (CallClass.READ, CallClass.WRITE, CallClass.COPY, CallClass.OPEN)
+"""Calls that wait where their file is a pipe or its like; all others about it do their work, and return."""
 _OF_KIND: Final = {
     "read": CallClass.READ,
     "write": CallClass.WRITE,

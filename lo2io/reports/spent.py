@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import NR_CLASSES, PASSIVE
+from lo2io.reports.classes import NR_CLASSES, PASSIVE, TRANSFERS
 from lo2io.table_columns import OFF_STATE
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _ANON_INODE: Final = "anon_inode:"
 _READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 """Character devices on which nobody waits (null(4), full(4), random(4))."""
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
+_TRANSFERS: Final = np.isin(np.arange(NR_CLASSES), TRANSFERS)
 
 
 class TimeTally:
@@ -68,12 +69,13 @@ class TimeTally:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
 
         What neither device nor queue accounts for is waiting in calls that wait by their nature (polls, locks, syncs,
-        collecting from rings …) and in calls on pipes, sockets and terminals (/dev/null and its like are none). All
-        else ran, or waited for what no table tells.
+        collecting from rings …) and in reads, writes, copies and opens of pipes, sockets and terminals (/dev/null and
+        its like are none). All else ran, or waited for what no table tells.
         """
         kind, lasted = rows["class"], rows["duration_ns"]
         rest = lasted - rows["device_ns"] - rows["queue_ns"]
-        waits = self._classes.waiting(rows["call"], kind, rows["flags"]) | self.waits[rows["group"]]
+        waits = self._classes.waiting(rows["call"], kind, rows["flags"])
+        waits |= self.waits[rows["group"]] & _TRANSFERS[kind]
         for sums, values in (
             (self.calls, 1),
             (self.errors, (rows["error"] != 0).astype(np.int64)),
@@ -143,7 +145,8 @@ class SlowTally:
     def add(self, rows: Columns) -> None:
         """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
         which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
-        which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | self._waits[rows["group"][which]])]
+        kind = rows["class"][which]
+        which = which[~(_PASSIVE_CLASSES[kind] | self._waits[rows["group"][which]] & _TRANSFERS[kind])]
         if not len(which):
             return
         if len(which) > self._limit:

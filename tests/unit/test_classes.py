@@ -105,6 +105,16 @@ def test_descriptors_of_the_kernels_making_are_waited_for(recorded: Any) -> None
     assert [row.id for row in io.slowest] == [3, 1]
 
 
+def test_what_makes_or_closes_a_descriptor_waits_for_nobody(recorded: Any) -> None:
+    """Though others on the same descriptor do."""
+    calls = ("eventfd2", "io_uring_setup", "epoll_ctl", "fcntl", "close")
+    trace = recorded(*((call, {"handle": 1}) for call in calls))
+    assert [row[0] for row in waited(trace).values()] == [0] * 4
+    assert waited(recorded(("write", {"handle": 1}), ("splice", {"handle": 1}))) == {
+        "write": (1000, 0), "copy": (1000, 0),
+    }  # fmt: skip
+
+
 def test_opens_of_no_file_are_no_opens(recorded: Any) -> None:
     """A server's accepted connections and its epoll are not among the files that were opened."""
     trace = recorded(("accept4", {"handle": 0}), ("epoll_create1", {"handle": 1}), ("openat", {"handle": 2}))
