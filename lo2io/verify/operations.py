@@ -104,6 +104,8 @@ class IoRules:
         self._deleted = False
         self._ids: Ids | None = Ids()
         self._open: dict[tuple[Handle, int], _Operation] = {}
+        self._hidden: dict[tuple[Handle, int], list[_Operation]] = {}
+        """Behind an open one of that id: those of other locations that were open when it began."""
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
@@ -183,12 +185,8 @@ class IoRules:
         if handle.group is None:
             handle.group = state.group
         elif handle.group != state.group and not handle.anyone:
-            self._report(
-                "handle.foreign-group",
-                state,
-                time,
-                f"handle {handle.ref} of location group {handle.group} is used in group {state.group}",
-            )
+            text = f"handle {handle.ref} of location group {handle.group} is used in group {state.group}"
+            self._report("handle.foreign-group", state, time, text)
 
     def _usable(self, handle: Handle, state: LocationState, time: int, forced: bool) -> bool | None:
         """True: go on. None: hold the event back."""
@@ -269,6 +267,8 @@ class IoRules:
         if busy:
             text = f"matching id {ident} is still in use on handle {ref}, since tick {self._open[key].time}"
             self._report("operation.id-in-use", state, time, text)
+            if self._open[key].begun_by is not state:
+                self._hidden.setdefault(key, []).append(self._open[key])
         if mode >= _FLUSH:
             self._check_mode(state, time, ref, mode, size)
         if not flags & _NON_BLOCKING and ref in self._rings:
@@ -295,7 +295,7 @@ class IoRules:
         if handle is None:
             return True
         key = handle, ident
-        operation = self._open.get(key)
+        operation = self._own(key, state) if self._hidden else self._open.get(key)
         if operation is None:
             if event == "Test" and self._ended_at == time and self._ended.get(key, state) is not state:
                 return True
@@ -312,13 +312,19 @@ class IoRules:
         elif forced and not outlives:
             self._usable(handle, state, time, True)
         if operation.begun_by is not state:
-            self._report(
-                "ring.elsewhere" if ref in self._rings else "operation.elsewhere",
-                state,
-                time,
-                f"{event} of id {ident} on handle {ref}: begun on location {operation.begun_by.id}",
-            )
+            rule = "ring.elsewhere" if ref in self._rings else "operation.elsewhere"
+            text = f"{event} of id {ident} on handle {ref}: begun on location {operation.begun_by.id}"
+            self._report(rule, state, time, text)
         return key
+
+    def _own(self, key: tuple[Handle, int], state: LocationState) -> _Operation | None:
+        """The open operation, of several the location's own."""
+        operation, hidden = self._open.get(key), self._hidden.get(key, [])
+        place = next((place for place, other in enumerate(hidden) if other.begun_by is state), None)
+        if operation is None or operation.begun_by is state or place is None:
+            return operation
+        self._open[key], hidden[place] = hidden[place], operation
+        return self._open[key]
 
     def _order_problem(self, key: tuple[Handle, int], operation: _Operation, event: str) -> str:
         if not operation.non_blocking:
@@ -365,6 +371,8 @@ class IoRules:
 
     def _end(self, key: tuple[Handle, int], state: LocationState, time: int) -> _Operation:
         operation = self._open.pop(key)
+        if hidden := self._hidden.get(key):
+            self._open[key] = hidden.pop()
         if operation.non_blocking:
             self._issued.discard(key)
             if self._ended_at != time:
@@ -378,8 +386,9 @@ class IoRules:
         self.settle()
         if not (sampled or self._deleted or any(h.group is not None or h.per_group for h in self._handles.values())):
             self.verdict.report("trace.no-io", "no event of the trace concerns a handle, an operation or a file")
-        self.verdict.counts.in_flight = len(self._open)
-        for (handle, ident), operation in self._open.items():
+        hidden = [(key, operation) for key, operations in self._hidden.items() for operation in operations]
+        self.verdict.counts.in_flight = len(self._open) + len(hidden)
+        for (handle, ident), operation in (*self._open.items(), *hidden):
             self.verdict.report(
                 "operation.in-flight",
                 f"the operation with id {ident} on handle {handle.ref} has not ended",

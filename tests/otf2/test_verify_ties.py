@@ -89,6 +89,20 @@ def test_a_begin_starts_over(run: Run) -> None:
     assert run.broken() == {"operation.id-in-use": 1, "operation.order": 1}
 
 
+@pytest.mark.parametrize("ends", [(0, 1), (1, 0), (0,)])
+def test_threads_that_use_one_id_at_once(run: Run, ends: tuple[int, ...]) -> None:
+    """That is wrong, and nothing else is: each location ends its own, and one that has not ended is in flight."""
+    run(0, "begin", ACTIVE, READ, BLOCKING, 1, 9)
+    run(1, "begin", ACTIVE, READ, BLOCKING, 2, 9)
+    run.rules.settle()
+    for location in ends:
+        run(location, "complete", ACTIVE, location + 1, 9)
+    assert run.broken() == {"operation.id-in-use": 1}
+    run.rules.finish()
+    assert run.verdict.counts.completed == len(ends)
+    assert run.verdict.counts.in_flight == 2 - len(ends)
+
+
 @pytest.mark.parametrize(
     ("event", "arguments"),
     [("duplicate", (77, ACTIVE)), ("begin", (77, READ, BLOCKING, 1, 9)), ("complete", (77, 1, 9)), ("use", (77,))],
