@@ -30,17 +30,48 @@ _S_IFMT, _S_IFIFO, _S_IFSOCK, _S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
 """Types of files (inode(7)): a call on these waits for somebody to write or read."""
 _ANON_INODE: Final = "anon_inode:"
 """So begin the names of what the kernel makes itself (eventfd, timerfd, inotify …); its inode has no type."""
+_WAIT_BEGINS: Final = "io_uring:io_uring_cqring_wait"
 _READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 """Character devices on which nobody waits (null(4), full(4), random(4))."""
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
 _TRANSFERS: Final = np.isin(np.arange(NR_CLASSES), TRANSFERS)
 
 
+class _Sleeps:
+    """When calls of io_uring_enter began to wait for completions: until then they worked.
+
+    Known where io_uring's own events were recorded. Memory: 16 B a call.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        recorded = any(event.event == _WAIT_BEGINS for event in trace.completeness.events)
+        parts = list(trace.batches("batches", ["id", "sleep_time_ns"])) if recorded else []
+        none = {"id": np.zeros(0, np.uint64), "sleep_time_ns": np.zeros(0, np.int64)}
+        ids, times = (np.concatenate([part[name] for part in (none, *parts)]) for name in none)
+        order = np.argsort(ids, kind="stable")
+        self._ids, self._times = ids[order], times[order]
+        self._enters = np.array([call["kind"] == "ring_enter" for call in trace.metadata["calls"]], np.bool_)
+
+    def worked(self, rows: Columns) -> NDArray[np.int64]:
+        """Of each call how long it worked before it waited, if it did, in ns; 0 where that is not known."""
+        worked = np.zeros(len(rows["id"]), np.int64)
+        which = np.flatnonzero(self._enters[rows["call"]])
+        if not len(self._ids) or not len(which):
+            return worked
+        ids = rows["id"][which]
+        place = np.searchsorted(self._ids, ids).clip(0, len(self._ids) - 1)
+        which, place = which[self._ids[place] == ids], place[self._ids[place] == ids]
+        slept, lasted = self._times[place], rows["duration_ns"][which]
+        until = np.where(slept == UNKNOWN_I64, lasted, slept - rows["begin_time_ns"][which])
+        worked[which] = until.clip(0, lasted)
+        return worked
+
+
 class TimeTally:
     """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
 
     def __init__(self, trace: Trace, owners: Owners, classes: Classes) -> None:
-        self._classes = classes
+        self._classes, self._sleeps = classes, _Sleeps(trace)
         self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
             np.zeros(NR_CLASSES, np.int64) for _ in range(6)
         )
@@ -82,7 +113,7 @@ class TimeTally:
             (self.total_ns, lasted),
             (self.device_ns, rows["device_ns"]),
             (self.queue_ns, rows["queue_ns"]),
-            (self.waiting_ns, rest * waits),
+            (self.waiting_ns, np.maximum(rest - self._sleeps.worked(rows), 0) * waits),
         ):
             np.add.at(sums, kind, values)
         by_process = rows["process"] * NR_CLASSES + kind

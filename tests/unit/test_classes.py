@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tablemaker
-from tablemaker import Row, make_batch, write_trace
+from tablemaker import COMPLETE, Row, make_batch, write_trace
 
 from lo2io.catalog import load_catalog
+from lo2io.model import EventCompleteness
 from lo2io.reports.classes import CallClass, class_of, waits
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary import summarize
@@ -113,6 +115,30 @@ def test_what_makes_or_closes_a_descriptor_waits_for_nobody(recorded: Any) -> No
     assert waited(recorded(("write", {"handle": 1}), ("splice", {"handle": 1}))) == {
         "write": (1000, 0), "copy": (1000, 0),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("recorded_events", "worked"), [(True, 600 + 1000), (False, 0)])
+def test_rings_work_until_they_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_events: bool, worked: int
+) -> None:
+    """An enter waits from where it is about to sleep; one that never is works, if such events were recorded.
+
+    One whose batch is not known waits, and libaio's collecting, which has no such event.
+    """
+    specs = load_catalog().calls
+    monkeypatch.setattr(tablemaker, "CALLS", specs)
+    number = {spec.abi_name: index for index, spec in enumerate(specs)}
+    calls = [number[name] for name in ("io_uring_enter", "io_uring_enter", "io_uring_enter", "io_getevents")]
+    rows = [
+        {"id": 7 + index, "task": 0, "call": call, "begin_time_ns": 500, "end_time_ns": 1500}
+        for index, call in enumerate(calls)
+    ]
+    batches = [{"id": 10, "ring": 1}, {"id": 8, "ring": 0}, {"id": 7, "ring": 0, "sleep_time_ns": 1100}]
+    event = EventCompleteness("io_uring:io_uring_cqring_wait", 0, 1, 0, 1, 0)
+    proof = replace(COMPLETE, events=(event,) if recorded_events else ())
+    batch = make_batch(tasks=THREADS, operations=rows, batches=batches)
+    trace = write_trace(tmp_path, [batch], span=(0, SPAN), completeness=proof)
+    assert waited(trace) == {"ring": (4000 - worked, worked)}
 
 
 def test_opens_of_no_file_are_no_opens(recorded: Any) -> None:
