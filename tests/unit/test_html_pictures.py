@@ -30,6 +30,7 @@ from tablemaker import (
 )
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
+from lo2io.reports.findings.finding import Finding
 from lo2io.reports.html.collect import latency_bin, latency_edges_ns
 from lo2io.reports.html.page import gather_pictures, render_html
 from lo2io.reports.html.sheets import sheets
@@ -242,6 +243,17 @@ def test_requests_of_rings(tmp_path: Path) -> None:
     in_flight = pictures["rings"]["in_flight"][0]
     assert sum(in_flight) / len(in_flight) == pytest.approx(0.5, abs=0.01)
     assert pictures["file_points"][0]["offset_bytes"] == [7]
+
+
+def test_findings_name_their_paths(tmp_path: Path) -> None:
+    """As the text does: where a process looked in vain, say; in words that are no markup."""
+    trace, pictures = made(tmp_path)
+    found = Finding(
+        "missing-files", "app (1)", "found none", {"missing": 3}, "operations", 3, lambda _: np.ones(0, bool)
+    )
+    found.paths = {"/no/<b>": 2, "/no/b": 1}
+    page = render_html(replace(summarize(trace), findings=(found,)), pictures)
+    assert "<p>such as /no/&lt;b&gt;, /no/b</p>" in page
 
 
 @given(st.integers(0, 2**47))

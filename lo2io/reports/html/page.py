@@ -194,6 +194,7 @@ def _findings(summary: Summary) -> list[dict[str, Any]]:
             "lines": [
                 " · ".join([found.rule, *(f"{name} {value:,}" for name, value in found.evidence.items())]),
                 _rows_behind(found),
+                *([f"such as {', '.join(map(printable, found.paths))}"] if found.paths else ()),
             ],
         }
         for found in summary.findings
