@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.paths import Paths
     from lo2io.reports.tally import Owners
     from lo2io.tables import Trace
 
@@ -307,6 +308,14 @@ class RingTally:
             ):
                 np.add.at(sizes, (slot[which], _size_bin(amount[which])), 1)
                 np.add.at(total, slot[which], amount[which])
+
+    def merge(self, paths: Paths) -> None:
+        """Sum files up by path: what was made anew again and again is one file to its reader."""
+        self.by_group = {name: paths.merged(values) for name, values in self.by_group.items()}
+        by_file, self.worker_files = self.worker_files, {}
+        for (slot, group), row in by_file.items():
+            place = slot, int(paths.of[group])
+            self.worker_files[place] = self.worker_files.get(place, 0) + row
 
 
 def _which(opcodes: Any, kinds: set[str]) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.histogram import Latency
     from lo2io.reports.names import FileName, People
+    from lo2io.reports.paths import Paths
     from lo2io.reports.tally import Owners
     from lo2io.tables import Trace
 
@@ -91,8 +92,8 @@ REASONS: Final = {
 """In words, and whether that is inferred: from the SQE's flags, the opcode, links and what happened before."""
 
 
-def summarize_rings(trace: Trace, owners: Owners, people: People) -> tuple[RingsSummary, RingTally]:
-    """Read the tables about rings once and sum them up.
+def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) -> tuple[RingsSummary, RingTally]:
+    """Read the tables about rings once and sum them up; files by path.
 
     Returns:
         What is known, and the tally it is made from: its sums by process are for who lists processes.
@@ -102,6 +103,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People) -> tuple[Rings
     """
     slots = RingSlots(trace, MAX_RINGS)
     tally = RingTally(trace, owners, slots, ALWAYS_ASYNC, WITHOUT_FILE)
+    tally.merge(paths)
     rows = _ring_columns(trace, slots)
     most_used = _most_used(tally)
     by_workers = [_by_workers(tally, slot) for slot in range(slots.nr_slots)]

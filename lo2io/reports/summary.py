@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lo2io.reports.ring_rows import RingsSummary
     from lo2io.reports.ring_tally import RingTally
     from lo2io.reports.sums import TraceSums
-    from lo2io.reports.tally import OperationTally, Owners, RequestTally, Sums
+    from lo2io.reports.tally import OperationTally, RequestTally, Sums
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
@@ -76,7 +76,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     owners, people, tally, requests = sums.owners, sums.people, sums.operations, sums.requests
     total = _total(tally.by_call)
     proof, span_ns = trace.completeness, max(0, meta["stop_ns"] - meta["start_ns"])
-    rings, by_rings = _rings(trace, owners, people)
+    rings, by_rings = _rings(sums)
     chosen, foreign = _chosen(meta), _foreign(meta)
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
@@ -162,11 +162,12 @@ def _active(tally: OperationTally, rings: RingTally | None) -> NDArray[np.bool_]
     return called | (rings.process_requests > 0) if rings else called
 
 
-def _rings(trace: Trace, owners: Owners, people: People) -> tuple[RingsSummary | None, RingTally | None]:
+def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
     """Nothing for a trace without rings, or of a time when there was no table of them."""
+    trace = sums.trace
     if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
         return None, None
-    return summarize_rings(trace, owners, people)
+    return summarize_rings(trace, sums.owners, sums.people, sums.paths)
 
 
 def _processes(

@@ -66,6 +66,21 @@ def test_requests_that_repeat_themselves_are_not_timed(tmp_path: Path) -> None:
     assert "  2 multi-shot requests completed 80 times; the times above leave them out" in text_of(summary).splitlines()
 
 
+def test_files_are_listed_by_path(tmp_path: Path) -> None:
+    """One that was made anew is one row, of all rings and of each."""
+    row = {"opcode": READV, "path": 4, "nr_punts": 1, "bytes_result": 10, "work_begin_time_ns": 0}
+    rows = [{"id": n + 1, **row, "handle": n, "work_end_time_ns": 100} for n in range(2)]
+    again = [{"file": n, "path": b"/data/journal"} for n in range(2)]
+    rings = summarize(ring_trace(tmp_path, make_batch(ring_requests=rows), files=again)).rings
+    assert rings is not None
+    assert [(row.path, row.requests, row.bytes_read, row.worker_ns) for row in rings.files] == [
+        ("/data/journal", 2, 20, 200)
+    ]
+    assert [(row.path, row.requests, row.worker_ns) for row in rings.rings[0].worker_files] == [
+        ("/data/journal", 2, 200)
+    ]
+
+
 def test_what_a_part_of_the_requests_tells_is_said_to_be_so(tmp_path: Path) -> None:
     """Errors stand beside a ring's own totals, and the tables of a ring under its name: neither is of all requests."""
     summary = summarize(example(tmp_path))
