@@ -278,6 +278,20 @@ def test_printed_whole(page: Chrome) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 4
 
 
+def test_no_column_is_cut_off_on_paper(page: Chrome) -> None:
+    """The widest table fits on A4."""
+    paper = {"width": 794, "height": 1123, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", paper)
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        widths = "[...document.querySelectorAll('.table')].map((table) => [table.scrollWidth, table.clientWidth])"
+        found = page.execute_script(f"return {widths}")
+        assert [row for row in found if row[0] > row[1]] == []
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_readable_without_scripts(browser: Chrome, report: tuple[Path, Summary]) -> None:
     """All tables are there if the browser runs no script."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
