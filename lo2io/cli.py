@@ -202,5 +202,7 @@ def main() -> None:
         if error.remedy:
             print(f"       {error.remedy}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except output.ReaderGone:
+        output.end_by_pipe()  # only now: temporary files and recorders were to be ended first
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -56,6 +56,16 @@ def give_up() -> None:
         os.close(nowhere)
 
 
+class ReaderGone(BaseException):
+    """Whoever read stdout has enough; no error, and like an interrupt nothing to be caught on the way out."""
+
+
+def end_by_pipe() -> None:
+    """End as any other command does whose reader is gone: by SIGPIPE, without a word."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGPIPE)
+
+
 class _Messages(io.FileIO):
     """Takes everything, and writes what can be written."""
 
@@ -73,8 +83,6 @@ class _Data(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGPIPE)
-            raise
+            raise ReaderGone from None
         except OSError as error:
             raise Lo2ioError("write to stdout", error.strerror or str(error), "send it elsewhere") from error

@@ -137,6 +137,20 @@ def test_what_the_recorder_refuses_is_told(scratch: Path) -> None:
     assert not list(scratch.iterdir())
 
 
+def test_a_reader_that_has_enough(scratch: Path, until: Callable[[Callable[[], object]], object]) -> None:
+    """``| head`` ends it as other commands, and its recorder, and leaves nothing behind."""
+    command = [str(LO2IO), "top", "-d", "1s", "-e", "block"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("lo2io top")
+        process.stdout.close()
+        assert process.wait(60) == -signal.SIGPIPE
+        assert not process.stderr.read()
+    assert not list(scratch.iterdir())
+    until(lambda: not is_running(scratch))
+
+
 def test_without_rights(scratch: Path) -> None:
     """As recording itself says it."""
     scratch.chmod(0o777)
