@@ -195,11 +195,12 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
     uint32_t index = *held;
     fd_table *f = &e->tables.at[t->table];
     slot *s = (uint32_t)fd < f->slots.count ? &f->slots.at[fd] : NULL;
-    if (is_at_peace(e, t, s, index)) {
+    bool missed = !met && e->calls[p->call].kind != LO2_CALL_CLOSE && !is_open_otherwise(e, t, index, bit);
+    if (!missed && is_at_peace(e, t, s, index)) {
         claim(e, t, index, bit);
         return;
     }
-    bool certain = is_certain(e, t, s, index, fd), believed = is_believed(e, t, index, bit, met);
+    bool certain = !missed && is_certain(e, t, s, index, fd), believed = is_believed(e, t, index, bit, met);
     if (certain && !believed) {
         if (met || e->calls[p->call].kind != LO2_CALL_CLOSE) /* else there was nothing to be closed */
             claim(e, t, index, bit);

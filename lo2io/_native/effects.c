@@ -11,8 +11,19 @@ enum {
     DUPFD_CLOEXEC = 1030,        /* F_DUPFD_CLOEXEC, F_LINUX_SPECIFIC_BASE + 6 */
     RANGE_UNSHARE = 2,           /* CLOSE_RANGE_UNSHARE */
     RANGE_CLOEXEC = 4,           /* CLOSE_RANGE_CLOEXEC */
-    SHARE_FILES = 0x400          /* CLONE_FILES */
+    SHARE_FILES = 0x400,         /* CLONE_FILES */
+    PATH_ONLY = 010000000        /* O_PATH, which <fcntl.h> keeps for _GNU_SOURCE */
 };
+
+/* EBADF says that nothing is there, or that what is there is not open for this. */
+bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit)
+{
+    uint8_t kind = e->calls[t->pending.call].kind;
+    uint32_t flags = description_of(e, handle_index)->open_flags, mode = flags & O_ACCMODE;
+    bool reads = kind == LO2_CALL_READ || (kind == LO2_CALL_COPY && bit == 1);
+    bool writes = kind == LO2_CALL_WRITE || (kind == LO2_CALL_COPY && bit == 2);
+    return flags != NONE && ((flags & PATH_ONLY) || (reads && mode == O_WRONLY) || (writes && mode == O_RDONLY));
+}
 
 static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t time, uint32_t row)
 {

@@ -236,6 +236,15 @@ class Witness(Machine):
             thread.table, thread.cloexec = first.table, first.cloexec
             self.record("fork", self.now, first.cpu, thread.pid, thread.tid, first.pid, first.tid)
 
+    def share(self, count: int) -> None:
+        """Processes that share the first one's table; the calls that made them are not recorded."""
+        first = self.threads[0]
+        for _ in range(count):
+            thread = self._thread(first)
+            thread.cpu = thread.tid % self.cpus
+            thread.table, thread.cloexec = first.table, first.cloexec
+            self.record("fork", self.now, first.cpu, thread.pid, thread.tid, first.pid, first.tid)
+
     def attach(self, thread: Thread, what: int, salt: int) -> None:
         """A descriptor comes unseen."""
         del salt
@@ -273,6 +282,8 @@ def witnessed(draw: st.DrawFn, **options: Any) -> Witness:
     machine = Witness(2, nr_fds=draw(st.integers(2, 4)), calls=calls, **options)
     machine.start(draw(st.integers(1, 2)), flags=0)
     machine.join(draw(st.integers(0, 3)))
+    if machine.shares_silently:
+        machine.share(draw(st.integers(1, 2)))
     for move in draw(LONG):
         machine.move(*move)
     return machine

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reference.tasks import Task
 
 EBADF, F_SETFL = 9, 4
+O_RDONLY, O_WRONLY, O_ACCMODE, O_PATH = 0, 1, 3, 0o10000000
 RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
 MASK32 = 2**32 - 1
 OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
@@ -50,7 +51,8 @@ class Lookups:
             table = op.task.table
             spent = closes and any(end.op is op and end.spent for end in table.ends)
             steady = (table.is_safe if spent else table.is_steady)(fd, op.time, op)
-            certain = (closes or here) and steady and self.engine.gaps.spare(op.time)
+            missed = not met and not closes and not is_open_otherwise(op, handle, bit)
+            certain = (closes or here) and steady and self.engine.gaps.spare(op.time) and not missed
             if certain and not self._is_believed(op, handle, fd, met=met):
                 continue
             if not certain:
@@ -146,6 +148,16 @@ class Lookups:
         else:
             handle.end(None)
         return handle
+
+
+def is_open_otherwise(op: Pending, handle: Handle, place: int) -> bool:
+    """EBADF says that nothing is there, or that what is there is not open for this."""
+    flags, kind = handle.description.flags, op.spec.kind
+    if flags is None:
+        return False
+    does = (CallKind.READ, CallKind.WRITE)[place] if kind is CallKind.COPY else kind
+    refused = {CallKind.READ: O_WRONLY, CallKind.WRITE: O_RDONLY}.get(does)
+    return bool(flags & O_PATH) or flags & O_ACCMODE == refused
 
 
 def is_moved(engine: Reference, table: Table, fd: int, but: Pending | None = None) -> bool:

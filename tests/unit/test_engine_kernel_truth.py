@@ -71,13 +71,14 @@ def _in_call(machine: Witness, args: tuple[Any, ...]) -> bool:
     return (args[2], args[0]) not in machine.truth
 
 
-def check(machine: Witness, *, facts: bool, leaves: list[bool], **options: Any) -> None:
+def check(machine: Witness, *, facts: bool, leaves: list[bool], offsets: bool = True, **options: Any) -> None:
     """Both engines, both back ends; what they say is true."""
     options = {"start_ns": 100_500, **options}
     with tempfile.TemporaryDirectory() as folder:
         samples = samples_of(KernelSpool(Path(folder, "samples"), backend="perf", **options), machine, facts=facts)
         found = run_native(samples)
-        assert_true(machine, found)
+        without = {} if offsets else {"offset_bytes": None}
+        assert_true(machine, found | {"operations": [row | without for row in found["operations"]]})
         expected = run_reference(samples)
         others = [found]
         if facts:
@@ -102,8 +103,8 @@ def test_no_name_is_wrong(machine: Witness, leaves: list[bool], *, facts: bool) 
 @SETTINGS
 @given(machine=witnessed(shares_silently=True), leaves=BOOLS)
 def test_no_name_is_wrong_where_tables_are_shared_silently(machine: Witness, leaves: list[bool]) -> None:
-    """Each fact tells which table it is about."""
-    check(machine, facts=True, leaves=leaves)
+    """Each fact tells which table it is about; until the first one, others move positions unseen."""
+    check(machine, facts=True, leaves=leaves, offsets=False)
 
 
 @SETTINGS

@@ -90,3 +90,21 @@ def test_who_moves_what_was_not_known_moves_it(run: Run, spool: SpoolBuilder, *,
     spool.call(71_000, 1, 11, "read", 10, fd=3, count=10).exit(80_000, 0, 10, "read", 10)
     spool.call(90_000, 1, 11, "read", 10, fd=3, count=10)
     assert reads(run(spool)) == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("call", "flags", "expected"),
+    [
+        ("read", 2, None),
+        ("read", None, None),
+        ("read", 1, b"/old"),
+        ("write", 0, b"/old"),
+        ("fsync", 0o10000000, b"/old"),
+    ],
+)
+def test_who_meets_nothing_names_nothing(
+    run: Run, spool: SpoolBuilder, call: str, flags: int | None, expected: bytes | None
+) -> None:
+    """EBADF: what was there has ended unseen, unless it is not open for such a call."""
+    spool.fact_fd(55_000, 10, 3, b"/old", open_flags=flags).call(60_000, 0, 10, call, EBADF, fd=3)
+    assert names(run(spool)) == [(call, expected)]
