@@ -108,6 +108,8 @@ class Calls:
         self._pending: dict[tuple[int, int], dict[int, Row]] = {}
         """By handle and matching id what is under way; of each location, for tools may number the calls of each apart,
         or give all that block one number."""
+        self._again: dict[tuple[int, int, int], int] = {}
+        """By location, handle and matching id: how many more transfers of one call are under way with that id."""
         self._attributes = {
             ref: (name, _WIDTHS.get(values[2], UNKNOWN_TICKS))
             for ref, values in definitions.table("attribute").items()

@@ -51,7 +51,10 @@ class ForeignEvents(Calls):
         row = frames[-1] if frames and not (aside or flags & _NON_BLOCKING) else None
         if row is not None and row.parts and (row.handle, row.mode) == (handle, mode):
             row.join(asked)
-            self._pending.setdefault((handle, ident), {})[location] = row
+            rows = self._pending.setdefault((handle, ident), {})
+            if rows.get(location) is row:
+                self._again[location, handle, ident] = self._again.get((location, handle, ident), 0) + 1
+            rows[location] = row
             return CONTINUE
         if row is not None and mode == WRITE and self._fixed.get(row.region) == CallKind.COPY:
             read = row.handle
@@ -113,8 +116,7 @@ class ForeignEvents(Calls):
             return CONTINUE
         if moved < 2**63 and row.mode != FLUSH:
             row.moved = max(row.moved, 0) + moved if row.vector else moved
-        row.parts = max(row.parts - 1, 0)
-        if row.parts:
+        if self._has_more(row):
             return CONTINUE
         self._tell(row, handle, COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
@@ -126,10 +128,21 @@ class ForeignEvents(Calls):
         if rows is None:
             self.tally.orphans += 1
             return None
-        row = rows.pop(location if location in rows else next(iter(rows)))
+        began = location if location in rows else next(iter(rows))
+        if again := self._again.pop((began, handle, ident), 0):
+            if again > 1:
+                self._again[began, handle, ident] = again - 1
+            return rows[began]
+        row = rows.pop(began)
         if not rows:
             del self._pending[handle, ident]
         return row
+
+    @staticmethod
+    def _has_more(row: Row) -> bool:
+        """Whether others of its transfers are under way, now that one has ended."""
+        row.parts = max(row.parts - 1, 0)
+        return row.parts > 0
 
     def _tell(self, row: Row, handle: int, status: int, facts: dict[str, int]) -> None:
         """What the end of an operation says of it."""
@@ -170,6 +183,8 @@ class ForeignEvents(Calls):
         self.tally.of_location[location] += 1
         row = self._ended(location, handle, ident)
         if row is None:
+            return CONTINUE
+        if self._has_more(row):
             return CONTINUE
         self.tally.cancelled += handle not in self._disks
         aside = handle in self._disks or handle in self._rings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -345,6 +346,26 @@ def test_vectors_are_one_call(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [lambda part: part, lambda _: NONE64], ids=["each its own", "all alike"])
+@pytest.mark.parametrize("end", ["IoOperationComplete", "IoOperationCancelled"])
+def test_vectors_end_with_their_last_buffer(tmp_path: Path, number: Callable[[int], int], end: str) -> None:
+    """Whatever the matching ids of its transfers, and however they end."""
+    archive = Archive("Score-P 9.0", resolution=1_000_000_000)
+    file = archive.handle(0, "/data/in")
+    begins = [transfer(11, 19, file, number(part), 100)[0] for part in range(2)]
+    moved = (100,) if end == "IoOperationComplete" else ()
+    ends = [(end, 12 + part, file, *moved, number(part)) for part in range(2)]
+    archive.call("readv", 10, 20, *begins, *ends)
+    archive.call("read", 30, 40, *transfer(31, 39, file, NONE64, 8))
+    path = archive.trace.write(tmp_path)
+    assert rows(path, "begin_time_ns", "end_time_ns", "bytes_request", "bytes_result") == [
+        (START + 10, START + 20, 200, 200 if moved else None),
+        (START + 30, START + 40, 8, 8),
+    ]
+    summary = report(path)
+    assert (summary.completeness["in_flight"], summary.completeness["orphan"]) == (0, 0)
+
+
 def test_processes_that_share_a_definition_share_no_position(tmp_path: Path) -> None:
     """Definitions of equal handles become one where ranks are put together: another rank's seek tells nothing."""
     archive = Archive("Score-P 9.0")
@@ -505,6 +526,34 @@ def test_temporary_tables_do_not_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     (path / "traces" / "0.evt").unlink()
     with pytest.raises(TraceError), open_any(path):
         pass
+    assert list(scratch.iterdir()) == []
+
+
+SLOW = """
+import sys, time
+from lo2io.reports import summary
+def summarize(trace):
+    print("begun", flush=True)
+    time.sleep(60)
+summary.summarize = summarize
+from lo2io.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_temporary_tables_go_with_a_report_that_is_ended(tmp_path: Path, number: int, code: int) -> None:
+    """They may be as large as the trace."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    path = lo2s().trace.write(tmp_path / "T")
+    command = ["env", "--default-signal", f"TMPDIR={scratch}", sys.executable, "-c", SLOW, "report", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert len(list(scratch.iterdir())) == 1
+        process.send_signal(number)
+        assert process.wait() == code
     assert list(scratch.iterdir()) == []
 
 
