@@ -197,7 +197,7 @@ class Records:
         elif kind == RECORD_LOST:
             body = struct.pack("<Q", self._dummy) + body[8:]
         else:
-            body = struct.pack("<qQQ", time_ns, self._dummy, self._dummy)
+            body = struct.pack("<qQQ", time_ns, self._dummy, self._dummy) + body[24:]
         return self._framed(kind, misc, body, (*who, time_ns, cpu))
 
     def _framed(self, kind: int, misc: int, body: bytes, about: tuple[int, int, int, int]) -> bytes:
