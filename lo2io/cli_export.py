@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument, ended_by_signals
+from lo2io.cli_options import Filter, SpanBegin, SpanEnd, TraceArgument
 from lo2io.errors import TraceError
 from lo2io.exports.formats import FORMATS
+from lo2io.interrupts import ended_by_signals
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +12,7 @@ import typer
 from lo2io.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from lo2io.reports.live import StatusLine
 
@@ -215,10 +213,11 @@ def print_summary(
         raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
 
     from lo2io.foreign.opening import open_any
+    from lo2io.interrupts import ended_by_signals
     from lo2io.reports import summary, syscalls
     from lo2io.selection import select
 
-    with open_any(trace) as opened:
+    with ended_by_signals(), open_any(trace) as opened:  # of other tools' traces tables are made, which go
         found = summary.summarize(select(opened, filters, begin=begin, end=end))
     if as_json:
         print(syscalls.to_json(found) if by else summary.to_json(found))
@@ -245,15 +244,3 @@ def progress_bar(spool: Path) -> Any:
     from lo2io.reports.progress import conversion_progress
 
     return conversion_progress(spool)
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM, and SIGHUP unless it is ignored (nohup), end the command as Ctrl-C does: what is half written goes."""
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    former = [(n, signal.signal(n, lambda number, _: sys.exit(128 + number))) for n in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in former:
-            signal.signal(number, handler)

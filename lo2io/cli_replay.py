@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from lo2io.cli_options import Filter, Json, SpanBegin, SpanEnd, TraceArgument, ended_by_signals
+from lo2io.cli_options import Filter, Json, SpanBegin, SpanEnd, TraceArgument
+from lo2io.interrupts import ended_by_signals
 
 
 class By(StrEnum):

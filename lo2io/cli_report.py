@@ -16,10 +16,10 @@ from lo2io.cli_options import (
     SpanBegin,
     SpanEndTo,
     TraceArgument,
-    ended_by_signals,
     print_summary,
 )
 from lo2io.errors import UsageError
+from lo2io.interrupts import ended_by_signals
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:

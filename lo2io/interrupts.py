@@ -25,3 +25,19 @@ def interrupted_by_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP, unless they are ignored, end the command as Ctrl-C does: what is half done is undone first.
+
+    Raises:
+        SystemExit: One came; with the exit code that it would have given by itself.
+    """
+    try:
+        with interrupted_by_signals():
+            yield
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            raise
+        raise SystemExit(128 + interrupt.args[0]) from None

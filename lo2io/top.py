@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from lo2io.capture.asking import ask_for_dump
 from lo2io.directory import SPOOL
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
-from lo2io.interrupts import interrupted_by_signals
+from lo2io.interrupts import ended_by_signals
 from lo2io.spool.format import DUMPS_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import TracebackType
 
     from lo2io.reports.top_page import Look
@@ -198,7 +197,12 @@ def watch(options: TopOptions, screen: Screen, look: Look) -> None:
         raise UsageError(tried, f"one takes longer than that; {MIN_INTERVAL_S:g} s is the least", "--interval 2s")
     if options.trace is not None and options.arguments:
         raise UsageError(f"look at {options.trace}", "it was chosen what that records", "leave the other options out")
-    with _ended_by_signals(), Recorder(options) as recorder, ThreadPoolExecutor(1, "lo2io-window") as pool:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        ended_by_signals(),
+        Recorder(options) as recorder,
+        ThreadPoolExecutor(1, "lo2io-window") as pool,
+    ):
         _Loop(options, screen, look, recorder).run(pool)
 
 
@@ -256,14 +260,3 @@ class _Loop:
             self._look = look
             if self._window is not None:
                 self._screen.show(self._window, look)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as Ctrl-C does: the recorder with it, and what lies in temporary files."""
-    try:
-        with interrupted_by_signals():
-            yield
-    except KeyboardInterrupt as interrupt:
-        if interrupt.args:
-            raise SystemExit(128 + interrupt.args[0]) from None
