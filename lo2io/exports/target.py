@@ -78,7 +78,7 @@ def open_output(
         _rename(part, path.absolute())
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        remedy = "free space there, or choose another place with -o" if full else "choose another place with -o"
+        remedy = "free space there, or choose another place" if full else "choose another place"
         raise Lo2ioError(f"write {path}", error.strerror or str(error), remedy) from error
     finally:
         _remove(part)
@@ -107,22 +107,20 @@ def _check_replaceable(path: Path, *, force: bool, folder: bool, magic: bytes) -
     tried = f"write {path}"
     try:
         if not path.absolute().parent.is_dir():
-            raise UsageError(
-                tried, f"there is no folder {path.absolute().parent}", "make it, or choose another with -o"
-            )
+            raise UsageError(tried, f"there is no folder {path.absolute().parent}", "make it, or choose another")
         if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
             answer = "an export gets its name when it is whole, and so cannot go through a pipe or to a device"
-            raise UsageError(tried, answer, "name a file or folder that is yet to be made with -o")
+            raise UsageError(tried, answer, "name a file or folder that is yet to be made")
         if not os.path.lexists(path) or (folder and _is_empty_folder(path)):
             return
         own = _is_own_folder(path) if folder else _is_own_file(path, magic)
     except OSError as error:
-        raise UsageError(tried, error.strerror or str(error), "name a place you may write to with -o") from error
+        raise UsageError(tried, error.strerror or str(error), "name a place you may write to") from error
     if not own:
         what = "a folder of such an export" if folder else "such an export"
-        raise UsageError(tried, f"it exists, and is not {what}", "choose another name with -o")
+        raise UsageError(tried, f"it exists, and is not {what}", "choose another name")
     if not force:
-        raise UsageError(tried, "it exists", "choose another name with -o, or replace it with --force")
+        raise UsageError(tried, "it exists", "choose another name, or replace it with --force")
 
 
 def _is_own_file(path: Path, magic: bytes) -> bool:
