@@ -24,8 +24,9 @@ def _name(ring: RingRow) -> Cell:
 
 def _rings(rings: RingsSummary) -> Sheet:
     columns = [("ring", False), ("process", False), ("set up with", False), ("SQ", True), ("CQ", True)]
-    columns += [("requests", True), ("most in flight", True), ("read", True), ("written", True), ("errors", True)]
-    columns += [("overflows", True), ("enters", True), ("executed by workers", True)]
+    columns += [("requests", True), ("most in flight", True), ("rows", True), ("read", True), ("written", True)]
+    columns += [("errors", True), ("executed by workers", True), ("multi-shot", True), ("overflows", True)]
+    columns += [("enters", True)]
     rows = [_ring(ring, told=ring.kind != "libaio") for ring in rings.rings]
     return sheet("rings", "Rings", columns, rows, "io_uring instances and libaio contexts")
 
@@ -41,12 +42,14 @@ def _ring(ring: RingRow, *, told: bool) -> list[Cell]:
         count(ring.cq_entries),
         count(ring.requests),
         count(ring.most_in_flight),
+        count(ring.written if told else None),
         size(ring.bytes_read if told else None),
         size(ring.bytes_written if told else None),
         count(ring.errors if told else None),
+        count(workers if told else None),
+        count(ring.multishot if told else None),
         count(ring.overflows if told else None),
         count(ring.batches.calls),
-        count(workers if told else None),
     ]
 
 
