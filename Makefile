@@ -14,7 +14,7 @@ test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for
 	$(python) -m pytest -n auto --dist loadfile --ignore=tests/kernel; \
 	unit=$$?; $(python) -m pytest tests/kernel && exit $$unit  # on all CPUs; then recordings, which want the machine alone
 
-search:  ## made-up histories that make test does not try: LO2IO_EXAMPLES=500 of each kind unless you say otherwise
+search:  ## made-up histories that make test does not try, LO2IO_EXAMPLES=500 of each kind for the engine unless you say otherwise
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
