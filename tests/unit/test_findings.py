@@ -353,6 +353,37 @@ def test_the_busiest_subjects_stand_for_the_rest(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("files", "listed", "more"),
+    [
+        pytest.param([2000] * 5 + [10] * 2, [105, 106], 0, id="the busiest do not repeat"),
+        pytest.param([10] * 4 + [2000] + [10] * 3, [100, 101, 102, 103, 105], 2, id="one among them does not"),
+    ],
+)
+def test_the_busiest_are_chosen_among_what_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int], listed: list[int], more: int
+) -> None:
+    """Of processes that look at so many files by 1,000 calls and some, the busiest first: none hides another."""
+    monkeypatch.setattr("lo2io.writers.tables.CHUNK_ROWS", 1)
+    threads = [{**THREADS[0], "task": index, "process": index, "pid": 100 + index} for index in range(len(files))]
+    looks = [(index, number) for index in range(len(files)) for number in range(1010 - index)]
+    calls = [
+        {"id": 1 + place, "task": index, "call": OPENAT, "begin_time_ns": 0, "end_time_ns": 150_000}
+        for place, (index, _) in enumerate(looks)
+    ]
+    paths = [
+        {"operation": 1 + place, "source": 3, "path": b"%d" % (number % files[index]), "directory": b"/d"}
+        for place, (index, number) in enumerate(looks)
+    ]
+    cuts = [slice(begin, begin + 1500) for begin in range(0, len(calls), 1500)]
+    parts = [make_batch(operations=calls[cut], paths=paths[cut]) for cut in cuts]
+    found = summarize(tablemaker.write_trace(tmp_path, [make_batch(tasks=threads), *parts])).findings
+    assert {finding.rule for finding in found} == {"metadata-storm"}
+    assert [finding.subject for finding in found] == [f"app ({pid})" for pid in listed]
+    assert [finding.more for finding in found] == [0] * (len(listed) - 1) + [more]
+    assert all(len(finding.ids) == 10 and sum(finding.paths.values()) == 1000 for finding in found)
+
+
 def test_every_rule_is_documented() -> None:
     """By its name, as a heading."""
     page = (pathlib.Path(__file__).parents[2] / "docs/reference/findings.md").read_text(encoding="utf-8")

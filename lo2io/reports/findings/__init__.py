@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.findings.calls import CALL_RULES
 from lo2io.reports.findings.devices import DEVICE_RULES
-from lo2io.reports.findings.evidence import fill_rows
+from lo2io.reports.findings.evidence import fill_rows, standing
 from lo2io.reports.findings.files import FILE_RULES
 from lo2io.reports.findings.finding import MAX_PER_RULE
 from lo2io.reports.findings.rings import RING_RULES
@@ -34,15 +34,16 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for rules in (FILE_RULES, CALL_RULES, DEVICE_RULES):
         for rule in rules.values():
-            found += most(rule(sums))
+            found += most(standing(sums, rule(sums)))
     for ring_rule in RING_RULES.values():
         found += most(ring_rule(rings) if rings else [])
-    return fill_rows(sums, found)
+    fill_rows(sums, found)
+    return tuple(found)
 
 
 def most(findings: list[Finding]) -> list[Finding]:
-    """Those with most rows behind them; what may turn out to be none comes last."""
-    ordered = sorted(findings, key=lambda finding: (finding.if_repeated, -finding.rows))
+    """Those with most rows behind them; the last one counts the others."""
+    ordered = sorted(findings, key=lambda finding: -finding.rows)
     kept = ordered[:MAX_PER_RULE]
     for finding in kept[-1:]:
         finding.more += len(ordered) - len(kept)

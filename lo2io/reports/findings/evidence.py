@@ -1,20 +1,29 @@
-"""The first rows behind findings: a second reading of a table, which ends as soon as enough were found."""
+"""The first rows behind findings: a second reading of a table, which ends as soon as enough were found.
+
+In: findings, and the trace that they are of. Out: which of them stand, and of those that are listed ids and paths.
+Memory: 30 B for each row that is looked at, which are at most 10,000 of a process.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from lo2io.reports.tally import OPERATION_COLUMNS, derive, read_ahead
+from lo2io.tables import as_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
     from lo2io.reports.findings.finding import Finding
     from lo2io.reports.sums import TraceSums
+    from lo2io.tables import Trace
 
 MAX_IDS: Final = 10
 """Rows named of each finding."""
@@ -32,6 +41,8 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "batches": ("id", "ring", "asked", "submitted"),
 }
 """What the rules look at."""
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: tells a directory's number from a path's."""
 
 
 @dataclass(slots=True)
@@ -39,66 +50,98 @@ class _Rows:
     """The first rows behind a finding: their ids, and of calls the groups of the files that they are about."""
 
     finding: Finding
-    ids: list[int] = field(default_factory=list)
-    groups: list[int] = field(default_factory=list)
-
-    @property
-    def wanted(self) -> int:
-        """How many are looked for."""
-        if self.finding.if_repeated:
-            return REPEAT_ROWS
-        of_process = self.finding.table == "operations" and self.finding.group < 0
-        return PATH_ROWS if of_process else MAX_IDS
+    wanted: int
+    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    groups: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
-def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Put the ids of the first rows into the findings, and of calls the paths that they were given.
-
-    Returns:
-        Those that stand.
+def standing(sums: TraceSums, findings: list[Finding]) -> list[Finding]:
+    """Those that stand: where calls must be about the same files again and again, the first of them are looked at.
 
     Raises:
         TraceError: A table is missing or damaged.
     """
-    looked_at: list[_Rows] = []
+    doubtful = [_Rows(finding, REPEAT_ROWS) for finding in findings if finding.if_repeated]
+    if not doubtful:
+        return findings
+    _find_rows(sums, "operations", doubtful)
+    stands = iter(_repeat(sums, doubtful))
+    return [finding for finding in findings if not finding.if_repeated or next(stands)]
+
+
+def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> None:
+    """Put the ids of the first rows into the findings, and of calls the paths that they were given.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    looked_at = [_Rows(finding, _nr_wanted(finding)) for finding in findings]
     for table in _COLUMNS:
-        looked_at += _find_rows(sums, table, [finding for finding in findings if finding.table == table])
+        _find_rows(sums, table, [rows for rows in looked_at if rows.finding.table == table])
     calls = [rows for rows in looked_at if rows.finding.table == "operations"]
-    wanted = {number for rows in calls for number in rows.ids}
+    wanted = {number for rows in calls for number in rows.ids.tolist()}
     paths = sums.trace.texts("paths", "operation", "path", wanted) if wanted else {}
     for rows in looked_at:
-        rows.finding.ids = tuple(rows.ids[:MAX_IDS])
+        rows.finding.ids = tuple(rows.ids[:MAX_IDS].tolist())
     for rows in calls:
         # Of those told equally often the later ones first: programs begin with their loader's.
-        told = Counter(path for number in reversed(rows.ids[:PATH_ROWS]) if (path := paths.get(number)))
+        told = Counter(path for number in rows.ids[::-1].tolist() if (path := paths.get(number)))
         rows.finding.paths = dict(told.most_common(MAX_PATHS))
-    dropped = [rows.finding for rows in calls if rows.finding.if_repeated and not _repeats(sums, rows, paths)]
-    return tuple(finding for finding in findings if not any(finding is each for each in dropped))
 
 
-def _repeats(sums: TraceSums, rows: _Rows, paths: Mapping[int, str | None]) -> bool:
-    """Whether the calls are about the same files again and again, as far as most of them are known."""
-    directories = sums.trace.texts("paths", "operation", "directory", set(rows.ids))
-    known: Counter[tuple[Any, ...]] = Counter()
-    for number, group in zip(rows.ids, rows.groups, strict=True):
-        if path := paths.get(number):
-            known[directories.get(number), path] += 1
-        elif group < sums.owners.nr_files:
-            known[(int(sums.paths.of[group]),)] += 1
-    return 2 * known.total() >= len(rows.ids) and known.total() >= AGAIN * len(known)
+def _nr_wanted(finding: Finding) -> int:
+    """How many rows are looked for: many of a process, whose calls are given paths."""
+    of_process = finding.table == "operations" and finding.group < 0
+    return PATH_ROWS if of_process else MAX_IDS
 
 
-def _find_rows(sums: TraceSums, table: str, findings: Sequence[Finding]) -> list[_Rows]:
-    """The ids of the first rows behind each; many of a process, whose calls are given paths."""
-    found = [_Rows(finding) for finding in findings]
-    wanting = found
+def _find_rows(sums: TraceSums, table: str, wanting: list[_Rows]) -> None:
+    """Look for the first rows behind each, in one pass over the table."""
     for batch in read_ahead(sums.trace.batches(table, _COLUMNS[table])) if wanting else ():
         rows = derive(batch, sums.owners, sums.classes, sums.spans) if table == "operations" else batch
         for each in wanting:
             which = np.flatnonzero(each.finding.where(rows))[: each.wanted - len(each.ids)]
-            each.ids.extend(rows["id"][which].tolist())
-            each.groups.extend(rows["group"][which].tolist() if table == "operations" else ())
+            each.ids = np.append(each.ids, rows["id"][which])
+            if table == "operations":
+                each.groups = np.append(each.groups, rows["group"][which])
         wanting = [each for each in wanting if len(each.ids) < min(each.wanted, each.finding.rows)]
         if not wanting:
             break
+
+
+def _repeat(sums: TraceSums, looked_at: Sequence[_Rows]) -> list[bool]:
+    """Of each whether its calls are about the same files again and again, as far as most of them are known."""
+    found = []
+    names = _names(sums.trace, np.concatenate([rows.ids for rows in looked_at]))
+    for rows in looked_at:
+        name, names = names[: len(rows.ids)], names[len(rows.ids) :]
+        told = name != 0
+        opened = rows.groups[~told & (rows.groups < sums.owners.nr_files)]
+        known = np.count_nonzero(told) + len(opened)
+        files = len(np.unique(name[told])) + len(np.unique(sums.paths.of[opened]))
+        found.append(bool(2 * known >= len(rows.ids) and known >= AGAIN * files))
     return found
+
+
+def _names(trace: Trace, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Of each call a number for the path that it was given and its directory, shape (n,); 0: no path is known."""
+    names = np.zeros(len(ids), np.uint64)
+    order = np.argsort(ids)
+    ordered = ids[order]
+    for batch in trace.record_batches("paths", ["operation", "path", "directory"]) if len(ids) else ():
+        calls = as_numpy(batch.column("operation"))
+        place = np.searchsorted(ordered, calls).clip(0, len(ids) - 1)
+        path, directory = _numbers(batch.column("path")), _numbers(batch.column("directory"))
+        name = (path + directory * _ODD) * (path != 0)
+        wanted = ordered[place] == calls
+        names[order[place[wanted]]] = name[wanted]
+    return names
+
+
+def _numbers(texts: pa.Array) -> NDArray[np.uint64]:
+    """A number for each text, the same for equal ones wherever they stand (64 bits of a hash); 0: none, or empty."""
+    coded = texts.dictionary_encode(null_encoding="encode")
+    mask = (1 << 64) - 1
+    hashes = [hash(text) & mask if text else 0 for text in coded.dictionary.to_pylist()]
+    numbers: NDArray[np.uint64] = np.array(hashes, np.uint64)[as_numpy(coded)]
+    return numbers
