@@ -78,8 +78,8 @@ class TimeTally:
         """``waiting_ns``: of what remains, in calls that wait for others: see :meth:`add`."""
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
-        self.failures: Counter[tuple[int, int, int]] = Counter()
-        """By process, call and errno."""
+        self.failures: Counter[tuple[int, int, int, int]] = Counter()
+        """By process, call, class (``fcntl`` has two) and errno."""
         self.streams = np.zeros(owners.nr_groups, np.bool_)
         """Of each file group: a pipe, socket or character device, or an eventfd or its like."""
         devices: list[int] = []
@@ -122,10 +122,10 @@ class TimeTally:
         failed = np.flatnonzero(rows["error"])
         if len(failed):
             numbers = np.abs(rows["error"][failed].astype(np.int64))
-            keys = np.stack([rows["process"][failed], rows["call"][failed], numbers])
+            keys = np.stack([rows["process"][failed], rows["call"][failed], kind[failed], numbers])
             found, counts = np.unique(keys, axis=1, return_counts=True)
             for key, count in zip(found.T.tolist(), counts.tolist(), strict=True):
-                self.failures[key[0], key[1], key[2]] += count
+                self.failures[key[0], key[1], key[2], key[3]] += count
 
 
 class OffCpuTally:

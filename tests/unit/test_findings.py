@@ -29,7 +29,7 @@ EXTRA = (
 )
 SYNC, STAT, FCNTL, POLL = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
 SDA = 8 << 20
-F_SETLK, F_GETFL = 6, 3
+F_SETLK, F_SETLKW, F_GETFL = 6, 7, 3
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
 FILES = [{"file": 0, "path": b"/data/f", "mode": 0o100644}, {"file": 1, "path": b"pipe:[1]", "mode": 0o010600}]
 HANDLES = [
@@ -296,6 +296,16 @@ def test_interrupted_calls(found: Any) -> None:
     assert found([broken] * 99) == {}
     assert found([broken] * 100 + [{"call": READ, "handle": 2, "bytes_result": 1}] * 1000) == {}
     assert found([{**broken, "call": POLL}] * 100) == {}
+
+
+def test_interrupted_locks(found: Any) -> None:
+    """Locks by fcntl are a tenth of all locks, whatever other commands of it there are."""
+    lock = {"call": FCNTL, "handle": 0, "flags": F_SETLKW, "error": errno.EINTR}
+    finding = found([{**lock, "flags": F_GETFL, "error": 0}] * 1000 + [lock] * 150)["interrupted-calls"]
+    assert finding.text.startswith("150 of 150 lock calls")
+    assert (finding.evidence["calls"], finding.rows, finding.ids) == (150, 150, tuple(range(1001, 1011)))
+    assert "interrupted-calls" in found([*[{**lock, "error": 0}] * 900, *[lock] * 100])
+    assert "interrupted-calls" not in found([*[{**lock, "error": 0}] * 901, *[lock] * 100])
 
 
 def test_queue_saturation(found: Any) -> None:

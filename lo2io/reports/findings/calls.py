@@ -128,8 +128,8 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
     Polls are none: many a loop waits there for its signals, of children that end for example (pselect(2)).
     """
     found = []
-    for (process, call, number), times in sums.time.failures.items():
-        kind = CallClass(int(sums.classes.of_call[call]))
+    for (process, call, of_class, number), times in sums.time.failures.items():
+        kind = CallClass(of_class)
         calls = int(sums.time.process_calls[process, kind])
         if kind is CallClass.POLL or number != errno.EINTR:
             continue
@@ -160,8 +160,8 @@ CALL_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 def _failures(sums: TraceSums, errors: tuple[int, ...], kinds: tuple[CallClass, ...]) -> Counter[int]:
     """By process: calls of these classes that ended so."""
     found: Counter[int] = Counter()
-    for (process, call, number), times in sums.time.failures.items():
-        if number in errors and sums.classes.of_call[call] in kinds:
+    for (process, _, kind, number), times in sums.time.failures.items():
+        if number in errors and kind in kinds:
             found[process] += times
     return found
 
@@ -172,10 +172,15 @@ def _of(
     """Which calls are of this process and these classes; ended so, if that is said; of one call, if that is."""
 
     def where(rows: Columns) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (rows["process"] == process) & np.isin(rows["class"], kinds)
+        found: NDArray[np.bool_] = rows["process"] == process
+        own = np.flatnonzero(found)  # few, where many processes are looked at
+        fits = np.isin(rows["class"][own], kinds)
         if errors:
-            found &= np.isin(np.abs(rows["error"].astype(np.int64)), errors)
-        return found if call is None else found & (rows["call"] == call)
+            fits &= np.isin(np.abs(rows["error"][own].astype(np.int64)), errors)
+        if call is not None:
+            fits &= rows["call"][own] == call
+        found[own] = fits
+        return found
 
     return where
 
