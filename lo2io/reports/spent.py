@@ -1,7 +1,7 @@
 """Where the time of calls went, and which of them took longest.
 
-In: operations, and waits where the scheduler's switches were recorded. Out: sums by class of call, failures by process,
-the slowest operations. Memory: nothing for an operation.
+In: operations, what rings' calls add to theirs, and waits where the scheduler's switches were recorded. Out: sums by
+class of call, failures by process, the slowest operations. Memory: nothing for an operation.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.reports.classes import Classes
+    from lo2io.reports.spans import RequestSpans
     from lo2io.reports.tally import Owners
     from lo2io.tables import Trace
 
@@ -40,38 +41,59 @@ _TRANSFERS: Final = np.isin(np.arange(NR_CLASSES), TRANSFERS)
 class _Sleeps:
     """When calls of io_uring_enter began to wait for completions: until then they worked.
 
-    Known where io_uring's own events were recorded. Memory: 16 B a call.
+    Known where io_uring's own events were recorded. Their table has a row for each such call, in the order of the
+    calls, whose ids grow: it is read along with them. Memory: one batch of it.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, spans: RequestSpans) -> None:
         recorded = any(event.event == _WAIT_BEGINS for event in trace.completeness.events)
-        parts = list(trace.batches("batches", ["id", "sleep_time_ns"])) if recorded else []
-        none = {"id": np.zeros(0, np.uint64), "sleep_time_ns": np.zeros(0, np.int64)}
-        ids, times = (np.concatenate([part[name] for part in (none, *parts)]) for name in none)
-        order = np.argsort(ids, kind="stable")
-        self._ids, self._times = ids[order], times[order]
+        self._coming = trace.batches("batches", ["id", "sleep_time_ns"]) if recorded else iter(())
+        self._ids, self._times = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        self._spans = spans
         self._enters = np.array([call["kind"] == "ring_enter" for call in trace.metadata["calls"]], np.bool_)
 
     def worked(self, rows: Columns) -> NDArray[np.int64]:
-        """Of each call how long it worked before it waited, if it did, in ns; 0 where that is not known."""
+        """Of each call how long it worked before it waited, if it did, in ns; 0 where that is not known.
+
+        Time with a request of its thread at a device, or in a queue, is no work.
+
+        Args:
+            rows: Operations as :func:`~lo2io.reports.tally.derive` gives them, each time those behind the last ones.
+        """
         worked = np.zeros(len(rows["id"]), np.int64)
         which = np.flatnonzero(self._enters[rows["call"]])
-        if not len(self._ids) or not len(which):
+        if not len(which):
             return worked
         ids = rows["id"][which]
+        self._read_on(ids[0], ids[-1])
+        if not len(self._ids):
+            return worked
         place = np.searchsorted(self._ids, ids).clip(0, len(self._ids) - 1)
         which, place = which[self._ids[place] == ids], place[self._ids[place] == ids]
         slept, lasted = self._times[place], rows["duration_ns"][which]
-        until = np.where(slept == UNKNOWN_I64, lasted, slept - rows["begin_time_ns"][which])
-        worked[which] = until.clip(0, lasted)
+        begin = rows["begin_time_ns"][which]
+        until = np.where(slept == UNKNOWN_I64, lasted, slept - begin).clip(0, lasted)
+        device, queue = self._spans.within(rows["task"][which], begin, until)
+        worked[which] = until - device - queue
         return worked
+
+    def _read_on(self, first: np.uint64, last: np.uint64) -> None:
+        """Hold the rows from one call's to another's, both by id; earlier ones are needed no more."""
+        ids, times = self._ids, self._times
+        while True:
+            begin = np.searchsorted(ids, first)
+            ids, times = ids[begin:], times[begin:]
+            if (len(ids) and ids[-1] >= last) or (rows := next(self._coming, None)) is None:
+                break
+            ids, times = np.append(ids, rows["id"]), np.append(times, rows["sleep_time_ns"])
+        self._ids, self._times = ids, times
 
 
 class TimeTally:
     """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
 
-    def __init__(self, trace: Trace, owners: Owners, classes: Classes) -> None:
-        self._classes, self._sleeps = classes, _Sleeps(trace)
+    def __init__(self, trace: Trace, owners: Owners, classes: Classes, spans: RequestSpans) -> None:
+        self._classes, self._sleeps = classes, _Sleeps(trace, spans)
         self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
             np.zeros(NR_CLASSES, np.int64) for _ in range(6)
         )
@@ -113,7 +135,7 @@ class TimeTally:
             (self.total_ns, lasted),
             (self.device_ns, rows["device_ns"]),
             (self.queue_ns, rows["queue_ns"]),
-            (self.waiting_ns, np.maximum(rest - self._sleeps.worked(rows), 0) * waits),
+            (self.waiting_ns, (rest - self._sleeps.worked(rows)) * waits),
         ):
             np.add.at(sums, kind, values)
         by_process = rows["process"] * NR_CLASSES + kind

@@ -57,7 +57,7 @@ def gather(trace: Trace) -> TraceSums:
     owners = Owners(trace)
     requests = RequestTally(trace, owners)
     spans, classes = RequestSpans(trace), Classes(calls)
-    time = TimeTally(trace, owners, classes)
+    time = TimeTally(trace, owners, classes, spans)
     sums = TraceSums(
         trace=trace,
         owners=owners,

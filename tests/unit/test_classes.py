@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,15 @@ from lo2io.reports.classes import CallClass, class_of, waits
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary import summarize
 from lo2io.reports.sums import gather
+from lo2io.tables import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.tables import Trace
-
 SPAN = 1_000_000
 F_SETLKW, F_GETFL = 7, 3
 CLONE_VFORK, CLONE_THREAD = 0x4000, 0x10000
+WAITS_RECORDED = replace(COMPLETE, events=(EventCompleteness("io_uring:io_uring_cqring_wait", 0, 1, 0, 1, 0),))
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
 FILES = [
     {"file": 0, "path": b"/data/f", "mode": 0o100644},
@@ -133,12 +134,65 @@ def test_rings_work_until_they_wait(
         {"id": 7 + index, "task": 0, "call": call, "begin_time_ns": 500, "end_time_ns": 1500}
         for index, call in enumerate(calls)
     ]
-    batches = [{"id": 10, "ring": 1}, {"id": 8, "ring": 0}, {"id": 7, "ring": 0, "sleep_time_ns": 1100}]
-    event = EventCompleteness("io_uring:io_uring_cqring_wait", 0, 1, 0, 1, 0)
-    proof = replace(COMPLETE, events=(event,) if recorded_events else ())
+    batches = [{"id": 7, "ring": 0, "sleep_time_ns": 1100}, {"id": 8, "ring": 0}, {"id": 10, "ring": 1}]
+    proof = WAITS_RECORDED if recorded_events else COMPLETE
     batch = make_batch(tasks=THREADS, operations=rows, batches=batches)
     trace = write_trace(tmp_path, [batch], span=(0, SPAN), completeness=proof)
     assert waited(trace) == {"ring": (4000 - worked, worked)}
+
+
+@pytest.mark.parametrize(("queued", "worked"), [(tablemaker.UNKNOWN_I64, 10), (4, 4)])
+def test_requests_of_a_ring_that_works_are_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queued: int, worked: int
+) -> None:
+    """A request is at the device from 10 to 700, before and after the call begins to wait at 600: it counts once."""
+    specs = load_catalog().calls
+    monkeypatch.setattr(tablemaker, "CALLS", specs)
+    enter = [spec.abi_name for spec in specs].index("io_uring_enter")
+    batch = make_batch(
+        tasks=THREADS,
+        operations=[{"id": 1, "task": 0, "call": enter, "begin_time_ns": 0, "end_time_ns": 5000}],
+        batches=[{"id": 1, "ring": 0, "sleep_time_ns": 600}],
+        requests=[{"id": 2, "task": 0, "insert_time_ns": queued, "issue_time_ns": 10, "complete_time_ns": 700}],
+    )
+    assert waited(write_trace(tmp_path, [batch], completeness=WAITS_RECORDED)) == {"ring": (4300, worked)}
+
+
+def test_what_rings_add_is_read_along_with_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that none of it is held for longer: not before the calls it belongs to, and right across all borders."""
+    specs = load_catalog().calls
+    monkeypatch.setattr(tablemaker, "CALLS", specs)
+    monkeypatch.setattr("lo2io.writers.tables.CHUNK_ROWS", 1)
+    names = [spec.abi_name for spec in specs]
+    enter, collect = names.index("io_uring_enter"), names.index("io_getevents")
+    parts = []
+    for part in range(6):
+        ids = [10 * part + place for place in range(1, 4)]
+        added = [{"id": ids[0], "ring": 0, "sleep_time_ns": 300}, {"id": ids[1], "ring": 1}, {"id": ids[2], "ring": 0}]
+        rows = [
+            {"id": number, "task": 0, "call": call, "begin_time_ns": 0, "end_time_ns": 1000}
+            for number, call in zip(ids, (enter, collect, enter), strict=True)
+        ]
+        known = [] if part == 3 else added[:2] if part == 4 else added
+        parts.append(make_batch(operations=rows, batches=known))
+    trace = write_trace(tmp_path, [make_batch(tasks=THREADS), *parts], completeness=WAITS_RECORDED)
+    read: Counter[str] = Counter()
+    calls_before: list[int] = []
+    read_all = Trace.record_batches
+
+    def watched(self: Trace, name: str, columns: Any = None) -> Any:
+        for batch in read_all(self, name, columns):
+            read[name] += 1
+            if name == "batches":
+                calls_before.append(read["operations"])
+            yield batch
+
+    monkeypatch.setattr(Trace, "record_batches", watched)
+    time = gather(trace).time
+    assert len(calls_before) == 5
+    assert all(calls > place for place, calls in enumerate(calls_before))
+    kind = CallClass.RING
+    assert (time.total_ns[kind], time.waiting_ns[kind]) == (18_000, 18_000 - 5 * 300 - 4 * 1000)
 
 
 def test_opens_of_no_file_are_no_opens(recorded: Any) -> None:
