@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reference.fds import End, Table
-from reference.lookups import ends_over
+from reference.lookups import Lookups, ends_begin, ends_over
 
 if TYPE_CHECKING:
     from reference.engine import Reference
@@ -35,18 +35,42 @@ def table_told(engine: Reference, task: Task, address: int, op: Pending | None) 
     if other is None:
         other = Table(now)
         other.address = address
-    for each in [each for each in alive if each.table is own] if not own.address else [task]:
+    if own.address:
+        _move(task, other, now, op)
+        _doubt(other, now)
+        return
+    _agree(own, other, now)
+    for each in [each for each in alive if each.table is own]:
         _move(each, other, now, op if each is task else each.pending)
-    _doubt(other, now)
+    _unsettle(other, now)
 
 
 def _doubt(table: Table, now: int) -> None:
     """Nothing is known of it, nor what calls that are under way have met."""
     table.forget(now)
+    _unsettle(table, now)
+
+
+def _unsettle(table: Table, now: int) -> None:
+    """Whatever calls that are under way have met may have been exchanged."""
     table.ends.append(End(None, None, now, blind=True, until=now))
 
 
+def _agree(own: Table, other: Table, now: int) -> None:
+    """A copy turns out to be none: what both hold nobody has changed, of the rest nothing is known."""
+    for fd, slot in list(other.slots.items()):
+        twin = own.slots.get(fd)
+        if twin is None or twin.description is not slot.description or twin.cloexec != slot.cloexec:
+            Lookups.forget(other, fd, now)
+            continue
+        slot.since = max(slot.since, twin.since)
+        if twin.own and (not slot.own or slot.handle.parent is twin.handle):
+            slot.handle, twin.handle, slot.own, twin.own = twin.handle, slot.handle, True, slot.own
+    other.since, other.changed = now, {fd: slot.since for fd, slot in other.slots.items()}
+
+
 def _move(task: Task, to: Table, now: int, op: Pending | None) -> None:
+    ends = op is not None and any(end.op is op and end.until is None for end in task.table.ends)
     if op is not None:
         ends_over(op, now)
         op.shared = False
@@ -54,3 +78,7 @@ def _move(task: Task, to: Table, now: int, op: Pending | None) -> None:
     if not task.table.users:
         task.table.forget(now)
     task.table, to.users = to, to.users + 1
+    if op is not None:
+        op.table = to
+        if ends:  # its call may still do so there
+            ends_begin(op)

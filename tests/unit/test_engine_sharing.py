@@ -74,6 +74,68 @@ def test_a_copy_has_an_address_of_its_own(engine: str, story: Story) -> None:
     assert files(tables)[-1] == ("fsync", b"/old")
 
 
+def family(story: Story) -> Story:
+    """10 has ``/a`` and ``/b`` open; 11 shares its table, but seems to have a copy."""
+    story.does(60_000, 10, "openat", 3, returned(3, b"/a", X, table=ONE))
+    story.does(61_000, 10, "openat", 4, returned(4, b"/b", Y, table=ONE))
+    story.fork(65_000, 0, 11, 11, 10, 10)
+    return story
+
+
+def test_what_nobody_touched_stays_known(engine: str, story: Story) -> None:
+    """Programs do not tell again what they have told: only the call that showed who shares the table has no file."""
+    family(story).does(70_000, 11, "read", 1, argument(3, b"/a", table=ONE), fd=3, count=1)
+    story.does(75_000, 11, "read", 1, fd=3, count=1).does(76_000, 11, "fsync", fd=4)
+    story.does(80_000, 10, "read", 1, fd=4, count=1).does(81_000, 10, "fsync", fd=3)
+    story.does(85_000, 11, "close", 0, fd=4).does(90_000, 10, "fsync", 0, fd=4)
+    tables = told(engine, story)
+    assert files(tables, 11) == [("read", None), ("read", b"/a"), ("fsync", b"/b"), ("close", b"/b")]
+    assert files(tables)[2:] == [("read", b"/b"), ("fsync", b"/a"), ("fsync", None)]
+
+
+def test_it_does_not_matter_who_tells_first(engine: str, story: Story) -> None:
+    """The child: what the parent has open is the parent's all the same."""
+    for fd, path in ((3, b"/a"), (4, b"/b")):
+        story.fact_fd(40_000, 10, fd, path, open_flags=2)
+    story.does(60_000, 10, "fsync", fd=3).does(61_000, 10, "fsync", fd=4).fork(65_000, 0, 11, 11, 10, 10)
+    story.does(70_000, 11, "read", 1, argument(3, b"/a", table=ONE), fd=3, count=1)
+    story.does(75_000, 10, "read", 1, argument(3, b"/a", table=ONE), fd=3, count=1)
+    story.does(80_000, 10, "fsync", fd=3).does(81_000, 10, "fsync", fd=4)
+    tables = told(engine, story)
+    assert files(tables)[2:] == [("read", None), ("fsync", b"/a"), ("fsync", b"/b")]
+    used = [row["handle"] for row in tables["operations"] if row["call"] == "fsync"]
+    assert used[2:] == used[:2]
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_what_one_has_changed_is_not_known(engine: str, story: Story, *, copy: bool) -> None:
+    """Before anybody knew that it was the other's, too."""
+    changer = 11 if copy else 10
+    story.does(60_000, 10, "openat", 3, returned(3, b"/a", X, table=ONE))
+    story.does(61_000, 10, "openat", 4, returned(4, b"/b", Y, table=ONE)).fork(65_000, 0, 11, 11, 10, 10)
+    story.does(66_000, changer, "fcntl", 0, fd=4, cmd=2, arg=1)
+    story.does(67_000, changer, "close_range", fd=3, max_fd=3, flags=0)
+    story.does(70_000, 11, "read", 1, argument(5, b"/c", 0x3000, table=ONE), fd=5, count=1)
+    for at, tid in ((80_000, 10), (85_000, 11)):
+        story.does(at, tid, "fsync", 0, fd=3).does(at + 1_000, tid, "fsync", 0, fd=4)
+    tables = told(engine, story)
+    assert [name for call, name in files(tables) + files(tables, 11) if call == "fsync"] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "result"),
+    [("dup2", {"oldfd": 4, "newfd": 3}, 3), ("close_range", {"fd": 3, "max_fd": 3, "flags": 0}, 0)],
+)
+def test_who_is_about_to_end_a_descriptor_goes_on(
+    engine: str, story: Story, call: str, args: dict[str, int], result: int
+) -> None:
+    """A thread of the child was amid that when another one showed whose table it is."""
+    family(story).fork(66_000, 0, 11, 12, 11, 11).begins(67_000, 12, call, **args)
+    story.does(68_000, 11, "read", 1, argument(4, b"/b", Y, table=ONE), fd=4, count=1)
+    story.does(69_000, 11, "fsync", fd=3).ends(70_000, 12, call, result).does(71_000, 11, "fsync", fd=3)
+    assert files(told(engine, story), 11) == [("read", None), ("fsync", None), ("fsync", None)]
+
+
 def test_the_address_of_what_is_gone_is_used_again(engine: str, story: Story) -> None:
     """By the next process: it shares nothing with the one before."""
     story.fork(51_000, 0, 11, 11, 10, 10).does(60_000, 11, "openat", 3, returned(3, b"/old", table=ONE))
