@@ -4,8 +4,7 @@
 
 #include "calls.h"
 
-enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
-enum { ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
+enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
 enum { ENTER_REGISTERED_RING = 1u << 4, USE_REGISTERED_RING = 1u << 31 }; /* include/uapi/linux/io_uring.h */
 
 /* ---- entry ---- */
@@ -212,6 +211,8 @@ static void confirm(engine *e, task *t, uint32_t *held, int32_t fd, uint8_t bit,
         handle_end(e, index, p->flags, UNKNOWN);
     else if (certain)
         slot_clear(e, s, UNKNOWN, s->since); /* from now on it holds something that nothing is known of */
+    else if (missed && s && s->handle == index && tells_by_ebadf(e, t, index))
+        slot_clear(e, s, UNKNOWN, time);
     handle_release(e, index);
     *held = NONE;
 }

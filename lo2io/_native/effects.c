@@ -15,6 +15,13 @@ enum {
     PATH_ONLY = 010000000        /* O_PATH, which <fcntl.h> keeps for _GNU_SOURCE */
 };
 
+/* What O_PATH leaves to do: the descriptor alone matters (check_fcntl_cmd, fs/fcntl.c). */
+static bool takes_paths(const pending_call *p, uint8_t kind)
+{
+    return kind == LO2_CALL_DUP || kind == LO2_CALL_DUP_TO ||
+           (kind == LO2_CALL_FCNTL && (p->flags <= F_GETFL || p->flags == DUPFD_CLOEXEC));
+}
+
 /* EBADF says that nothing is there, or that what is there is not open for this. */
 bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit)
 {
@@ -22,7 +29,19 @@ bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t 
     uint32_t flags = description_of(e, handle_index)->open_flags, mode = flags & O_ACCMODE;
     bool reads = kind == LO2_CALL_READ || (kind == LO2_CALL_COPY && bit == 1);
     bool writes = kind == LO2_CALL_WRITE || (kind == LO2_CALL_COPY && bit == 2);
-    return flags != NONE && ((flags & PATH_ONLY) || (reads && mode == O_WRONLY) || (writes && mode == O_RDONLY));
+    bool path_only = (flags & PATH_ONLY) && !takes_paths(&t->pending, kind);
+    bool neither = mode == O_ACCMODE; /* for ioctl alone */
+    return flags != NONE && (path_only || (reads && (mode == O_WRONLY || neither)) || (writes && (mode == O_RDONLY || neither)));
+}
+
+/* Of a call that it is open for: nothing but its descriptor makes that fail so, not what a message holds, nor that it wants a pipe. */
+bool tells_by_ebadf(engine *e, const task *t, uint32_t handle_index)
+{
+    const pending_call *p = &t->pending;
+    const lo2_call *call = &e->calls[p->call];
+    bool moves_data = (call->kind == LO2_CALL_READ || call->kind == LO2_CALL_WRITE) && call->returns == LO2_RETURNS_BYTES;
+    return moves_data && description_of(e, handle_index)->open_flags != NONE &&
+           (call->vectored ? !call->has_flags || p->offset != UNKNOWN : p->counts_bytes);
 }
 
 static void opened(engine *e, task *t, const lo2_call *call, int32_t fd, int64_t time, uint32_t row)

@@ -327,6 +327,7 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /
 
 /* effects.c */
 bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit);
+bool tells_by_ebadf(engine *e, const task *t, uint32_t handle_index);
 void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
 
 /* sched.c */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.model import CallKind
+from lo2io.model import CallKind, Returns
 from reference.fds import DUPLICATED, OPENED, UNSEEN, Description, End, Handle, Table, Tables
 from reference.positions import can_move
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 EBADF, F_SETFL = 9, 4
 O_RDONLY, O_WRONLY, O_ACCMODE, O_PATH = 0, 1, 3, 0o10000000
+PATH_COMMANDS = (0, 1, 2, 3, 1030)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC: the commands of fcntl that O_PATH leaves (check_fcntl_cmd)."""
 RANGE_UNSHARE, RANGE_CLOEXEC = 2, 4
 MASK32 = 2**32 - 1
 OPENS = (CallKind.OPEN, CallKind.RING_SETUP)
@@ -62,6 +64,8 @@ class Lookups:
                 handle.end(None)
             elif certain and slot is not None:
                 self.forget(op.task.table, fd, slot.since)
+            elif missed and slot is not None and slot.handle is handle and _tells_by_ebadf(op, handle):
+                self.forget(op.task.table, fd, self.engine.now)
             setattr(op, name, None)
         if met or op.spec.kind is not CallKind.CLOSE:
             self.claim(op)
@@ -150,14 +154,25 @@ class Lookups:
         return handle
 
 
+def _tells_by_ebadf(op: Pending, handle: Handle) -> bool:
+    """EBADF says that nothing is there: it is open for this, and it is no message, nor is a pipe wanted."""
+    spec = op.spec
+    if spec.kind not in (CallKind.READ, CallKind.WRITE) or spec.returns is not Returns.BYTES:
+        return False
+    no_pipe = "offset" in op.values or "flags" not in spec.fields
+    return handle.description.flags is not None and (no_pipe if spec.vectored else "count" in op.values)
+
+
 def is_open_otherwise(op: Pending, handle: Handle, place: int) -> bool:
     """EBADF says that nothing is there, or that what is there is not open for this."""
     flags, kind = handle.description.flags, op.spec.kind
     if flags is None:
         return False
     does = (CallKind.READ, CallKind.WRITE)[place] if kind is CallKind.COPY else kind
-    refused = {CallKind.READ: O_WRONLY, CallKind.WRITE: O_RDONLY}.get(does)
-    return bool(flags & O_PATH) or flags & O_ACCMODE == refused
+    refused = {CallKind.READ: (O_WRONLY, O_ACCMODE), CallKind.WRITE: (O_RDONLY, O_ACCMODE)}.get(does, ())
+    command = op.values["flags"] & MASK32 if kind is CallKind.FCNTL else None
+    any_file = kind in (CallKind.DUP, CallKind.DUP_TO) or command in PATH_COMMANDS
+    return bool(flags & O_PATH and not any_file) or flags & O_ACCMODE in refused
 
 
 def is_moved(engine: Reference, table: Table, fd: int, but: Pending | None = None) -> bool:

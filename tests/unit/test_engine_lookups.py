@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EINVAL = -22
 MAP_ANONYMOUS, MAP_PRIVATE = 0x20, 2
+O_PATH = 0o10000000
 
 
 def names(tables: Tables, column: str = "handle") -> list[tuple[str, bytes | None]]:
@@ -93,18 +94,64 @@ def test_who_moves_what_was_not_known_moves_it(run: Run, spool: SpoolBuilder, *,
 
 
 @pytest.mark.parametrize(
-    ("call", "flags", "expected"),
+    ("call", "args", "flags", "expected"),
     [
-        ("read", 2, None),
-        ("read", None, None),
-        ("read", 1, b"/old"),
-        ("write", 0, b"/old"),
-        ("fsync", 0o10000000, b"/old"),
+        ("read", {"fd": 3}, 2, None),
+        ("read", {"fd": 3}, None, None),
+        ("read", {"fd": 3}, 1, b"/old"),
+        ("read", {"fd": 3}, 3, b"/old"),
+        ("write", {"fd": 3}, 0, b"/old"),
+        ("write", {"fd": 3}, 3, b"/old"),
+        ("fsync", {"fd": 3}, O_PATH, b"/old"),
+        ("dup", {"fildes": 3}, O_PATH, None),
+        ("dup2", {"oldfd": 3, "newfd": 4}, O_PATH, None),
+        ("fcntl", {"fd": 3, "cmd": 3}, O_PATH, None),
+        ("fcntl", {"fd": 3, "cmd": 1030}, O_PATH, None),
+        ("fcntl", {"fd": 3, "cmd": 5}, O_PATH, b"/old"),
     ],
 )
 def test_who_meets_nothing_names_nothing(
-    run: Run, spool: SpoolBuilder, call: str, flags: int | None, expected: bytes | None
+    run: Run, spool: SpoolBuilder, call: str, args: dict[str, int], *, flags: int | None, expected: bytes | None
 ) -> None:
     """EBADF: what was there has ended unseen, unless it is not open for such a call."""
-    spool.fact_fd(55_000, 10, 3, b"/old", open_flags=flags).call(60_000, 0, 10, call, EBADF, fd=3)
+    spool.fact_fd(55_000, 10, 3, b"/old", open_flags=flags).call(60_000, 0, 10, call, EBADF, **args)
     assert names(run(spool)) == [(call, expected)]
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "flags", "expected"),
+    [
+        ("read", {"count": 1}, 2, None),
+        ("read", {"count": 1}, None, b"/old"),
+        ("pwrite64", {"count": 1, "pos": 5}, 1, None),
+        ("writev", {"vlen": 1}, 2, None),
+        ("preadv2", {"vlen": 1, "pos_l": -1, "flags": 0}, 0, None),
+    ],
+)
+def test_where_nothing_was_met_nothing_is_known(
+    run: Run, spool: SpoolBuilder, call: str, args: dict[str, int], *, flags: int | None, expected: bytes | None
+) -> None:
+    """By whom comes next, if nothing else explains EBADF."""
+    spool.fact_fd(55_000, 10, 3, b"/old", open_flags=flags)
+    spool.call(60_000, 0, 10, call, EBADF, fd=3, **args).call(61_000, 0, 10, "fsync", fd=3)
+    assert names(run(spool)) == [(call, None), ("fsync", expected)]
+
+
+def test_an_earlier_look_does_not_tell_what_is_there_then(run: Run, spool: SpoolBuilder) -> None:
+    """It may have seen what went before the read; one behind the read tells."""
+    spool.fact_fd(55_000, 10, 3, b"/old", open_flags=2).call(60_000, 0, 10, "read", EBADF, fd=3, count=1)
+    spool.fact_fd(61_000, 10, 3, b"/old", begin=58_000).call(62_000, 0, 10, "fsync", fd=3)
+    spool.call(63_000, 0, 10, "dup2", 3, oldfd=4, newfd=3)
+    spool.fact_fd(80_000, 10, 3, b"/new", begin=75_000).call(90_000, 0, 10, "fsync", fd=3)
+    assert [name for call, name in names(run(spool)) if call == "fsync"] == [None, b"/new"]
+
+
+def test_what_was_opened_meanwhile_is_there(run: Run, spool: SpoolBuilder) -> None:
+    """A read that met nothing began before another thread opened the number again."""
+    spool.fork(51_000, 0, 10, 11, 10, 10).fact_fd(55_000, 10, 3, b"/old", open_flags=2)
+    spool.enter(60_000, 0, 10, "read", fd=3, count=1).call(61_000, 1, 11, "close", fd=3)
+    spool.call(62_000, 1, 11, "openat", 3, dfd=-100, flags=2).exit(63_000, 0, 10, "read", EBADF)
+    spool.fact_fd(75_000, 10, 3, b"/new", begin=70_000).call(80_000, 1, 11, "fsync", fd=3)
+    tables = run(spool)
+    assert {name for call, name in names(tables) if call in ("openat", "fsync")} == {b"/new"}
+    assert len(tables["handles"]) == 2
