@@ -198,6 +198,8 @@ void ring_closed_some_fd(engine *e, task *t, int64_t time)
             left = i + 1;
         else
             slot_clear(e, s, UNKNOWN, time);
+        if (s->movers || s->ending) /* somebody is amid a call on that number */
+            left = i + 1;
     }
     f->slots.count = left; /* slots beyond are as the table says: what is voided often stays short */
 }

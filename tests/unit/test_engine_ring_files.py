@@ -130,6 +130,19 @@ def test_a_later_look_names_what_is_left(rig: Rig) -> None:
     assert rig.of("operations", "handle")[-1] == named["handle"]
 
 
+def test_who_is_amid_a_call_moves_what_comes_there(rig: Rig) -> None:
+    """A read from before the close may read what is opened behind it: nobody knows where that stands."""
+    rig.fork(PID, 11, PID)
+    rig.enter("read", 11, fd=7, count=10)
+    close_by_ring(rig)
+    rig.call("openat", 7, dfd=-100, flags=2)
+    rig.call("read", 10, fd=7, count=10)
+    rig.leave("read", 10, 11)
+    rig.run()
+    reads = [row for row in rig.rows["operations"] if row["fd"] == 7 and row["bytes_request"] == 10]
+    assert [row["offset_bytes"] for row in reads] == [None, None]
+
+
 def test_a_close_that_fails_changes_nothing(rig: Rig) -> None:
     """EBADF: there was none."""
     rig.call("openat", 7, dfd=-100)
