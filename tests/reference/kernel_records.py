@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from reference.records import Decoder, Meaning
 
 CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST = range(1, 10)
-FACT_BYTES = {FILE: 80, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
-LENGTHS = {FILE: (78,), PATH: (18, 20)}
+FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
+LENGTHS = {FILE: (86,), PATH: (18, 20)}
 """Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
 NUMBERS = [
