@@ -112,10 +112,25 @@ def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
 
 @contextlib.contextmanager
 def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
-    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error."""
+    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error.
+
+    A writer that failed gets nothing more, not even what waits in its queue: libotf2 would write beyond its buffers.
+    """
     pool = ThreadPoolExecutor(1, "lo2io-writer")
+    failed = False
+
+    def write_unless_failed(batch: Batch) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            write(batch)
+        except BaseException:
+            failed = True
+            raise
+
     try:
-        yield lambda batch: pool.submit(write, batch)
+        yield lambda batch: pool.submit(write_unless_failed, batch)
     finally:
         pool.shutdown(cancel_futures=True)
 
