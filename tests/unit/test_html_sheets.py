@@ -27,6 +27,9 @@ def test_rings(tmp_path: Path) -> None:
     assert rings is not None
     found = {sheet.key: sheet for sheet in sheets(summarize(example(tmp_path / "2")))}
     assert numbers(found["rings"], "requests") == [ring.requests for ring in rings.rings]
+    told = [ring for ring in rings.rings if ring.kind != "libaio"]
+    assert [each for each in numbers(found["rings"], "rows") if each != -1] == [ring.written for ring in told]
+    assert [each for each in numbers(found["rings"], "multi-shot") if each != -1] == [ring.multishot for ring in told]
     ways = [way for ring in rings.rings for way in ring.paths]
     assert numbers(found["ring-ways"], "inferred") == [way.inferred for way in ways]
     assert numbers(found["ring-ways"], "p99") == [way.latency.p99_ns if way.latency.nr else -1 for way in ways]
