@@ -38,12 +38,13 @@ app = typer.Typer(
     help="Record what programs do with their storage as the kernel tells it, and write it as an OTF2 trace.",
     no_args_is_help=True,
     add_completion=False,
+    suggest_commands=False,  # click does it; with typer's it would stand there twice
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 tracepoints_app = typer.Typer(
-    help="What each tracepoint means to lo2io, and whether this kernel agrees.",
+    help="Show what each tracepoint means to lo2io.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -97,7 +98,10 @@ def convert(
     sample: Sample = None,
     force: Force = False,
 ) -> None:
-    """Turn a recorded spool into an OTF2 trace. Needs no root, and not the machine that recorded it."""
+    """Turn a recorded spool into an OTF2 trace.
+
+    Neither root nor the machine that recorded it is needed.
+    """
     from lo2io import pipeline
 
     with progress_bar(spool) as progress:
@@ -116,7 +120,10 @@ def convert(
 
 @app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")
 def dump(trace: TraceArgument) -> None:
-    """Have a recording that keeps only its newest part (--last, --max-size) write that part as a trace, and go on."""
+    """Have a flight recorder write what it keeps as a trace.
+
+    A flight recorder is a recording with --last or --max-size. It goes on.
+    """
     from lo2io import pipeline
 
     print(pipeline.dump(trace))
@@ -134,7 +141,10 @@ app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay
 
 @app.command(epilog="Examples: `lo2io verify T` | `lo2io verify T --json`")
 def verify(trace: TraceArgument, as_json: Json = False) -> None:
-    """Check any OTF2 trace against the rules for I/O, and whether its recording is proven complete."""
+    """Check any OTF2 trace against the rules for I/O.
+
+    Of a trace of lo2io, say whether its recording is proven complete.
+    """
     from lo2io import verify as rules
 
     found = rules.verify(trace)
@@ -144,7 +154,10 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
 
 @app.command(epilog="Examples: `lo2io doctor` | `lo2io doctor --json`")
 def doctor(as_json: Json = False) -> None:
-    """Say whether recording can work here, and for each lack the least that helps."""
+    """Check whether recording can work on this machine.
+
+    For everything that is missing, name the least change that helps.
+    """
     from lo2io.catalog import load_catalog
     from lo2io.reports import doctor as report_doctor
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from lo2io.errors import UsageError
@@ -43,7 +44,7 @@ Backend = Annotated[
     str | None,
     typer.Option(
         "--backend",
-        metavar="bpf|perf",
+        click_type=click.Choice(("bpf", "perf")),
         help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
     ),
 ]
@@ -51,11 +52,19 @@ Names = Annotated[
     str | None,
     typer.Option(
         "--names",
-        metavar="kernel|proc",
+        click_type=click.Choice(("kernel", "proc")),
         help="Who tells about files and paths: programs in the kernel, or /proc. [default: kernel where it is allowed]",
     ),
 ]
-Opener = Annotated[str | None, typer.Option("--opener", help="How events are opened: python-perf or native.")]
+Opener = Annotated[
+    str | None,
+    typer.Option(
+        "--opener",
+        click_type=click.Choice(("python-perf", "native")),
+        help="How perf events are opened: by the kernel's Python binding, or by lo2io itself. "
+        "[default: the binding where it is installed]",
+    ),
+]
 Filter = Annotated[
     list[str] | None,
     typer.Option(
@@ -80,7 +89,7 @@ BlockRecords = Annotated[
     str | None,
     typer.Option(
         "--block-records",
-        metavar="KIND",
+        click_type=click.Choice(("samples", "begin-end", "both")),
         help="Block requests in the trace as samples of the CPUs, begin-end of the devices, or both. "
         "[default: of a whole machine samples, else begin-end]",
     ),
@@ -107,7 +116,12 @@ Pids = Annotated[
 ]
 Scope = Annotated[
     str | None,
-    typer.Option("--scope", help="system: every CPU, descendants picked when converting; inherit: only CMD's tasks."),
+    typer.Option(
+        "--scope",
+        click_type=click.Choice(("system", "inherit")),
+        help="system: record on every CPU, choose CMD's tasks when converting; inherit: record CMD's tasks alone. "
+        "[default: system where it is allowed]",
+    ),
 ]
 AllCpus = Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")]
 Cpus = Annotated[str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")]
@@ -158,7 +172,9 @@ def parse_seconds(text: str | None) -> float | None:
         return None
     time_ns = parse_duration(text)
     if time_ns == 0:
-        raise UsageError(f"read the time {text!r}", "it is no time at all", "write it like 500ms, 30s, 5min or 1h")
+        raise UsageError(
+            f"read the time {text!r}", "recording would end at once", "write it like 500ms, 30s, 5min or 1h"
+        )
     return time_ns / NS_PER_S
 
 

@@ -70,7 +70,10 @@ def record(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run CMD, or watch running processes, and record the I/O of all their threads and children."""
+    """Record the I/O of a command, or of running processes.
+
+    All their threads and children are recorded, too.
+    """
     from lo2io.pipeline import RecordRequest
 
     request = RecordRequest(
@@ -122,7 +125,10 @@ def system_wide(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Record the I/O of the whole machine: until Ctrl-C, SIGTERM, the time is over or CMD ends."""
+    """Record the I/O of the whole machine.
+
+    Recording ends with Ctrl-C, SIGTERM, after --duration, or when CMD ends.
+    """
     from lo2io.pipeline import RecordRequest
 
     request = RecordRequest(

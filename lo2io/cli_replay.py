@@ -60,7 +60,10 @@ def replay(
     until: SpanEnd = None,
     as_json: Json = False,
 ) -> None:
-    """Do once more what a trace's programs did to their files, with fio: same operations, offsets and sizes."""
+    """Repeat a trace's I/O on other files or on a disk, with fio.
+
+    Operations, offsets and sizes are those of the trace.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
 
     from lo2io import replay as replaying

@@ -44,7 +44,10 @@ def report(
     html: Html = None,
     force: HtmlForce = False,
 ) -> None:
-    """Say what happened: totals, processes, files, devices, time, latencies, slow calls, patterns, losses."""
+    """Report what happened: processes, files, devices, latencies.
+
+    The report also has the slowest calls, access patterns, findings and losses.
+    """
     if html is None:
         if force:
             raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave it away")

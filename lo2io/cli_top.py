@@ -38,7 +38,10 @@ def top(
     backend: Backend = None,
     as_json: Json = False,
 ) -> None:
-    """Show who does how much I/O right now, by process, file or device, until q is pressed."""
+    """Show live which process, file or device does how much I/O.
+
+    The key q ends it.
+    """
     from lo2io.reports.top_page import Look, check_look
     from lo2io.reports.top_screen import Pipe, Terminal
     from lo2io.top import TopOptions, watch

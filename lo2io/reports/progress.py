@@ -45,7 +45,7 @@ def _start(stack: contextlib.ExitStack, spool: Path) -> tuple[object, object]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("converting"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    total = sum(path.stat().st_size for path in spool.glob("*.ring"))
+    total = sum(path.stat().st_size for ending in ("*.ring", "*.calls") for path in spool.glob(ending))
     progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
     return progress, progress.add_task("convert", total=total)
 

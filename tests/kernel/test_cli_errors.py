@@ -52,8 +52,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["-e", "syscalls:sys_enter_nosuch", "--", "true"], 2, ["sys_enter_nosuch"]),
         (["--ring", "0", "--", "true"], 2, ["a ring is a power of two", "--ring 4MiB"]),
         (["--ring", "5000", "--", "true"], 2, ["a ring is a power of two"]),
-        (["--scope", "x", "--", "true"], 2, ["no such scope", "system or inherit"]),
-        (["--opener", "x", "--", "true"], 2, ["no such opener", "python-perf, native"]),
+        (["--scope", "x", "--", "true"], 2, ["'x' is not one of 'system', 'inherit'"]),
+        (["--opener", "x", "--", "true"], 2, ["'x' is not one of 'python-perf', 'native'"]),
         (["--user", "no-such-user", "--", "true"], 2, ["no such user", "--user NAME"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,23 @@ def test_help_ends_with_examples(command: str) -> None:
     assert "Examples:" in done.stdout
 
 
+def test_the_list_of_commands_is_whole() -> None:
+    """No summary of a command is cut at 80 columns, and a misspelt command is answered once."""
+    shown = run("--help").stdout
+    assert "record       Record the I/O of a command" in shown
+    assert "..." not in shown.partition("Commands:")[2]
+    assert run("recrod").stderr.count("Did you mean 'record'?") == 1
+
+
+@pytest.mark.parametrize("option", ["--backend", "--names", "--opener", "--scope", "--block-records"])
+def test_choices_are_shown(option: str) -> None:
+    """Where only a few words fit, help shows them, and so does the answer to another."""
+    assert re.search(rf"{option} \[\w[\w-]*\|[\w|-]+\]", run("record", "--help").stdout)
+    done = run("record", option, "bogus", "--", "true")
+    assert done.returncode == 2
+    assert "'bogus' is not one of" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -36,12 +54,12 @@ def test_help_ends_with_examples(command: str) -> None:
         ("record -p abc", "valid integer"),
         ("record --ring nonsense -- true", "write it like 4096, 512KiB or 8MiB"),
         ("record --duration 3parsecs -p 1", "write it like 500ms, 30s, 5min or 1h"),
-        ("system-wide -a --duration 0s", "no time at all"),
+        ("system-wide -a --duration 0s", "recording would end at once"),
         ("system-wide -a --max-size much", "write it like 4096, 512KiB or 8MiB"),
         ("record --sample 1% -- true", "write it like 1/10, 1/100 or 1/1000"),
         ("system-wide -a --sample 3/4", "write it like 1/10, 1/100 or 1/1000"),
         ("convert spool -o T --sample 0", "write it like 1/10, 1/100 or 1/1000"),
-        ("record --block-records beginend -- true", "one of samples, begin-end, both"),
+        ("record --block-records beginend -- true", "not one of 'samples', 'begin-end', 'both'"),
         ("record -e reda -- true", "did you mean read?"),
         ("record -e nothing_like_it -- true", "`lo2io tracepoints list` shows every name"),
         ("convert", "Missing argument 'SPOOL'"),
