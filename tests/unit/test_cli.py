@@ -35,7 +35,7 @@ def test_the_list_of_commands_is_whole() -> None:
     shown = run("--help").stdout
     assert "record       Record the I/O of a command" in shown
     assert "..." not in shown.partition("Commands:")[2]
-    assert run("recrod").stderr.count("Did you mean 'record'?") == 1
+    assert run("recordd").stderr.count("'record'") == 1
 
 
 @pytest.mark.parametrize("option", ["--backend", "--names", "--opener", "--scope", "--block-records"])
