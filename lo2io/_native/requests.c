@@ -208,7 +208,7 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     r->written = ours || (e->config.all_tasks && !own);
     e->totals.nr_own_requests += own;
     if (t && t->tid == tid && e->rings)
-        r->ring_request = ring_request_at(e, t);
+        r->ring_request = ring_request_sends(e, t, s->flags & LO2_RQ_READAHEAD);
     r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);
     write_event(e, r, EVENT_BEGIN, time, s->cpu, s->bytes);

@@ -127,11 +127,16 @@ static bool is_polled(engine *e, const ring_request *r)
     return flags != NONE && (flags & SETUP_IOPOLL) && (r->opcode >= FIRST_NEW_OPCODE || has_opcode(READS_WRITES, r->opcode));
 }
 
+/* A device at work is no inference, and a request that it served was not completed from memory. */
 static uint8_t infer(ring_request *r, uint8_t path)
 {
+    if (r->served)
+        return LO2_PATH_DEVICE;
     r->inferred |= LO2_INFERRED_PATH;
     return path;
 }
+
+static uint8_t at_once(const ring_request *r) { return r->served ? LO2_PATH_DEVICE : LO2_PATH_INLINE; }
 
 /* What needs no comparison with other events of its thread. */
 static uint8_t path_by_signs(ring_request *r)
@@ -149,7 +154,7 @@ static uint8_t path_by_signs(ring_request *r)
 static uint8_t path_of_older(ring_request *r)
 {
     if (r->wake == UNKNOWN)
-        return LO2_PATH_UNKNOWN;
+        return r->served ? LO2_PATH_DEVICE : LO2_PATH_UNKNOWN;
     return r->opcode == OP_POLL_ADD ? LO2_PATH_DEVICE : infer(r, LO2_PATH_POLL);
 }
 
@@ -165,12 +170,12 @@ bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewh
         return false;
     }
     if (!queues(r->opcode))
-        r->path = LO2_PATH_INLINE;
+        r->path = at_once(r);
     else if (!th || elsewhere || r->opcode == OP_LINK_TIMEOUT || r->wake != UNKNOWN ||
              is_polled(e, r) || (r->at_submission && !in_its_batch))
         r->path = LO2_PATH_DEVICE;
     else if (!r->at_submission && r->seen_executed)
-        r->path = th->number == r->runner && th->runs == r->runs ? LO2_PATH_INLINE : LO2_PATH_DEVICE;
+        r->path = th->number == r->runner && th->runs == r->runs ? at_once(r) : LO2_PATH_DEVICE;
     return r->path == LO2_PATH_UNKNOWN;
 }
 
@@ -180,9 +185,11 @@ uint8_t path_without_end(engine *e, ring_request *r)
     if (path != LO2_PATH_UNKNOWN || !r->executed)
         return path;
     if (r->status == LO2_RING_SILENT && !queues(r->opcode))
-        return LO2_PATH_INLINE;
+        return at_once(r);
     if (r->shown_inline)
         return infer(r, LO2_PATH_INLINE);
+    if (r->served)
+        return LO2_PATH_DEVICE;
     if (r->status == LO2_RING_SILENT)
         return LO2_PATH_UNKNOWN;
     const ring_thread *th = location_of(e, r);
@@ -195,7 +202,7 @@ static void decide(engine *e, ring_request *r, bool claimed)
 {
     if (r->at_submission) {
         r->in_run = claimed;
-        r->path = claimed ? infer(r, LO2_PATH_DEVICE) : LO2_PATH_INLINE;
+        r->path = claimed ? infer(r, LO2_PATH_DEVICE) : at_once(r);
     } else { /* executed behind its predecessor, in the same run or, if that one came out of a run itself, in the next */
         uint32_t run = r->before_runs + r->before_in_run;
         r->path = infer(r, !r->before_known || r->end_runs <= run ? LO2_PATH_INLINE : LO2_PATH_DEVICE);

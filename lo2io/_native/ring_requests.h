@@ -39,6 +39,7 @@ typedef struct {
     bool timed;                   /* `executing` has an execution */
     bool opens_late;              /* its fd was looked up in an empty slot */
     uint8_t doubtful;             /* bit 0, 1: which handle, handle2 is nobody knows; 2: handle is a guess until it has ended */
+    bool served;                  /* by a device: it has sent a block request, and not to read ahead */
     bool in_run;                  /* its CQE came out of task work */
     bool shown_inline;            /* its successor ran so early that it must have been done at once */
     bool before_known, before_in_run; /* its predecessor has completed */

@@ -162,19 +162,25 @@ void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time)
         th->first_in = time;
 }
 
+static uint64_t sends(ring_request *r, bool ahead)
+{
+    r->served |= !ahead;
+    return r->id;
+}
+
 /* In a worker, and outside of batches, I/O goes to the device while the request is executed. In a batch of more than two
  * requests it is gathered first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and goes when all have been executed. */
-uint64_t ring_request_at(engine *e, task *t)
+uint64_t ring_request_sends(engine *e, task *t, bool ahead)
 {
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
     if (!th || th->number != t->number)
         return 0;
     if (t->ring_worker) { /* unless it has gone on to another one that nobody saw begin */
-        const ring_request *work = request_of(e, th->work);
-        return work && !e->ring_requests->nr_unheard ? work->id : 0;
+        ring_request *work = request_of(e, th->work);
+        return work && !e->ring_requests->nr_unheard ? sends(work, ahead) : 0;
     }
-    const ring_request *r = request_of(e, th->running);
+    ring_request *r = request_of(e, th->running);
     const pending_call *p = &t->pending;
     bool in_batch = !p->active || (e->calls[p->call].kind == LO2_CALL_RING_ENTER && p->count > 2);
-    return r && r->alive && !in_batch ? r->id : 0;
+    return r && r->alive && !in_batch ? sends(r, ahead) : 0;
 }

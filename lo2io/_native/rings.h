@@ -192,8 +192,9 @@ void ring_thread_moved_on(engine *e, task *t, int64_t time);
 void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down);
 void ring_worker_exited(engine *e, task *t); /* an execution that was under way has no end */
 void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time); /* sched_switch of a worker: a bound for begins and ends */
-/* The request that a block request inserted by this thread now belongs to: its id, or 0 where that is not proven. */
-uint64_t ring_request_at(engine *e, task *t);
+/* This thread sends a block request, `ahead` if that reads ahead: the id of the ring's request that it does so for, or 0
+ * where that is not proven. */
+uint64_t ring_request_sends(engine *e, task *t, bool ahead);
 bool ring_requests_finish(engine *e);
 bool ring_requests_flush(engine *e);
 void ring_requests_free(engine *e);

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from workloads.disks import device_number
+from workloads.record import LO2IO
 from workloads.rings import run
+
+from lo2io.tables import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +59,24 @@ def test_direct_requests_cause_block_requests(loop: Path, tmp_path: Path) -> Non
     device = [number for number in alone if requests[number][1]["path"] == "device"]
     assert len(device) >= 7
     assert [number for number in device if number not in owners] == []
+
+
+@pytest.mark.requires("fio")
+def test_what_a_device_served_is_not_inline(tmp_path: Path) -> None:
+    """A disk whose interrupt comes to the submitter's CPU answers before the submission has ended.
+
+    So each CPU has a job. Whether completions of the disk vanish does not matter here.
+    """
+    if not os.major(tmp_path.stat().st_dev):
+        pytest.skip("the temporary directory is on no disk")
+    cpus = sorted(os.sched_getaffinity(0))
+    split = [f"--numjobs={len(cpus)}", f"--cpus_allowed={','.join(map(str, cpus))}", "--cpus_allowed_policy=split"]
+    job = ["fio", "--name=job", f"--directory={tmp_path}", "--size=1m", "--bs=4k", "--rw=randread", "--direct=1"]
+    job += ["--ioengine=io_uring", "--iodepth=1", "--output=fio.out", *split]
+    events = ["-e", "io_uring,block", "-o", "trace"]
+    subprocess.run([LO2IO, "record", *events, "--", *job], cwd=tmp_path, capture_output=True, check=True)
+    trace = open_trace(tmp_path / "trace")
+    owners = {row["ring_request"] for row in trace.requests.to_pylist()} - {None}
+    paths = [row["path"] for row in trace.ring_requests.to_pylist() if row["id"] in owners]
+    assert len(paths) >= 256
+    assert set(paths) == {"device"}

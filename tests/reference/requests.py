@@ -175,7 +175,9 @@ class Requests:
         if request.operation is RequestOp.FLUSH:
             self._attribute(request)
         if request.tid == issuer:
-            request.ring_request = self.engine.rings.requests.executing(request.task)
+            cause = request.ring_request = self.engine.rings.requests.executing(request.task)
+            if cause is not None and not request.flags & READAHEAD:
+                cause.served = True
         self.open.append(request)
         self.engine.totals["nr_own_requests"] += self.engine.all_tasks and not request.written
         self._event(request, time, 0, request.bytes_request)

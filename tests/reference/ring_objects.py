@@ -156,6 +156,8 @@ class Request:
     chain: list[Request] = field(default_factory=list)
     behind: Request | None = None
     """Submitted right behind that one, which is linked to its successor."""
+    served: bool = False
+    """It has sent a block request, and not to read ahead."""
     closed: Event | None = None
     """Of a chain's head: what closed the chain."""
     culprit: Request | None = None

@@ -38,6 +38,8 @@ class Paths:
             return WORKER
         if request.times("poll_arm"):
             return POLL
+        if request.served:
+            return DEVICE
         if request.last_cqe is None or (request.end != "cqe" and not request.waits_for_notification):
             return self._path_without_end(request, status)
         if request.older:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from requestrig import ASYNC, LINK, NOP, READ, WRITE, RequestRig
+from requestrig import ASYNC, BY_PATH, DEVICE, INLINE, LINK, NOP, READ, WORKER, WRITE, RequestRig
 from ringrig import PID
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ def rig(tmp_path: Path) -> RequestRig:
     return rig
 
 
-def insert(rig: RequestRig, tid: int = PID) -> None:
+def insert(rig: RequestRig, tid: int = PID, rwbs: bytes = b"R") -> None:
     """A block request begins."""
-    rig.spool.block(rig.tick(), 0, tid, "rq_insert", dev=VDA, sector=8, nr_sector=8, rwbs=b"R")
+    rig.spool.block(rig.tick(), 0, tid, "rq_insert", dev=VDA, sector=8, nr_sector=8, rwbs=rwbs)
 
 
 def causes(rig: RequestRig) -> list[int | None]:
@@ -109,3 +109,58 @@ def test_what_another_thread_has_ended_causes_nothing(rig: RequestRig) -> None:
     rig.cqe(2, 5, tid=11)
     insert(rig)
     assert causes(rig) == [None, None]
+
+
+# -- what a block request tells of the path
+
+
+def path(rig: RequestRig) -> tuple[int, int]:
+    """Of the only request, and whether it is inferred."""
+    ((path, inferred),) = rig.column("path", "inferred")
+    return path, inferred & BY_PATH
+
+
+@pytest.mark.parametrize("claimed", [0, 1])
+@pytest.mark.parametrize(("opcode", "rwbs"), [(READ, b"R"), (READ, b"RS"), (WRITE, b"WS"), (NOP, b"RM")])
+def test_a_device_that_answers_at_once_is_no_cache(rig: RequestRig, opcode: int, rwbs: bytes, claimed: int) -> None:
+    """The completion comes before the submission has ended, as of what is in memory; a block request tells."""
+    rig.enter("io_uring_enter", fd=5, to_submit=1)
+    rig.submit(1, opcode=opcode)
+    rig.gets(1, 3)
+    insert(rig, rwbs=rwbs)
+    rig.cqe(1, 5)
+    if claimed:
+        rig.ran(1)
+    rig.leave("io_uring_enter", 1)
+    assert (causes(rig), path(rig)) == ([0], (DEVICE, 0))
+
+
+def test_reading_ahead_serves_nobody(rig: RequestRig) -> None:
+    """A read of what is in memory may send it."""
+    rig.enter("io_uring_enter", fd=5, to_submit=1)
+    rig.submit(1, opcode=READ)
+    rig.gets(1, 3)
+    insert(rig, rwbs=b"RA")
+    rig.cqe(1, 5)
+    rig.leave("io_uring_enter", 1)
+    assert (causes(rig), path(rig)) == ([0], (INLINE, 0))
+
+
+def test_a_block_request_tells_of_what_never_completed(rig: RequestRig) -> None:
+    """Nothing has to be inferred then."""
+    rig.enter("io_uring_enter", fd=5, to_submit=1)
+    rig.submit(1, opcode=READ)
+    rig.gets(1, 3)
+    insert(rig)
+    rig.leave("io_uring_enter", 1)
+    assert (causes(rig), path(rig)) == ([0], (DEVICE, 0))
+
+
+def test_a_worker_s_block_request_leaves_the_path(rig: RequestRig) -> None:
+    """It went to a worker, and from there to the device."""
+    rig.submit(1, opcode=READ, flags=ASYNC)
+    rig.punt(1)
+    rig.gets(1, 3, tid=W)
+    insert(rig, W)
+    rig.cqe(1, 5, tid=W)
+    assert (causes(rig), path(rig)) == ([0], (WORKER, 0))
