@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from lo2io.errnos import error_name
 from lo2io.errors import AccessError
 from lo2io.kernel import abi
 
@@ -49,7 +50,7 @@ class Attempt:
         return self.error == 0
 
     def __str__(self) -> str:
-        return "works" if self.ok else f"{errno.errorcode.get(self.error, self.error)}: {os.strerror(self.error)}"
+        return "works" if self.ok else f"{error_name(self.error)}: {os.strerror(self.error)}"
 
 
 @dataclass(frozen=True, slots=True)

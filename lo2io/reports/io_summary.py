@@ -5,12 +5,12 @@ In: :class:`~lo2io.reports.sums.TraceSums`. Out: an :class:`~lo2io.reports.io_ro
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.errnos import error_name
 from lo2io.model import UNKNOWN_U32
 from lo2io.reports.classes import CallClass
 from lo2io.reports.io_rows import (
@@ -139,7 +139,7 @@ def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]
                 comm=who.comm,
                 offset_bytes=row.offset_bytes,
                 bytes=row.bytes,
-                error=errno.errorcode.get(row.error, f"errno {row.error}") if row.error else None,
+                error=error_name(row.error) if row.error else None,
             )
         )
     return tuple(rows)

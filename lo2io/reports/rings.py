@@ -6,12 +6,12 @@ not among what the kernel tells; :data:`REASONS` says what it is inferred from.
 
 from __future__ import annotations
 
-import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.errnos import error_name
 from lo2io.model import UNKNOWN_U32, RingPath, RingStatus
 from lo2io.reports.lines import count_of
 from lo2io.reports.names import file_names
@@ -193,11 +193,6 @@ def setup_flags(flags: int) -> tuple[str, ...]:
     """Names of IORING_SETUP_* bits; of those without a name the bit's number."""
     bits = [bit for bit in range(32) if flags >> bit & 1]
     return tuple(SETUP_FLAGS[bit] if bit < len(SETUP_FLAGS) else f"bit {bit}" for bit in bits)
-
-
-def error_name(number: int) -> str:
-    """``EAGAIN``; ``errno 600`` where there is no name."""
-    return errno.errorcode.get(number, f"errno {number}")
 
 
 def _most_used(tally: RingTally) -> list[int]:

@@ -7,14 +7,13 @@ unnamed files are not guessed, but summed by process.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.errnos import error_name, error_text
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.findings import find
 from lo2io.reports.hints import why_nothing
@@ -233,8 +232,8 @@ def _errors(meta: Mapping[str, Any], tally: OperationTally) -> tuple[ErrorRow, .
         by_call = tally.errnos[:, number]
         order = sorted(np.flatnonzero(by_call).tolist(), key=lambda key: -int(by_call[key]))
         calls = {meta["calls"][key]["name"]: int(by_call[key]) for key in order}
-        name = errno.errorcode.get(number, f"errno {number}")
-        rows.append(ErrorRow(name, number, os.strerror(number), int(by_call.sum()), calls))
+        name = error_name(number)
+        rows.append(ErrorRow(name, number, error_text(number), int(by_call.sum()), calls))
     return tuple(sorted(rows, key=lambda row: (-row.nr, row.number)))
 
 

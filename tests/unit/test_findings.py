@@ -294,6 +294,8 @@ def test_interrupted_calls(found: Any) -> None:
     finding = found([broken] * 100)["interrupted-calls"]
     assert finding.evidence == {"interrupted": 100, "calls": 100}
     assert found([broken] * 99) == {}
+    restarted = found([{**broken, "error": 512}] * 100)["interrupted-calls"]
+    assert (restarted.rows, restarted.text[-17:]) == (100, "read, ERESTARTSYS")
     assert found([broken] * 100 + [{"call": READ, "handle": 2, "bytes_result": 1}] * 1000) == {}
     assert found([{**broken, "call": POLL}] * 100) == {}
 

@@ -34,6 +34,7 @@ from ringtables import (
 )
 from tablemaker import FSYNC, NOP, OPCODES, READV, WRITEV, Row, make_batch, meta, write_trace
 
+from lo2io.errnos import error_name
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Totals
 from lo2io.reports.ring_tally import NR_SIZES, RingSlots, _size_bin, bin_range
 from lo2io.reports.rings import ALWAYS_ASYNC, MAX_RINGS, WITHOUT_FILE, setup_flags
@@ -154,7 +155,7 @@ def check_ring(ring: RingRow, rows: list[Row]) -> None:
     assert [workers.bounded, workers.unbounded, workers.hashed] == kinds_of
     assert workers.bounded + workers.unbounded + workers.untold == len(bits)
     ends = Counter(
-        (STATUSES[row["status"]], NAMES[row["opcode"]], errno.errorcode.get(row["error"], f"errno {row['error']}"))
+        (STATUSES[row["status"]], NAMES[row["opcode"]], error_name(row["error"]))
         for row in rows
         if row["status"] in {CANCELLED, REFUSED}
     )

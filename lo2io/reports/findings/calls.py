@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lo2io.errnos import INTERRUPTIONS, error_name
 from lo2io.reports.classes import METADATA, PASSIVE, CallClass
 from lo2io.reports.findings.finding import Finding
 from lo2io.reports.lines import count_of, who
@@ -131,7 +132,7 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
     for (process, call, of_class, number), times in sums.time.failures.items():
         kind = CallClass(of_class)
         calls = int(sums.time.process_calls[process, kind])
-        if kind is CallClass.POLL or number != errno.EINTR:
+        if kind is CallClass.POLL or number not in INTERRUPTIONS:
             continue
         if times >= SOME and times >= OFTEN * calls:
             name = sums.trace.metadata["calls"][call]["name"]
@@ -139,11 +140,12 @@ def interrupted_calls(sums: TraceSums) -> list[Finding]:
                 Finding(
                     "interrupted-calls",
                     _process(sums, process),
-                    f"{times:,} of {calls:,} {kind.name.lower()} calls were ended by signals: {name}, EINTR",
+                    f"{times:,} of {calls:,} {kind.name.lower()} calls were ended by signals: "
+                    f"{name}, {error_name(number)}",
                     {"interrupted": times, "calls": calls},
                     "operations",
                     times,
-                    _of(process, (kind,), (errno.EINTR,), call),
+                    _of(process, (kind,), (number,), call),
                 )
             )
     return found
