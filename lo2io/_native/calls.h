@@ -12,6 +12,7 @@ static inline task *caller_of(engine *e, uint32_t tid, bool enters, int64_t time
     task *t = task_for_sample(e, tid);
     if (!t)
         return NULL;
+    task_lives(t);
     const process *p = &e->processes.at[t->process];
     e->totals.nr_selected += p->recorded;
     if (!p->recorded && !p->from_exec) {

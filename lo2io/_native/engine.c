@@ -251,7 +251,7 @@ static bool finish(engine *e)
         if (!emit_has_room(e) || !emit_flush(e))
             return false;
         if (e->tasks.at[e->finish_task].alive)
-            task_write_end(e, &e->tasks.at[e->finish_task], UNKNOWN);
+            task_end_unseen(e, &e->tasks.at[e->finish_task]);
     }
     return rings_finish(e) && ring_requests_finish(e) && emit_flush(e);
 }

@@ -63,6 +63,8 @@ typedef struct {
     uint32_t path_length;
     uint32_t nr_requests;         /* block requests of its own under way */
     bool alive;
+    bool in_exec;                 /* nothing of it has come since the COMM of its exec */
+    int64_t exec_exit;            /* of an EXIT that came then, and nothing since; UNKNOWN: there was none */
     bool serves;                  /* made by the kernel for a ring: it never runs in user mode */
     bool ring_worker;
     uint32_t owner, owner_number; /* worker: tid and number of the thread it executes for */
@@ -240,6 +242,8 @@ void note_pid(engine *e, const lo2_fact_task *fact);
 process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin); /* NULL: it tells nothing */
 task *task_for_fact(engine *e, uint32_t pid);
 void task_write_end(engine *e, task *t, int64_t time);
+void task_end_unseen(engine *e, task *t); /* its EXIT was lost, or is not yet to come */
+void task_lives(task *t);         /* something came that only a living thread does */
 
 /* cgroups.c */
 uint32_t cgroup_keep(engine *e, uint32_t index);

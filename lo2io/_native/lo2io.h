@@ -108,6 +108,7 @@ typedef struct {
     uint64_t nr_orphan_cqes;    /* of requests that began before the trace, or whose begin was lost */
     uint64_t nr_in_flight_ring_requests;
     uint64_t nr_ring_unclear;   /* events about a request or ring that nobody knows: no story could take them */
+    uint64_t nr_gone_in_exec;   /* recorded threads whose last sign was an EXIT amid their exec */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 

@@ -39,7 +39,7 @@ static uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, uint32
     task *t = &e->tasks.at[index];
     process *p = &e->processes.at[process_index];
     *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .table = table, .start = start,
-                .older = p->newest, .newer = NONE, .alive = true};
+                .older = p->newest, .newer = NONE, .alive = true, .exec_exit = UNKNOWN};
     if (comm)
         memcpy(t->comm, comm, sizeof t->comm);
     *(p->newest == NONE ? &p->oldest : &e->tasks.at[p->newest].newer) = index;
@@ -107,21 +107,43 @@ void task_write_end(engine *e, task *t, int64_t time)
     process_end(e, process_index);
 }
 
+/*
+ * An EXIT right behind the COMM of an exec need not be an end. If the program gets other rights than its caller (set-uid,
+ * set-gid, file capabilities) or may not be read by it, exec ends the perf events of the task, which writes an EXIT, and
+ * the task lives on (begin_new_exec in fs/exec.c, perf_event_exit_task). What comes next tells: task_lives(), or nothing.
+ */
 void on_task_exit(engine *e, int64_t time, uint32_t tid)
 {
     task *t = task_of(e, tid);
+    if (t && t->in_exec) {
+        t->in_exec = false;
+        t->exec_exit = time;
+        return;
+    }
     if (tid < TID_LIMIT)
         e->exit_by_tid[tid] = time;
     if (t)
         task_write_end(e, t, time);
 }
 
-/* A tid or pid that comes again ended unseen: its EXIT was lost. */
+void task_lives(task *t)
+{
+    t->in_exec = false;
+    t->exec_exit = UNKNOWN;
+}
+
+void task_end_unseen(engine *e, task *t)
+{
+    e->totals.nr_gone_in_exec += t->exec_exit != UNKNOWN && is_recorded(e, t);
+    task_write_end(e, t, t->exec_exit);
+}
+
+/* A tid or pid that comes again. */
 static void forget_old(engine *e, uint32_t tid)
 {
     task *old = task_of(e, tid);
     if (old)
-        task_write_end(e, old, UNKNOWN);
+        task_end_unseen(e, old);
 }
 
 /*
@@ -160,10 +182,12 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
     if (tid >= TID_LIMIT || pid >= TID_LIMIT)
         return;
     forget_old(e, tid);
-    const task *parent = task_of(e, ptid);
+    task *parent = task_of(e, ptid);
     char comm[16] = {0};
-    if (parent)
+    if (parent) {
+        task_lives(parent);
         memcpy(comm, parent->comm, sizeof comm);
+    }
     uint32_t process_index = parent ? parent->process : NONE, table;
     if (!parent && pid == ppid) /* a new thread, made by one that is not known: its process may be */
         process_index = process_of(e, pid);
@@ -263,8 +287,10 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     memset(t->comm, 0, sizeof t->comm);
     memcpy(t->comm, comm, length < sizeof t->comm ? length : sizeof t->comm);
     ring_thread_named(e, t, time, true);
+    task_lives(t);
     if (!exec)
         return;
+    t->in_exec = true;
     rings_exec(e, t->process, time);
     process *p = &e->processes.at[t->process];
     if (p->from_exec) {

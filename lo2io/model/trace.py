@@ -80,6 +80,7 @@ class Totals:
     nr_orphan_cqes: int = 0
     nr_in_flight_ring_requests: int = 0
     nr_ring_unclear: int = 0
+    nr_gone_in_exec: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
 
@@ -122,6 +123,8 @@ class Completeness:
     proven: bool
     """Every event on every CPU was counted, and the counts agree."""
     events: tuple[EventCompleteness, ...] = field(default=(), repr=False)
+    unfollowed: int = 0
+    """Programs that perf may have stopped following at their exec, where it follows tasks instead of CPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,9 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     lost = max(reported + missing, totals.nr_lost)
     known = meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
+    # Events of CPUs go on, whatever an exec does to the events of its task.
+    unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
+    whole = not (unfollowed or totals.nr_undecoded or totals.truncated_bytes)
     return Completeness(
         lost=lost,
         vanished=missing - explained,
@@ -61,8 +64,9 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         orphan=totals.nr_orphan_exits + totals.nr_orphan_completions + totals.nr_orphan_cqes,
         in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests + totals.nr_in_flight_ring_requests,
         samples=sum(event.samples for event in events),
-        proven=known and agree and lost == reported and not totals.nr_undecoded and not totals.truncated_bytes,
+        proven=known and agree and lost == reported and whole,
         events=events,
+        unfollowed=unfollowed,
     )
 
 
@@ -132,6 +136,7 @@ def _verdict(proof: Completeness) -> str:
     parts = [
         *_missing(proof),
         f"{surplus:,} more than counted" if surplus else "",
+        f"out of sight since their exec: {proof.unfollowed:,}" if proof.unfollowed else "",
     ]
     missing = ", ".join(part for part in parts if part)
     return f"incomplete: {captured}, {missing or 'but the spool is damaged'}"

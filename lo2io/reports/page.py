@@ -302,8 +302,17 @@ def _findings(summary: Summary, console: Console) -> None:
             print_line(console, f"  such as {', '.join(paths)}")
 
 
+_UNFOLLOWED = (
+    "out of sight: perf ends the events of a task in the exec of a program with rights of its own (set-uid, set-gid, "
+    "file capabilities) or one that may not be read; neither it nor what it starts is recorded. A program without a "
+    "recorded call looks the same. To record all: as root, without --scope inherit"
+)
+
+
 def _losses(summary: Summary, console: Console) -> None:
     """By CPU: what a ring had no room for, and what vanished, are ailments with different cures."""
+    if summary.completeness.get("unfollowed"):
+        print_line(console, _UNFOLLOWED, "bold yellow")
     if not summary.losses:
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]

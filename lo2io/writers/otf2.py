@@ -250,6 +250,7 @@ class Otf2Writer:
             "NOTICES": "; ".join(meta.notices),
             "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
             "COMPLETENESS": "proven" if proof.proven else "not proven",
+            "UNFOLLOWED": proof.unfollowed or "",
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,
             "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",

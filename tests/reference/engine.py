@@ -46,6 +46,7 @@ TOTALS = (
     "nr_orphan_cqes",
     "nr_in_flight_ring_requests",
     "nr_ring_unclear",
+    "nr_gone_in_exec",
 )
 PAIRED = (Role.ENTER, Role.EXIT)
 
@@ -132,6 +133,8 @@ class Reference:
                 steps[record.kind](record)
             self.rings.look_for_ends(record.time)
         self.over = True
+        for task in [each for each in self.tasks.alive.values() if each.exec_exit is not None]:
+            self.tasks.end_unseen(task)
         for op in sorted((t.pending for t in self.tasks.all if t.pending), key=lambda op: (op.time, op.task.tid)):
             self.calls.in_flight(op)
         self.block.finish()
@@ -142,6 +145,8 @@ class Reference:
         if meaning is None:
             return
         task = self.tasks.of_sample(tid, create=meaning.role in PAIRED)
+        if task is not None and meaning.role in PAIRED:
+            task.lives()
         recorded = task is not None and task.recorded
         self.totals["nr_selected"] += recorded and meaning.role in PAIRED
         values = {k: v for k, v in record.values.items() if k not in ("meaning", "common_pid")}

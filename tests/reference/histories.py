@@ -195,11 +195,15 @@ class Machine(Kernel):
             self.record("exit", self.now, child.cpu, child.tid, name, 0)
         self.record("exit", self.now, thread.cpu, thread.tid, name, child.tid)
 
-    def exec(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
-        """Other threads of the process die, tables part, descriptors close; the caller may be any thread."""
+    def exec(self, thread: Thread, what: int, salt: int) -> None:
+        """Other threads of the process die, tables part, descriptors close; the caller may be any thread.
+
+        A program with rights of its own has an EXIT amid its exec. Execs need not be recorded.
+        """
         if thread.call is not None:
             return
-        self.record("enter", self.now, thread.cpu, thread.tid, "execve")
+        if salt % 4:
+            self.record("enter", self.now, thread.cpu, thread.tid, "execve")
         for other in [t for t in self.threads if t.pid == thread.pid and t is not thread]:
             self._gone(other)
         self.now += 1
@@ -207,8 +211,12 @@ class Machine(Kernel):
         thread.table = {fd: file for fd, file in thread.table.items() if fd not in thread.cloexec}
         thread.cloexec = set()
         self.record("comm", self.now, thread.cpu, thread.pid, thread.tid, b"prog%d" % (what % 2), is_exec=True)
-        self.record("exit", self.now + 1, thread.cpu, thread.tid, "execve", 0)
         self.now += 1
+        if salt % 3 == 0:
+            self.record("task_exit", self.now, thread.cpu, thread.pid, thread.tid)
+            self.now += what % 2
+        if salt % 4:
+            self.record("exit", self.now, thread.cpu, thread.tid, "execve", 0)
 
     def end(self, thread: Thread, what: int, salt: int) -> None:  # noqa: ARG002 - as all moves
         """A thread ends, or its whole process."""

@@ -69,6 +69,10 @@ class Task:
     from_exec: bool = False
     ended: bool = False
     exit: int | None = None
+    in_exec: bool = False
+    """Nothing of it has come since the COMM of its exec."""
+    exec_exit: int | None = None
+    """An EXIT came then, and nothing since."""
     pending: Pending | None = None
     cgroup: bytes | None = None
     """Its process' at its end."""
@@ -97,6 +101,10 @@ class Task:
         if self.entered:
             return 0
         return next((kind for kind, name in KERNEL_NAMES.items() if self.comm.startswith(name)), 0)
+
+    def lives(self) -> None:
+        """Something came that only a living thread does."""
+        self.in_exec, self.exec_exit = False, None
 
 
 class Tasks:
@@ -162,9 +170,9 @@ class Tasks:
         """``PERF_RECORD_FORK``."""
         pid, tid = values["pid"], values["tid"]
         parent = self.alive.get(values["ptid"])
-        old = self.alive.get(tid)
-        if old is not None:
-            self.end(old, None)
+        self.end_unseen(self.alive.get(tid))
+        if parent is not None:
+            parent.lives()
         if parent is None and pid == values["ppid"] and self.process(pid) is not None:
             self._adopt(pid, tid, None).start = time  # a thread of a process that is known, by one that is not
             return
@@ -223,6 +231,8 @@ class Tasks:
             return
         was = task.kind
         task.comm = values["comm"]
+        task.lives()
+        task.in_exec = values["exec"]
         if task.kind == WORKER and was != WORKER:
             self.engine.rings.worker_born(task, time)
         if values["exec"]:
@@ -251,11 +261,21 @@ class Tasks:
         return task
 
     def exit(self, time: int, values: dict[str, Any]) -> None:
-        """``PERF_RECORD_EXIT``."""
-        self.exited[values["tid"]] = time
+        """``PERF_RECORD_EXIT``; right behind the COMM of an exec it may be the end of perf's records alone."""
         task = self.alive.get(values["tid"])
+        if task is not None and task.in_exec:
+            task.in_exec, task.exec_exit = False, time
+            return
+        self.exited[values["tid"]] = time
         if task is not None:
             self.end(task, time)
+
+    def end_unseen(self, task: Task | None) -> None:
+        """The end of a thread, if there is one, of which nothing more comes."""
+        if task is None:
+            return
+        self.engine.totals["nr_gone_in_exec"] += task.exec_exit is not None and task.recorded
+        self.end(task, task.exec_exit)
 
     def end(self, task: Task, known: int | None) -> None:
         """A thread's end; ``known`` is None if only its successor shows that it ended."""

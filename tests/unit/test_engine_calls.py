@@ -227,3 +227,52 @@ def test_a_thread_of_a_known_process_made_by_an_unknown_one(run: Run, tmp_path: 
     assert rows(tables, "pid", "tid", "start_time_ns", table="tasks") == [(10, 10, None), (10, 12, 60_010)]
     assert len({row["process"] for row in tables["tasks"]}) == 1
     assert [row["handle"] for row in tables["operations"]] == ["h0", "h0"]
+
+
+def own_rights(mode: str, tmp_path: Path) -> SpoolBuilder:
+    """A child that becomes a program with rights of its own: the kernel writes an EXIT amid its exec."""
+    spool = SpoolBuilder(tmp_path / "spool", mode=mode).fact_task(1_000, 10, 10, comm=b"ten", flags=1)
+    spool.fork(60_000, 0, 11, 11, 10, 10).comm(60_010, 0, 11, 11, b"su", is_exec=True)
+    return spool.task_exit(60_011, 0, 11, 11)
+
+
+@pytest.mark.parametrize("mode", ["system", "process"])
+def test_an_exit_amid_an_exec_is_no_end(run: Run, tmp_path: Path, mode: str) -> None:
+    """The thread goes on, its child is recorded and knows it, and its own EXIT comes later."""
+    spool = own_rights(mode, tmp_path).fork(60_020, 0, 12, 12, 11, 11).call(60_030, 1, 12, "sync")
+    spool.task_exit(60_040, 1, 12, 12).call(60_050, 0, 11, "sync").task_exit(60_060, 0, 11, 11)
+    tables = run(spool)
+    assert rows(tables, "tid") == [(12,), (11,)]
+    assert rows(tables, "tid", "ppid", "comm", "exit_time_ns", table="tasks") == [
+        (10, 1, b"ten", None),
+        (11, 10, b"su", 60_060),
+        (12, 11, b"su", 60_040),
+    ]
+    assert tables["tasks"][2]["parent_process"] == tables["tasks"][1]["process"]
+    assert tables["totals"]["nr_gone_in_exec"] == 0
+
+
+@pytest.mark.parametrize("execs", [True, False])
+def test_the_exec_may_be_recorded_as_a_call(run: Run, spool: SpoolBuilder, execs: bool) -> None:
+    """Its exit is the thread's first sign of life; without it the next call is."""
+    if execs:
+        spool.enter(60_000, 0, 10, "execve")
+    spool.comm(60_010, 0, 10, 10, b"su", is_exec=True).task_exit(60_011, 0, 10, 10)
+    if execs:
+        spool.exit(60_020, 0, 10, "execve")
+    spool.call(60_030, 0, 10, "sync").task_exit(60_040, 0, 10, 10)
+    tables = run(spool)
+    assert rows(tables, "tid", "call", "status") == [(10, "execve", 0)] * execs + [(10, "sync", 0)]
+    assert rows(tables, "comm", "exit_time_ns", table="tasks") == [(b"su", 60_040)]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_exit_behind_an_exec_that_nothing_follows_is_the_end(run: Run, tmp_path: Path, again: bool) -> None:
+    """Of a program that makes no recorded call, or that perf follows no more: counted. Its number may come again."""
+    spool = own_rights("process", tmp_path)
+    if again:
+        spool.fork(70_000, 0, 11, 11, 10, 10).call(70_010, 0, 11, "sync")
+    tables = run(spool)
+    assert rows(tables, "tid", "exit_time_ns", table="tasks")[1] == (11, 60_011)
+    assert len({row["process"] for row in tables["tasks"]}) == 2 + again
+    assert tables["totals"]["nr_gone_in_exec"] == 1

@@ -137,6 +137,16 @@ def test_lost_side_records_are_lost_too() -> None:
     assert "2 lost: records of forks, exits and names" in completeness_line(proof)
 
 
+def test_programs_out_of_sight_are_missing_where_tasks_are_followed() -> None:
+    """Their events ended with their exec: the counts agree, and nothing is proven. Events of CPUs go on."""
+    proof = completeness(replace(WHOLE, scope="inherit"), seen([5, 5], [6, 6]), Totals(nr_gone_in_exec=2))
+    assert (proof.proven, proof.lost, proof.unfollowed) == (False, 0, 2)
+    assert completeness_line(proof).startswith(
+        "incomplete: 22 of 22 counted events captured, out of sight since their exec: 2 ·"
+    )
+    assert completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_gone_in_exec=2)).proven
+
+
 def test_no_counts_prove_nothing() -> None:
     """A recording that was cut off never says complete, whatever it holds."""
     proof = completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals(nr_lost=3))
