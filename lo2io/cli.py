@@ -148,7 +148,7 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
     from lo2io import verify as rules
 
     found = rules.verify(trace)
-    print(rules.render(found, rules.read_completeness(trace), rules.read_reconciliation(trace), json=as_json))
+    print(rules.render(found, rules.read_completeness(trace), *rules.read_reconciliation(trace), json=as_json))
     raise typer.Exit(rules.exit_code(found))
 
 

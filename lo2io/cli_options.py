@@ -251,7 +251,7 @@ def print_completeness(converted: Any) -> None:
     """The last line of a command that made a trace."""
     from lo2io.reports.losses import completeness_line
 
-    words = (converted.reconciliation, converted.filtered, converted.sampled)
+    words = (converted.reconciliation, converted.filtered, converted.sampled, converted.shortfall)
     print(completeness_line(converted.completeness, *words), file=sys.stderr)
 
 

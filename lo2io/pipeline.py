@@ -104,6 +104,8 @@ class Converted:
     """What a filter left out, in words; empty: there was none."""
     sampled: str = ""
     """That of the requests of rings not all were written, in words; empty: they were."""
+    shortfall: str = ""
+    """That too little was captured of what the kernel counted itself, in words; empty: enough was."""
 
 
 def record(
@@ -342,7 +344,7 @@ def _write_trace(
     """Archive and tables, and what is known when all is written."""
     # The engine works while the writers' libraries, which are large, are being loaded.
     from lo2io.filtering import properties  # noqa: PLC0415
-    from lo2io.reconcile import reconciliation_line  # noqa: PLC0415
+    from lo2io.reconcile import reconciliation_line, shortfall_line  # noqa: PLC0415
     from lo2io.reports.losses import completeness, filtered_words, sampled_words  # noqa: PLC0415
     from lo2io.streams import hand_out  # noqa: PLC0415
     from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
@@ -359,17 +361,21 @@ def _write_trace(
         left_out = replace(left_out, calls=left_out.calls + meta.nr_left_out)
         proof = completeness(meta, [engine.seen(i) for i in range(len(meta.cpus))], engine.totals)
         compared = accounts.close()
-        line = reconciliation_line(compared)
+        line, shortfall = reconciliation_line(compared), shortfall_line(compared, meta, proof)
         sampled = sampled_words(meta.sample_rate, engine.totals.nr_ring_requests)
-        facts = properties(criteria, left_out) | ({"RECONCILIATION": line} if line else {})
+        facts = properties(criteria, left_out) | {"RECONCILIATION": line, "SHORTFALL": shortfall}
         end = _end(meta, engine.totals, proof, facts)
         otf2.close(end)
-        known: dict[str, Any] = {"reconciliation": [asdict(row) for row in compared], "reconciliation_line": line}
+        known: dict[str, Any] = {
+            "reconciliation": [asdict(row) for row in compared],
+            "reconciliation_line": line,
+            "shortfall": shortfall,
+        }
         if criteria:
             known["filtered"] = asdict(left_out)
         tables.close(engine.totals, proof, end.start_ns, end.stop_ns, known)
     filtered = filtered_words(meta.filter, left_out.calls, left_out.requests, left_out.ring_requests)
-    return Converted(trace, proof, line, filtered, sampled)
+    return Converted(trace, proof, line, filtered, sampled, shortfall)
 
 
 def _end(meta: SpoolMeta, totals: Totals, proof: Completeness, properties: Mapping[str, str]) -> TraceEnd:

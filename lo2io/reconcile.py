@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.model import Account, Batch, CallSpec, Columns, SpoolMeta
+    from lo2io.model import Account, Batch, CallSpec, Columns, Completeness, SpoolMeta
 
 COMPLETE_EVENT: Final = "block:block_rq_complete"
 MARGIN_NS: Final = 100_000
@@ -42,6 +42,12 @@ REMEMBERED_BATCHES: Final = 8
 """So long a write's second completion is waited for."""
 _FEW_BYTES: Final = 64 << 10
 """Execs of a script and a few programs read no more by themselves."""
+_EXEC_BYTES: Final = 4 << 10
+"""The exec of one program reads no more by itself: the first page of the program or its loader, in parts."""
+LEAST_SHARE: Final = 0.9
+"""Of what the kernel accounts for, a recording that misses more than the rest is not what it seems."""
+_COMPAT_MACHINES: Final = frozenset({"x86_64", "aarch64"})
+"""Their tracepoints of calls leave 32-bit programs out (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS, include/linux/ftrace.h)."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
 _NR_OPERATIONS: Final = len(RequestOp)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -79,7 +85,9 @@ class Reconciler:
                     captured = None if reason else min(max(counted, least), most)
                     if counted or captured:
                         who = (account.source, account.subject, account.device, name)
-                        rows.append(Reconciliation(*who, counted, captured, 0 if reason else most - least, reason))
+                        by_exec = self._processes.read_by_exec(index) if name == "rchar" else 0
+                        at_borders = 0 if reason else most - least
+                        rows.append(Reconciliation(*who, counted, captured, at_borders, reason, by_exec))
         return tuple(rows)
 
     def _reason(self, account: Account, name: str) -> str:
@@ -257,6 +265,10 @@ class _Processes:
         sums = self._sums[:, chosen].sum(axis=1).tolist()
         return {name: (total, total) for name, total in zip(self._SUMS, sums, strict=True)}
 
+    def read_by_exec(self, index: int) -> int:
+        """What the execs of the process and its descendants may have read by themselves, at most."""
+        return _FEW_BYTES + _EXEC_BYTES * len(self._tree(int(self.accounts[index].subject)))
+
     def _tree(self, pid: int) -> set[int]:
         """The process' instances (of a pid used again the first), and their descendants'."""
         instances = [process for _, process, _, number in self._tasks if number == pid]
@@ -330,6 +342,52 @@ def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
             parts += said
             break
     return f"captured {', '.join(parts)}" if parts else ""
+
+
+def shortfall_line(rows: Sequence[Reconciliation], meta: SpoolMeta, proof: Completeness) -> str:
+    """``captured only 0 % of 10.0 MiB that your command wrote; likely causes: …``; empty if enough was captured.
+
+    A recording of processes answers for the processes' account. That of the disks is everybody's there, and what
+    is missing of it is told as missing elsewhere.
+
+    Args:
+        rows: What :meth:`Reconciler.close` returned.
+        meta: Of the spool: it says which causes are possible.
+        proof: What is missing by the tracepoints' own counts.
+    """
+    compared = [row for row in rows if row.captured is not None]
+    parts = []
+    for source, names, words in (
+        ("proc_io", ("rchar",), "that your command read"),
+        ("proc_io", ("wchar",), "that your command wrote"),
+        ("cgroup_io", ("read_bytes",), "that the cgroup read"),
+        ("diskstats", _DISK_COUNTS, "block requests"),
+    ):
+        chosen = [row for row in compared if row.source == source and row.name in names]
+        if source == "diskstats" and meta.mode == "process":
+            continue
+        counted = sum(row.counted for row in chosen)
+        missing = sum(max(0, row.counted - (row.captured or 0)) for row in chosen)
+        if missing > sum(row.by_exec for row in chosen) and counted - missing < LEAST_SHARE * counted:
+            amount = f"{counted:,}" if source == "diskstats" else format_bytes(counted)
+            parts.append((source, f"{100 * (counted - missing) / counted:.3g} % of {amount} {words}"))
+    if not parts:
+        return ""
+    causes = _likely_causes({source for source, _ in parts}, meta, proof)
+    said = f"likely cause{'' if len(causes) == 1 else 's'}: {'; '.join(causes)}" if causes else "the cause is not known"
+    return f"captured only {', '.join(text for _, text in parts)}; {said}"
+
+
+def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> list[str]:
+    """What the recording's own facts allow."""
+    causes = []
+    if proof.lost:
+        causes.append(f"the {proof.lost:,} events that are missing")
+    if "proc_io" in sources and meta.backend == "perf" and meta.machine in _COMPAT_MACHINES:
+        causes.append("32-bit programs, whose calls perf does not see (--backend bpf does)")
+    if "proc_io" in sources and meta.scope == "inherit":
+        causes.append("set-uid or set-gid programs, at which the kernel ends inherited events (--scope system)")
+    return causes
 
 
 def _bytes_share(rows: Sequence[Reconciliation]) -> str:

@@ -17,8 +17,9 @@ mkdir -p "$work"
 spinners=
 trap 'kill $spinners 2>/dev/null; rm -rf "$work"' EXIT
 
-# Some virtual machines lose events that happen while a CPU idles, whoever records them (lo2io says so when it happens).
-# So that the demo is complete there too, each CPU gets something to do when there is nothing else; that needs no rights.
+# Some virtual machines deliver no event that happens while a CPU idles (docs/how-to/losses.md). So each CPU gets something
+# to do when there is nothing else; that needs no rights. Events that vanish while process 1 runs are other processes', and
+# the last line says so.
 for cpu in $(seq 0 $(($(nproc --all) - 1))); do
     taskset -c "$cpu" chrt --idle 0 sh -c 'while kill -0 $PPID; do i=0; while [ $i -lt 9999 ]; do i=$((i + 1)); done; done' \
         2>/dev/null &

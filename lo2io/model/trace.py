@@ -125,6 +125,22 @@ class Completeness:
     events: tuple[EventCompleteness, ...] = field(default=(), repr=False)
     unfollowed: int = 0
     """Programs that perf may have stopped following at their exec, where it follows tasks instead of CPUs."""
+    recorded_whole: bool = False
+    """All that the recorded processes did is proven captured. Other events may be missing: ends of block requests."""
+    whose: str = ""
+    """Those processes in words; empty: the recording is about the whole machine."""
+    unseen_ends: int = 0
+    """Block requests of those processes whose end was not seen, where ends of requests are missing."""
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is missing of what the recording is about."""
+        return self.recorded_whole or (self.proven and not self.lost)
+
+    @property
+    def elsewhere(self) -> int:
+        """Of ``lost``, at least so many are not about the recorded processes; 0 where that is not proven."""
+        return max(0, self.lost - self.unseen_ends) if self.recorded_whole else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +159,8 @@ class Reconciliation:
     at_borders: int = 0
     """By so much ``captured`` could be chosen: what ended while the account was being read."""
     reason: str = ""
+    by_exec: int = 0
+    """So much of ``counted`` may be what exec read itself, without a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.reports.histogram import Latency
+    from lo2io.reports.rows import Summary
 
 ROWS: Final = 12
 """Rows of each table on the page; JSON has more."""
+VERDICT_STYLES: Final = {"complete": "green", "short": "bold red"}
+"""Of the line on completeness; of other verdicts bold yellow."""
 _GAP: Final = "  "
 _NAME_WIDTH: Final = 20
 """Of a first column at least, however narrow the terminal."""
@@ -103,6 +106,11 @@ def print_table(
 def print_line(console: Console, text: str, style: str = "") -> None:
     """A line, never folded: what it says is searched for and pasted."""
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def print_verdict(console: Console, summary: Summary) -> None:
+    """The line on completeness, in its verdict's colour."""
+    print_line(console, summary.completeness_line, VERDICT_STYLES.get(summary.verdict, "bold yellow"))
 
 
 def print_more(console: Console, hidden: int) -> None:

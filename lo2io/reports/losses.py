@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NAMED_EVENTS = 3
 """Events named in the line; the table ``completeness`` has them all."""
+REQUEST_END = "block:block_rq_complete"
+"""The event that ends a block request. It happens in an interrupt, so its samples name no owner."""
 
 
 def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: Totals) -> Completeness:
@@ -56,7 +58,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     agree = not any(event.vanished or event.surplus for event in events)
     # Events of CPUs go on, whatever an exec does to the events of its task.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
-    whole = not (unfollowed or totals.nr_undecoded or totals.truncated_bytes)
+    readable = known and not (unfollowed or totals.nr_undecoded or totals.truncated_bytes)
+    own = meta.mode == "process"
     return Completeness(
         lost=lost,
         vanished=missing - explained,
@@ -64,10 +67,24 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         orphan=totals.nr_orphan_exits + totals.nr_orphan_completions + totals.nr_orphan_cqes,
         in_flight=totals.nr_in_flight_calls + totals.nr_in_flight_requests + totals.nr_in_flight_ring_requests,
         samples=sum(event.samples for event in events),
-        proven=known and agree and lost == reported and whole,
+        proven=readable and agree and lost == reported,
         events=events,
         unfollowed=unfollowed,
+        recorded_whole=own and readable and totals.nr_lost == reported and _only_ends_missing(events, lost),
+        whose=("your command" if meta.command else "the recorded processes") if own else "",
+        unseen_ends=totals.nr_in_flight_requests if own and lost else 0,
     )
+
+
+def _only_ends_missing(events: Sequence[EventCompleteness], lost: int) -> bool:
+    """Whether all that is missing are ends of block requests, by the kernel's counts.
+
+    Then no call, no request of a ring and no beginning of a block request is missing, whoever made it: each is an event
+    of its own. A request whose end is missing is known by its beginning. So a missing end that belongs to none of the
+    recorded processes' requests is about other processes.
+    """
+    ends = sum(event.lost + event.vanished for event in events if event.event == REQUEST_END)
+    return lost == ends and not any(event.surplus for event in events)
 
 
 def _event(
@@ -83,7 +100,9 @@ def _event(
     )
 
 
-def completeness_line(proof: Completeness, reconciliation: str = "", filtered: str = "", sampled: str = "") -> str:
+def completeness_line(
+    proof: Completeness, reconciliation: str = "", filtered: str = "", sampled: str = "", shortfall: str = ""
+) -> str:
     """What was captured, of how much; exactly what is missing; the other three counters; and what else bears witness.
 
     Args:
@@ -91,9 +110,20 @@ def completeness_line(proof: Completeness, reconciliation: str = "", filtered: s
         reconciliation: What was captured of the kernel's own accounts, in words.
         filtered: What a filter left out of what was captured, in words.
         sampled: That of the requests of rings not all were written, in words.
+        shortfall: That too little was captured of the kernel's own accounts, in words. The line begins with it.
     """
+    first = _short(proof, shortfall) if shortfall else _verdict(proof)
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
-    return " · ".join(part for part in (_verdict(proof), others, reconciliation, filtered, sampled) if part)
+    return " · ".join(part for part in (first, others, reconciliation, filtered, sampled) if part)
+
+
+def verdict(proof: Completeness, shortfall: str = "") -> str:
+    """The line in a word: ``short``, ``complete``, ``not proven`` or ``incomplete``."""
+    if shortfall:
+        return "short"
+    if proof.whole:
+        return "complete"
+    return "incomplete" if _counts_known(proof) else "not proven"
 
 
 def filtered_words(text: str, calls: int, requests: int, ring_requests: int = 0) -> str:
@@ -122,24 +152,52 @@ def sampled_words(rate: int, requests: int) -> str:
     return f"sampled: 1 in {rate:,} of {requests:,} requests of rings written" if rate > 1 else ""
 
 
+def _counts_known(proof: Completeness) -> bool:
+    return bool(proof.events) and all(event.count is not None for event in proof.events)
+
+
 def _verdict(proof: Completeness) -> str:
-    if not proof.events or any(event.count is None for event in proof.events):
+    if not _counts_known(proof):
         lost = f", at least {proof.lost:,} lost" if proof.lost else ""
         return f"not proven: {proof.samples:,} events captured{lost}; the kernel's counts are not known"
+    if not proof.whole:
+        return f"incomplete: {_captured(proof)}, {_all_missing(proof)}"
+    if not proof.lost:
+        return f"complete: {_captured(proof)}"
+    unseen = f" but for the ends of {proof.unseen_ends:,} block requests" if proof.unseen_ends else ""
+    return "; ".join(part for part in (f"{proof.whose}: complete{unseen}", _elsewhere(proof)) if part)
+
+
+def _short(proof: Completeness, shortfall: str) -> str:
+    """Whatever the counts say: what lies beyond the events that were counted is missing, so nothing is complete."""
+    missing = f", {_all_missing(proof)}" if proof.lost or not proof.whole else ""
+    known = _counts_known(proof)
+    return f"incomplete: {shortfall} · {_captured(proof)}{missing}" if known else f"{shortfall} · {_verdict(proof)}"
+
+
+def _captured(proof: Completeness) -> str:
     counted = sum(_counted(event) for event in proof.events)
     slack = sum(event.slack for event in proof.events)
     uncertain = f" (counted to within {slack:,})" if slack else ""
-    captured = f"{proof.samples:,} of {counted:,} counted events captured{uncertain}"
-    if proof.proven and not proof.lost:
-        return f"complete: {captured}"
+    return f"{proof.samples:,} of {counted:,} counted events captured{uncertain}"
+
+
+def _elsewhere(proof: Completeness) -> str:
+    if not proof.elsewhere:
+        return ""
+    counted = sum(_counted(event) for event in proof.events)
+    how = "vanished" if proof.lost == proof.vanished else "missing"
+    return f"elsewhere on the machine: {proof.elsewhere:,} of {counted:,} counted events {how}, all {REQUEST_END}"
+
+
+def _all_missing(proof: Completeness) -> str:
     surplus = sum(event.surplus for event in proof.events)
     parts = [
         *_missing(proof),
         f"{surplus:,} more than counted" if surplus else "",
         f"out of sight since their exec: {proof.unfollowed:,}" if proof.unfollowed else "",
     ]
-    missing = ", ".join(part for part in parts if part)
-    return f"incomplete: {captured}, {missing or 'but the spool is damaged'}"
+    return ", ".join(part for part in parts if part) or "but the spool is damaged"
 
 
 def _counted(event: EventCompleteness) -> int:

@@ -17,12 +17,14 @@ from lo2io.reports.foreign_page import render_foreign
 from lo2io.reports.io_page import render_io
 from lo2io.reports.lines import (
     ROWS,
+    VERDICT_STYLES,
     count_of,
     duration_of,
     named,
     print_line,
     print_more,
     print_table,
+    print_verdict,
     printable,
     shorten,
     who,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
 
 PIPE_WIDTH: Final = 100
+_WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"
 _ENDED_EARLY: Final = "recording ended early"
 """So begins the notice of a full disk: ``lo2io.capture.session.ENDED_EARLY``, which no report imports."""
 _CALLS_OF_AN_ERROR: Final = 2
@@ -64,6 +67,8 @@ def render_page(summary: Summary, console: Console) -> None:
     """Print the page; empty sections are left out."""
     if summary.foreign:
         render_foreign(summary.foreign, console)
+    if summary.shortfall:
+        print_line(console, f"{summary.shortfall}\n", VERDICT_STYLES["short"])
     _head(summary, console)
     if summary.processes:
         _processes(summary, console)
@@ -89,8 +94,7 @@ def render_page(summary: Summary, console: Console) -> None:
     print_line(console, f"\nTrace       {path}")
     print_line(console, f"Open it     vampir {printable(shlex.quote(anchor))}")
     print_line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")
-    style = "green" if summary.completeness_line.startswith("complete") else "bold yellow"
-    print_line(console, summary.completeness_line, style)
+    print_verdict(console, summary)
 
 
 def _head(summary: Summary, console: Console) -> None:
@@ -313,7 +317,7 @@ def _losses(summary: Summary, console: Console) -> None:
     """By CPU: what a ring had no room for, and what vanished, are ailments with different cures."""
     if summary.completeness.get("unfollowed"):
         print_line(console, _UNFOLLOWED, "bold yellow")
-    if not summary.losses:
+    if not summary.losses or summary.verdict == "complete":  # what is missing elsewhere, the last line says
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
     print_table(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
@@ -323,8 +327,8 @@ def _losses(summary: Summary, console: Console) -> None:
         print_line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
     if any(row.vanished for row in summary.losses):
         ended = any(notice.startswith(_ENDED_EARLY) for notice in summary.notices)
-        why = "counted before recording could be ended" if ended else "virtual machines do so with idle CPUs"
-        print_line(console, f"vanished: counted, never delivered, by no full ring; {why}")
+        why = "counted before recording could be ended" if ended else _WHY_VANISHED
+        print_line(console, f"vanished: counted, never delivered, by no full ring;\n{why}")
 
 
 def _gaps(row: CpuLosses) -> list[str]:

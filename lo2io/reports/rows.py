@@ -214,6 +214,11 @@ class Summary:
     devices: tuple[DeviceRow, ...]
     completeness: Mapping[str, Any]
     completeness_line: str
+    verdict: str
+    """That line in a word: ``complete``, ``incomplete``, ``not proven``, or ``short`` where the kernel's own accounts
+    hold much more than was captured."""
+    shortfall: str
+    """In words what too little was captured of, and the likely causes; empty: enough was captured."""
     notices: tuple[str, ...]
     chosen: Chosen
     losses: tuple[CpuLosses, ...]

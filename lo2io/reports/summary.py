@@ -18,7 +18,7 @@ from lo2io.model import UNKNOWN_I64
 from lo2io.reports.findings import find
 from lo2io.reports.hints import why_nothing
 from lo2io.reports.io_summary import device_name, summarize_io
-from lo2io.reports.losses import completeness_line, filtered_words, sampled_words
+from lo2io.reports.losses import completeness_line, filtered_words, sampled_words, verdict
 from lo2io.reports.name_counts import count_names
 from lo2io.reports.names import file_names
 from lo2io.reports.rings import summarize_rings
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from lo2io.tables import Trace
 
 SCHEMA: Final = "lo2io-summary"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 MAX_ROWS: Final = 100
 """Processes and files listed, by time spent in calls; the rest is summed in one row."""
 
@@ -99,6 +99,8 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         devices=_devices(trace, requests),
         completeness={key: value for key, value in asdict(proof).items() if key != "events"},
         completeness_line=foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
+        verdict="not proven" if foreign else verdict(proof, meta.get("shortfall", "")),
+        shortfall=meta.get("shortfall", ""),
         notices=tuple(meta["notices"]),
         chosen=chosen,
         losses=_losses(trace, proof),
@@ -280,7 +282,7 @@ def _last_line(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> 
         chosen.filter, chosen.filtered_calls, chosen.filtered_requests, chosen.filtered_ring_requests
     )
     sampled = sampled_words(chosen.sample_rate, chosen.ring_requests)
-    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered, sampled)
+    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered, sampled, meta.get("shortfall", ""))
 
 
 def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.lines import print_line
+from lo2io.reports.lines import print_line, print_verdict
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def render_syscalls(summary: Summary, console: Console) -> None:
     print_line(console, form.format("-" * 6, "-" * 12, "-" * 11, "-" * 10, "-" * 9, "-" * 16))
     mean_ns = round(time_ns / ended) if ended else 0
     print_line(console, form.format(*_cells(1.0 if time_ns else 0.0, time_ns, mean_ns, calls, errors), "total"), "bold")
-    style = "green" if summary.completeness_line.startswith("complete") else "bold yellow"
-    print_line(console, summary.completeness_line, style)
+    print_verdict(console, summary)
 
 
 def _cells(share: float, time_ns: int, mean_ns: int, calls: int, errors: int) -> tuple[str, ...]:

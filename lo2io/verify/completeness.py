@@ -21,6 +21,8 @@ PROPERTIES = {
     "proven": "LO2IO::COMPLETENESS",
 }
 """Field of :class:`Completeness` → trace property, for traces that lost the tables beside them."""
+RECORDED = ("LO2IO::RECORDED_PROCESSES", "LO2IO::RECORDED_COMPLETENESS", "LO2IO::UNSEEN_ENDS")
+"""The same of ``whose``, ``recorded_whole`` and ``unseen_ends``: recordings of the whole machine have none of them."""
 
 
 def read_completeness(trace: Path) -> Completeness | None:
@@ -40,23 +42,35 @@ def read_completeness(trace: Path) -> Completeness | None:
     return _from_properties(anchor)
 
 
-def read_reconciliation(trace: Path) -> str:
-    """What was captured of the kernel's own accounts, in the words of the trace's property; empty: it says nothing.
+def read_reconciliation(trace: Path) -> tuple[str, str]:
+    """What was captured of the kernel's own accounts, and of what too little, in the words of the trace's properties.
+
+    Returns:
+        Empty texts where the trace says nothing.
 
     Raises:
         TraceError: not a trace.
     """
     library = Library()
     with library.reader(find_anchor(trace)) as reader:
-        return library.property(reader, "LO2IO::RECONCILIATION") or ""
+        captured, shortfall = (library.property(reader, f"LO2IO::{key}") for key in ("RECONCILIATION", "SHORTFALL"))
+    return captured or "", shortfall or ""
 
 
 def _from_properties(anchor: Path) -> Completeness | None:
     library = Library()
     with library.reader(anchor) as reader:
         texts = {name: library.property(reader, key) for name, key in PROPERTIES.items()}
+        whose, whole, unseen = (library.property(reader, key) or "" for key in RECORDED)
     proven = texts.pop("proven")
     numbers = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
     if len(numbers) != len(texts) or proven is None:
         return None
-    return Completeness(events=(), **numbers, proven=proven == "proven")
+    return Completeness(
+        events=(),
+        **numbers,
+        proven=proven == "proven",
+        recorded_whole=whole == "proven",
+        whose=whose,
+        unseen_ends=int(unseen) if unseen.isdecimal() else 0,
+    )

@@ -25,6 +25,7 @@ def render(
     verification: Verification,
     completeness: Completeness | None = None,
     reconciliation: str = "",
+    shortfall: str = "",
     *,
     json: bool = False,
 ) -> str:
@@ -35,6 +36,7 @@ def render(
         if completeness is not None:
             document["completeness"] = {k: v for k, v in asdict(completeness).items() if k != "events"}
         document["reconciliation"] = reconciliation
+        document["shortfall"] = shortfall
         return json_module.dumps(document, indent=2, ensure_ascii=False)
     lines = []
     ids = list(RULES)
@@ -45,7 +47,7 @@ def render(
     lines.append(_summary(verification))
     if completeness is not None:
         said = f"; {reconciliation}" if reconciliation else ""
-        lines.append(f"{_completeness(completeness)}{said}")
+        lines.append(f"{_completeness(completeness, shortfall)}{said}")
     return "\n".join(lines)
 
 
@@ -104,12 +106,17 @@ def _number(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _completeness(found: Completeness) -> str:
-    verdict = "proven complete" if found.proven and not found.lost else "not proven complete"
-    if found.lost:
+def _completeness(found: Completeness, shortfall: str) -> str:
+    verdict = "not proven complete"
+    if shortfall:
+        verdict = f"incomplete ({shortfall})"
+    elif found.whole:
+        verdict = f"proven complete for {found.whose}" if found.lost else "proven complete"
+    elif found.lost:
         verdict = "incomplete"
     missing = f"{found.lost - found.vanished:,} lost" + (f", {found.vanished:,} vanished" if found.vanished else "")
+    elsewhere = f" ({found.elsewhere:,} of them elsewhere on the machine)" if found.elsewhere else ""
     return (
-        f"The recording is {verdict}: {_number(found.samples, 'sample')}, {missing}, "
+        f"The recording is {verdict}: {_number(found.samples, 'sample')}, {missing}{elsewhere}, "
         f"{found.late:,} late, {found.orphan:,} orphan, {found.in_flight:,} in flight"
     )

@@ -210,9 +210,11 @@ class Otf2Writer:
         scopes = {view.locations[i].key: (value("MARKER_SCOPE_LOCATION"), i) for i in of_cpus}
         with self._archive.markers() as out:
             out.define(_LOST, "lo2io", "lost records", value("SEVERITY_HIGH"))
-            out.define(_VANISHED, "lo2io", "vanished samples", value("SEVERITY_HIGH"))
+            severity = value("SEVERITY_LOW" if end.completeness.whole else "SEVERITY_HIGH")
+            out.define(_VANISHED, "lo2io", "vanished samples", severity)
             if vanished:
                 text = f"{vanished} samples were counted by the kernel, but neither delivered nor reported as lost"
+                text += f"; {end.completeness.elsewhere} of them elsewhere" if end.completeness.elsewhere else ""
                 out.mark(_VANISHED, text, time=start_ns, duration=stop_ns - start_ns, scope=whole, scope_ref=0)
             for cpu, begin, until, lost in self._rows.losses:
                 first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
@@ -251,6 +253,9 @@ class Otf2Writer:
             "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "UNFOLLOWED": proof.unfollowed or "",
+            "RECORDED_PROCESSES": proof.whose,
+            "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
+            "UNSEEN_ENDS": proof.unseen_ends or "",
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,
             "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import subprocess
 import sys
 from collections import Counter
@@ -255,3 +257,34 @@ def test_what_was_not_recorded_is_not_compared(tmp_path: Path) -> None:
     assert {row["captured"] for row in rows.values()} == {None}
     assert rows["rchar"]["reason"].endswith(" was not recorded")
     assert recorded.stderr.splitlines()[-1].endswith("in flight 0")
+
+
+@pytest.mark.requires("gcc")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program calls the kernel as x86-64 allows it")
+def test_a_command_of_which_nothing_was_captured_is_not_complete(tmp_path: Path) -> None:
+    """Its writes enter the kernel as those of 32-bit programs do, which perf does not see, and every count agrees."""
+    command = [
+        LO2IO,
+        "record",
+        "-q",
+        "--backend",
+        "perf",
+        "-o",
+        tmp_path / "T",
+        "--",
+        build("writes32"),
+        tmp_path / "out",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = done.stderr.splitlines()[-1]
+    assert (tmp_path / "out").stat().st_size == 1 << 20
+    assert line.startswith("incomplete: captured only 0 % of 1 MiB that your command wrote; likely cause: ")
+    assert "32-bit programs" in line
+    report, page = (
+        subprocess.run([LO2IO, "report", *options, tmp_path / "T"], capture_output=True, text=True, check=True).stdout
+        for options in (["--json"], [])
+    )
+    assert json.loads(report)["verdict"] == "short"
+    assert page.startswith("captured only 0 % of 1 MiB that your command wrote; likely cause: ")
+    verified = subprocess.run([LO2IO, "verify", tmp_path / "T"], capture_output=True, text=True, check=True)
+    assert "The recording is incomplete (captured only 0 % of 1 MiB" in verified.stdout

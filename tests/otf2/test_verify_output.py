@@ -130,10 +130,12 @@ def test_completeness_from_the_tables(tmp_path: Path) -> None:
     assert found == read_completeness(path / "traces.otf2")
 
 
-@pytest.mark.parametrize("proven", [True, False])
-def test_completeness_from_trace_properties(proven: bool, maker: Any, write: Any, tmp_path: Path) -> None:
+ELSEWHERE = replace(PROVEN, proven=False, recorded_whole=True, whose="your command", unseen_ends=2)
+
+
+@pytest.mark.parametrize("totals", [PROVEN, replace(PROVEN, proven=False), ELSEWHERE])
+def test_completeness_from_trace_properties(totals: Completeness, maker: Any, write: Any, tmp_path: Path) -> None:
     """Where the tables were left behind, the trace itself says the totals."""
-    totals = replace(PROVEN, proven=proven)
     write(maker.make(), end=TraceEnd(1_000_000, 2_000_000, totals, Totals()))
     assert read_completeness(tmp_path) == totals
 
@@ -161,6 +163,10 @@ def test_damaged_tables(tmp_path: Path) -> None:
         (PROVEN, "is proven complete: 1,234,567 samples, 0 lost, 1 late, 2 orphan, 3 in flight"),
         (replace(PROVEN, proven=False), "is not proven complete: "),
         (replace(PROVEN, lost=7, vanished=3), "is incomplete: 1,234,567 samples, 4 lost, 3 vanished, 1 late"),
+        (
+            replace(ELSEWHERE, lost=7, vanished=7),
+            "is proven complete for your command: 1,234,567 samples, 0 lost, 7 vanished (5 of them elsewhere on ",
+        ),
     ],
 )
 def test_completeness_line(completeness: Completeness, said: str, tmp_path: Path) -> None:

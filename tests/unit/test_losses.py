@@ -9,7 +9,7 @@ import pytest
 from tablemaker import meta
 
 from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
-from lo2io.reports.losses import completeness, completeness_line, filtered_words, sampled_words
+from lo2io.reports.losses import REQUEST_END, completeness, completeness_line, filtered_words, sampled_words, verdict
 
 ENTER, EXIT = "syscalls:sys_enter_read", "syscalls:sys_exit_read"
 
@@ -219,3 +219,83 @@ def test_what_a_filter_left_out_is_told_by_kind() -> None:
     assert filtered_words("pid == 1", 3, 0) == "filtered: 3 calls and 0 requests left out"
     assert filtered_words("pid == 1", 3, 2, 1) == "filtered: 3 calls, 2 requests and 1 of rings left out"
     assert filtered_words("", 0, 0, 0) == ""
+
+
+def with_ends(ends: int, *, lost: int = 0, exits: int = 5, **changes: object) -> SpoolMeta:
+    """A spool with five entries, so many exits, and so many ends of block requests, all on one CPU."""
+    counted = ((ENTER, 5, 0), (EXIT, exits, 0), (REQUEST_END, ends, lost))
+    counts = tuple(EventCounts(name, (number,), (gone,)) for name, number, gone in counted)
+    names = tuple(name for name, _, _ in counted)
+    return replace(meta(counts=counts, **changes), events=names, formats=("",) * 3, cpus=meta().cpus[:1])
+
+
+ENDS_MISSING = seen([5, 5, 7])
+
+
+def test_missing_ends_of_requests_are_other_processes_where_all_calls_are_whole() -> None:
+    """The recorded processes' requests have all been seen to end, so whatever ends are missing are not theirs."""
+    proof = completeness(with_ends(10), ENDS_MISSING, Totals())
+    assert (proof.proven, proof.whole, proof.lost, proof.vanished, proof.elsewhere) == (False, True, 3, 3, 3)
+    assert verdict(proof) == "complete"
+    assert completeness_line(proof).startswith(
+        f"your command: complete; elsewhere on the machine: 3 of 20 counted events vanished, all {REQUEST_END} ·"
+    )
+    attached = completeness(with_ends(10, command=()), ENDS_MISSING, Totals())
+    assert completeness_line(attached).startswith("the recorded processes: complete; elsewhere on the machine: 3 of 20")
+
+
+def test_ends_that_a_full_ring_lost_are_told_apart_the_same_way() -> None:
+    """The kernel says that two were lost; one more vanished."""
+    proof = completeness(with_ends(10, lost=2), ENDS_MISSING, Totals(nr_lost=2))
+    assert (proof.whole, proof.vanished, proof.elsewhere) == (True, 1, 3)
+    assert "elsewhere on the machine: 3 of 20 counted events missing, all" in completeness_line(proof)
+
+
+@pytest.mark.parametrize(("unseen", "elsewhere"), [(1, 2), (3, 0), (5, 0)])
+def test_the_commands_own_requests_without_an_end_are_told(unseen: int, elsewhere: int) -> None:
+    """Missing ends may be theirs, so only the rest is elsewhere; the calls are whole all the same."""
+    proof = completeness(with_ends(10), ENDS_MISSING, Totals(nr_in_flight_requests=unseen))
+    line = completeness_line(proof)
+    assert (proof.whole, proof.elsewhere) == (True, elsewhere)
+    assert line.startswith(f"your command: complete but for the ends of {unseen:,} block request")
+    assert ("elsewhere on the machine" in line) == (elsewhere > 0)
+
+
+@pytest.mark.parametrize(
+    ("spool_meta", "totals"),
+    [
+        (with_ends(10, mode="system"), Totals()),
+        (with_ends(10, exits=6), Totals()),
+        (with_ends(10, exits=4), Totals()),
+        (with_ends(10, missed_runs=1), Totals()),
+        (with_ends(10, complete=False), Totals()),
+        (with_ends(10), Totals(nr_lost=1)),
+        (with_ends(10), Totals(nr_undecoded=1)),
+        (with_ends(10), Totals(truncated_bytes=1)),
+    ],
+)
+def test_nothing_is_called_complete_that_is_not_proven(spool_meta: SpoolMeta, totals: Totals) -> None:
+    """The whole machine; an exit too few or too many; a program that did not run; no counts; a lost fork; damage."""
+    proof = completeness(spool_meta, ENDS_MISSING, totals)
+    assert not proof.whole
+    assert proof.elsewhere == 0
+    assert verdict(proof) in {"incomplete", "not proven"}
+    assert " complete" not in completeness_line(proof)
+
+
+SHORTFALL = "captured only 0 % of 10.0 MiB that your command wrote; the cause is not known"
+
+
+def test_a_shortfall_comes_first_and_nothing_is_complete_then() -> None:
+    """Every counted event may be there: what was not counted at all is missing."""
+    whole = completeness(WHOLE, seen([5, 5], [6, 6]), Totals())
+    line = completeness_line(whole, shortfall=SHORTFALL)
+    assert line.startswith(f"incomplete: {SHORTFALL} · 22 of 22 counted events captured · late 0")
+    assert verdict(whole, SHORTFALL) == "short"
+    elsewhere = completeness_line(completeness(with_ends(10), ENDS_MISSING, Totals()), shortfall=SHORTFALL)
+    assert elsewhere.startswith(f"incomplete: {SHORTFALL} · 17 of 20 counted events captured, 3 vanished:")
+    unknown = completeness_line(
+        completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals()), shortfall=SHORTFALL
+    )
+    assert unknown.startswith(f"{SHORTFALL} · not proven: 22 events captured")
+    assert not any(" complete" in text for text in (line, elsewhere, unknown))

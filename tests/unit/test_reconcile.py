@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tablemaker import CALLS, CLOSE, COPY, READ, WRITE, make_batch, meta
 
 from lo2io.kernel.accounts import CGROUP_NAMES, DISK_NAMES, PROCESS_NAMES
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Account, Reconciliation, RequestOp, SpoolMeta
-from lo2io.reconcile import MARGIN_NS, Reconciler, reconciliation_line
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Account, Completeness, Reconciliation, RequestOp, SpoolMeta
+from lo2io.reconcile import MARGIN_NS, Reconciler, reconciliation_line, shortfall_line
 
 SDA, SDB = 8 << 20, 8 << 20 | 16
 COMPLETE = "block:block_rq_complete"
@@ -310,3 +310,59 @@ def test_many_disks() -> None:
     rows = reconciler.close()
     assert len(rows) == 128
     assert all(row.captured == row.counted for row in rows)
+
+
+NOTHING_LOST = Completeness(0, 0, 0, 0, 0, 10, True)
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "mode", "said"),
+    [
+        ([pair("proc_io", "wchar", 10 * MIB, 0)], "process", "captured only 0 % of 10 MiB that your command wrote; "),
+        ([pair("proc_io", "wchar", 1000, 899)], "process", "captured only 89.9 % of 1000 B that your command wrote; "),
+        ([pair("proc_io", "wchar", 1000, 900)], "process", ""),
+        ([pair("proc_io", "wchar", 1000, 2000)], "process", ""),
+        ([pair("proc_io", "wchar", 1000, None)], "process", ""),
+        ([pair("proc_io", "rchar", MIB, 0)], "process", "captured only 0 % of 1 MiB that your command read; "),
+        ([pair("cgroup_io", "read_bytes", MIB, 0)], "system", "captured only 0 % of 1 MiB that the cgroup read; "),
+        ([pair("cgroup_io", "write_bytes", MIB, 0)], "system", ""),
+        ([pair("diskstats", "reads", 60, 50), pair("diskstats", "writes", 40, 30)], "system", "80 % of 100 block req"),
+        ([pair("diskstats", "reads", 60, 5)], "process", ""),
+        ([], "process", ""),
+    ],
+)
+def test_too_small_a_share_is_said(rows: list[Reconciliation], mode: str, said: str) -> None:
+    """From 90 % on nothing; less than that in words, of the accounts that the recording answers for."""
+    line = shortfall_line(rows, meta(mode=mode), NOTHING_LOST)
+    assert bool(line) == bool(said)
+    assert said in line
+
+
+def test_what_exec_reads_itself_is_no_shortfall() -> None:
+    """A hundred programs that read next to nothing: execs have read most of it, and no call says so."""
+    programs = [
+        {"task": n, "process": n, "pid": 100 + n, "parent_process": 0 if n else UNKNOWN_U32} for n in range(100)
+    ]
+    tables = {"tasks": programs, "operations": [call(READ, 0, 1000)]}
+    few = compare(spool(command(rchar=300_000)), tables)["rchar"]
+    assert few.by_exec == (64 << 10) + 100 * 4096
+    assert shortfall_line([few], spool(), NOTHING_LOST) == ""
+    much = compare(spool(command(rchar=600_000)), tables)["rchar"]
+    assert "that your command read" in shortfall_line([much], spool(), NOTHING_LOST)
+
+
+@pytest.mark.parametrize(
+    ("changes", "proof", "causes"),
+    [
+        ({}, NOTHING_LOST, "the cause is not known"),
+        ({"backend": "bpf"}, NOTHING_LOST, "the cause is not known"),
+        ({"backend": "perf", "machine": "x86_64"}, NOTHING_LOST, "likely cause: 32-bit programs"),
+        ({"backend": "perf", "machine": "x86_64", "scope": "inherit"}, NOTHING_LOST, "; set-uid or set-gid programs"),
+        ({}, Completeness(7, 0, 0, 0, 0, 10, False), "likely cause: the 7 events that are missing"),
+    ],
+)
+def test_causes_are_those_that_the_recording_allows(changes: Row, proof: Completeness, causes: str) -> None:
+    """Not a list of all there could be: the back end, the scope and the losses decide."""
+    facts = meta(**{"backend": "bpf", "scope": "system"} | changes)
+    assert causes in shortfall_line([pair("proc_io", "wchar", MIB, 0)], facts, proof)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from tablemaker import CALLS, COPY, FSTAT, OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.capture.session import ENDED_EARLY
@@ -188,7 +189,7 @@ def test_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
 def test_json(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     """Keys and values; a key that changes breaks what users have built on it."""
     text = to_json(summarize(example(tmp_path))).replace(str(tmp_path), "T")
-    assert json.loads(text)["schema_version"] == 3
+    assert json.loads(text)["schema_version"] == 4
     golden("summary.json", text + "\n")
 
 
@@ -207,8 +208,30 @@ def test_what_vanishes_when_a_disk_is_full_is_not_the_machine_s_fault(tmp_path: 
     """Events are counted until recording can be ended: the page says so, if a notice says that it ended early."""
     summary = summarize(example(tmp_path))
     early = dataclasses.replace(summary, notices=(f"{ENDED_EARLY}: T/spool/cpu-0000.ring: No space left on device",))
-    assert "by no full ring; virtual machines do so with idle CPUs\n" in text_of(summary)
-    assert "by no full ring; counted before recording could be ended\n" in text_of(early)
+    assert (
+        "by no full ring;\nsome virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1\n"
+        in text_of(summary)
+    )
+    assert "by no full ring;\ncounted before recording could be ended\n" in text_of(early)
+
+
+def test_the_page_is_quiet_about_what_is_missing_elsewhere(tmp_path: Path) -> None:
+    """Where the recorded processes' part is whole, there is no table of what is missing: the last line says it."""
+    summary = summarize(example(tmp_path))
+    assert "\nMissing" in text_of(summary)
+    assert "\nMissing" not in text_of(dataclasses.replace(summary, verdict="complete"))
+
+
+@pytest.mark.parametrize(("verdict", "colour"), [("complete", "32"), ("incomplete", "1;33"), ("short", "1;31")])
+def test_the_line_on_completeness_has_its_verdict_s_colour(verdict: str, colour: str, tmp_path: Path) -> None:
+    """Green, bold yellow, and bold red where the kernel's own accounts hold much more; that is said first, too."""
+    shortfall = "captured only 0 % of 10 MiB" if verdict == "short" else ""
+    summary = dataclasses.replace(summarize(example(tmp_path)), verdict=verdict, shortfall=shortfall)
+    out = io.StringIO()
+    render(summary, Console(file=out, force_terminal=True, color_system="standard", width=100, no_color=False))
+    lines = out.getvalue().splitlines()
+    assert lines[-1].startswith(f"\x1b[{colour}m")
+    assert lines[0].startswith(f"\x1b[1;31m{shortfall}") == bool(shortfall)
 
 
 def test_empty_trace(tmp_path: Path) -> None:

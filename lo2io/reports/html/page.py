@@ -84,7 +84,7 @@ def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
         version=__version__,
         title=_title(summary),
         subtitle=_subtitle(summary),
-        complete=summary.completeness_line.startswith("complete"),
+        complete=summary.verdict == "complete",
         summary=summary,
         confines=[
             printable(line)
