@@ -147,6 +147,10 @@ AttachDuration = Annotated[
     str | None,
     typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."),
 ]
+UntilLast = Annotated[
+    bool,
+    typer.Option("--until-last", help="Record until all that CMD started has ended, too, or Ctrl-C."),
+]
 
 
 def parse_size(text: str | None) -> int | None:

@@ -60,6 +60,7 @@ class RecordRequest:
     opener: str | None = None
     scope: str | None = None
     duration_s: float | None = None
+    until_last: bool = False
     force: bool = False
     keep_spool: bool = False
     convert: bool = True
@@ -229,6 +230,7 @@ def _options(
         command=request.command,
         pids=request.pids,
         duration_s=request.duration_s,
+        until_last=request.until_last,
         ring_bytes=DEFAULT_RING_BYTES if request.ring_bytes is None else request.ring_bytes,
         user=request.user,
         backend=request.backend,

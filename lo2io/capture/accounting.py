@@ -35,9 +35,12 @@ class Accounting:
         self._process: Readings = ()
         self.last: Readings = ()
 
-    def command_ended(self, pid: int) -> None:
-        """To be called while the command is a zombie: its account goes with it, and holds its children's till then."""
-        self._process = accounts.read_process(pid)
+    def ended(self, pid: int) -> None:
+        """To be called while a process is a zombie: its account goes with it, and holds its children's till then.
+
+        The first one is the command; what others have counted, who outlived it, is added to its account.
+        """
+        self._process = accounts.add(self._process, accounts.read_process(pid))
 
     def look(self) -> Readings:
         """The accounts as they are now, but for the command's."""

@@ -45,6 +45,7 @@ class RecordOptions:
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
         scope: ``system`` opens per CPU and selects when converting; ``inherit`` opens for the tasks alone, which needs
             no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
+        until_last: With ``command``: record until all that it started has ended, too.
         scan_period_s: Rest between two looks at open files; shorter names more short-lived ones. 0: none but at the
             start and the stop.
         system: Record every process of the machine; then ``command`` only says when to end, and there may be none.
@@ -71,6 +72,7 @@ class RecordOptions:
     command: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
     duration_s: float | None = None
+    until_last: bool = False
     ring_bytes: int = DEFAULT_RING_BYTES
     user: str | None = None
     backend: str | None = None
@@ -114,6 +116,9 @@ def check_options(options: RecordOptions) -> None:
         raise UsageError("record some CPUs or a cgroup", "only of the whole machine", "`lo2io system-wide`")
     elif options.command and options.duration_s is not None:
         raise UsageError("record a command for a time", "a command is recorded to its end", "leave the duration out")
+    if options.until_last and (options.system or not options.command):
+        remedy = "`lo2io record --until-last -- CMD`"
+        raise UsageError("record until the last process has ended", "there is no command to record", remedy)
     _check_flight(options)
     if options.scope not in {None, SYSTEM, INHERIT}:
         raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")

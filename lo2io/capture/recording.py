@@ -123,6 +123,8 @@ def record(
         note(notice)
     with wait.BlockedSignals() as signals, _quick_switching():
         command = None
+        if options.until_last:
+            wait.adopt_orphans()
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored)
         try:
@@ -342,7 +344,10 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
     options, command, signals = plan.options, plan.command, plan.signals
     if command:
         duration_s = options.duration_s if options.system else None
-        return wait.wait_for_command(command.pid, signals, accounting.command_ended, duration_s)
+        exit_code = wait.wait_for_command(command.pid, signals, accounting.ended, duration_s)
+        if options.until_last:
+            wait.wait_for_descendants(signals, accounting.ended)
+        return exit_code
     if options.system:
         wait.wait_for_end(signals, options.duration_s)
     else:

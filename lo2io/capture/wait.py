@@ -8,6 +8,7 @@ sends to lo2io is passed on to the command.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -28,6 +29,8 @@ FORWARDED = frozenset(
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """What ends a recording that has no command."""
 _WAITED = FORWARDED | {signal.SIGCHLD}
+_PR_SET_CHILD_SUBREAPER = 36
+"""include/uapi/linux/prctl.h"""
 _MAX_WAIT_S = 1.0
 """So long at most a signal that another thread got goes unseen."""
 SI_KERNEL = 0x80
@@ -155,6 +158,34 @@ def wait_for_command(
         if fetched[0] in FORWARDED and not fetched[1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, fetched[0])
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of all its descendants whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for_descendants(signals: BlockedSignals, ended: Callable[[int], None] = lambda _: None) -> None:
+    """Wait until no child is left, or a signal says to stop; what lives then is left alone.
+
+    All descendants become children in the end, if :func:`adopt_orphans` was called before there were any.
+
+    Args:
+        signals: Blocked, to be fetched here.
+        ended: Called with each one's pid while it is a zombie, as in :func:`wait_for_command`.
+    """
+    while True:
+        try:
+            child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if child is not None:
+            ended(child.si_pid)
+            os.waitpid(child.si_pid, 0)
+            continue
+        fetched = signals.fetch()
+        if fetched is None or fetched[0] in ENDING:
+            return
 
 
 def wait_for_end(signals: BlockedSignals, duration_s: float | None = None) -> None:

@@ -15,7 +15,7 @@ Every function takes the ``root`` under which ``proc`` and ``sys`` lie.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,15 @@ def read_process(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.mo
         return ()
     values = tuple(numbers[name] for name in PROCESS_NAMES)
     return (Reading(PROC_IO, str(pid), None, PROCESS_NAMES, values, begin, end),)
+
+
+def add(whole: tuple[Reading, ...], part: tuple[Reading, ...]) -> tuple[Reading, ...]:
+    """The account of a process with that of a descendant, read later, as if it had been waited for."""
+    if not whole or not part:
+        return whole or part
+    (first,), (second,) = whole, part
+    values = tuple(a + b for a, b in zip(first.values, second.values, strict=True))
+    return (replace(first, values=values, begin_ns=second.begin_ns, end_ns=second.end_ns),)
 
 
 def read_cgroup(folder: Path, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:

@@ -47,6 +47,8 @@ _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _PATHS_OF_A_FINDING: Final = 3
 _SHORT_ID: Final = 12
+_NAMED: Final = 3
+"""Programs that live on, named in the line about them."""
 _PLACE_WIDTH: Final = 22
 
 
@@ -87,6 +89,7 @@ def render_page(summary: Summary, console: Console) -> None:
     _accounts(summary, console)
     for hint in summary.hints:
         print_line(console, f"nothing was recorded: {printable(hint)}", "bold yellow")
+    _living_on(summary.living_on, console)
     for notice in summary.notices:
         print_line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
@@ -306,17 +309,32 @@ def _findings(summary: Summary, console: Console) -> None:
             print_line(console, f"  such as {', '.join(paths)}")
 
 
-_UNFOLLOWED = (
-    "out of sight: perf ends the events of a task in the exec of a program with rights of its own (set-uid, set-gid, "
-    "file capabilities) or one that may not be read; neither it nor what it starts is recorded. A program without a "
-    "recorded call looks the same. To record all: as root, without --scope inherit"
+def _living_on(living: Mapping[str, int], console: Console) -> None:
+    if not living:
+        return
+    names = [f"{nr:,} {printable(name)}" if nr > 1 else printable(name) for name, nr in list(living.items())[:_NAMED]]
+    rest = len(living) - _NAMED
+    nr, others = sum(living.values()), f" and {rest:,} other names" if rest > 0 else ""
+    print_line(
+        console,
+        f"not ended: {nr:,} process{'es' if nr > 1 else ''} of the command ({', '.join(names)}{others}); "
+        "--until-last waits",
+        "yellow",
+    )
+
+
+_UNFOLLOWED: Final = (
+    "out of sight: perf ends the events of a task in the exec of a program with rights of its own",
+    "  (set-uid, set-gid, file capabilities) or one that may not be read; neither it nor what it starts is",
+    "  recorded. A program without a recorded call looks the same. To record all: root, no --scope inherit",
 )
 
 
 def _losses(summary: Summary, console: Console) -> None:
     """By CPU: what a ring had no room for, and what vanished, are ailments with different cures."""
     if summary.completeness.get("unfollowed"):
-        print_line(console, _UNFOLLOWED, "bold yellow")
+        for line in _UNFOLLOWED:
+            print_line(console, line, "bold yellow")
     if not summary.losses or summary.verdict == "complete":  # what is missing elsewhere, the last line says
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]

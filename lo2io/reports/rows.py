@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -234,5 +234,7 @@ class Summary:
     """What stands out, each with its evidence; the rules are in docs/reference/findings.md."""
     io: IoSummary | None = None
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""
+    living_on: Mapping[str, int] = field(default_factory=dict)
+    """Name → how many processes that the command started had not ended when its recording did."""
     foreign: Foreign | None = None
     """Whose trace it is, unless lo2io's own tables were there."""

@@ -8,6 +8,7 @@ unnamed files are not guessed, but summed by process.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,6 +109,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         hints=_why_nothing(meta, proof, chosen, foreign) if empty else (),
         rings=rings,
         findings=find(sums, rings),
+        living_on=_living_on(trace),
         names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
         foreign=foreign,
@@ -298,6 +300,20 @@ def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
         if lost or vanished or cpu in gaps:
             rows.append(CpuLosses(cpu, lost, vanished, len(gaps.get(cpu, ())), sum(gaps.get(cpu, ()))))
     return tuple(rows)
+
+
+def _living_on(trace: Trace) -> dict[str, int]:
+    """By name, the processes of a command's recording whose end is not in it."""
+    meta = trace.metadata
+    if meta["mode"] != "process" or not meta["command"] or "foreign" in meta:
+        return {}
+    of_process: dict[int, int] = {}  # a thread of each
+    for batch in trace.batches("threads", ["task", "process", "exit_time_ns"]):
+        living = batch["exit_time_ns"] == UNKNOWN_I64
+        for process, task in zip(batch["process"][living].tolist(), batch["task"][living].tolist(), strict=True):
+            of_process.setdefault(process, task)
+    comms = trace.texts("threads", "task", "comm", of_process.values())
+    return dict(Counter(comms.get(task) or "unknown" for task in of_process.values()).most_common())
 
 
 def _foreign(meta: Mapping[str, Any]) -> Foreign | None:

@@ -42,7 +42,7 @@ def test_a_command_is_looked_at_while_it_is_a_zombie() -> None:
     accounting = Accounting(command.pid)
     command.stdin.write(b"x")
     os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
-    accounting.command_ended(command.pid)
+    accounting.ended(command.pid)
     command.communicate()
     accounting.end()
     (account,) = [each for each in accounting.accounts(lambda time_ns: time_ns) if each.source == "proc_io"]

@@ -56,6 +56,8 @@ def test_wrong_cpus(text: str, answer: str) -> None:
         ({}, "either a command or processes"),
         ({"command": ("true",), "pids": (1,)}, "either a command or processes"),
         ({"command": ("true",), "duration_s": 1.0}, "a command is recorded to its end"),
+        ({"pids": (1,), "until_last": True}, "there is no command to record"),
+        ({"command": ("true",), "system": True, "until_last": True}, "there is no command to record"),
         ({"command": ("true",), "cpus": "0"}, "only of the whole machine"),
         ({"command": ("true",), "cgroup": "/a"}, "only of the whole machine"),
         ({"system": True, "pids": (1,)}, "they are in it"),
