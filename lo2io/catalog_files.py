@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SAMPLE_ROLES = ("fd", "fd2", "count", "offset", "flags", "path", "wanted", "context")
 """Roles of a call's arguments that its samples are read by …"""
-KERNEL_ROLES = ("path2", "dirfd", "dirfd2", "vector", "how", "iocbs")
+KERNEL_ROLES = ("path2", "dirfd", "dirfd2", "vector", "how", "iocbs", "events")
 """… and those that only lo2io's programs in the kernel read, which see the memory that arguments point to."""
 CALL_ROLES = (*SAMPLE_ROLES, *KERNEL_ROLES)
 EXIT_FIELD = "ret"
@@ -99,9 +99,10 @@ _ONLY_KINDS = {
     "fd2": _FD2_KINDS,
     "how": (CallKind.OPEN,),
     "iocbs": (CallKind.AIO_SUBMIT,),
+    "events": (CallKind.AIO_COLLECT,),
 }
 """Roles that mean something to a few kinds alone."""
-_LEAN_ON = {"path2": "path", "dirfd": "path", "dirfd2": "path2", "vector": "count", "iocbs": "count"}
+_LEAN_ON = {"path2": "path", "dirfd": "path", "dirfd2": "path2", "vector": "count", "iocbs": "count", "events": "count"}
 """Role → the one that it says more of."""
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
 _EVENT = re.compile(r"[a-z_][a-z0-9_]*:[a-z_][a-z0-9_]*")

@@ -8,7 +8,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.table_columns import Column, number_of, reference, size_column, time_column
 
 RING_KIND: Final = ("io_uring", "libaio")
-RING_STATUS: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent")
+RING_STATUS: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 RING_PATH: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
 _TRAITS: Final = (
     "1 SQPOLL, 2 drained, 4 hashed, 8 a completion overflowed, 16 notified, 32 multi-shot, 64 continued by its "
@@ -16,7 +16,8 @@ _TRAITS: Final = (
 )
 _INFERRED: Final = (
     "what is inferred, not stated by the kernel: 1 issue time, 2 worker, 4 begin and 8 end of its work, 16 path, "
-    "32 bounded or unbounded, 64 which completion is its, 128 culprit, 256 offset and bytes asked for"
+    "32 bounded or unbounded, 64 which completion is its, 128 culprit, 256 offset and bytes asked for, "
+    "512 the end, of libaio: the call that collected it returned then"
 )
 
 
@@ -34,8 +35,8 @@ RING_REQUESTS: Final = (
     reference("task", "row of threads that submitted it: the SQ thread with SQPOLL"),
     reference("pid", "its process"),
     reference("tid", "its thread"),
-    Column("user_data", "uint64", "", "as the program chose it"),
-    Column("opcode", "uint8", "", "what it does", labels="opcodes"),
+    Column("user_data", "uint64", "", "as the program chose it; libaio: aio_data"),
+    Column("opcode", "uint8", "", "what it does; libaio: what does the same in io_uring", labels="opcodes"),
     Column("sqe_flags", "uint8", "", "IOSQE_*; the kernel may have set ASYNC (16) itself"),
     Column("status", "uint8", "", "how it ended", labels=RING_STATUS),
     Column("path", "uint8", "", "the way it went", labels=RING_PATH),
@@ -51,8 +52,12 @@ RING_REQUESTS: Final = (
     time_column("wake_time_ns", "its file became ready, the last time; null: never"),
     time_column("work_begin_time_ns", "begin of the last execution by a worker"),
     time_column("work_end_time_ns", "its end"),
-    time_column("complete_time_ns", "last completion, or its overflow; cancelled without one: that moment"),
+    time_column(
+        "complete_time_ns",
+        "last completion, or its overflow; cancelled without one: that moment; libaio: returned by a call",
+    ),
     time_column("notify_time_ns", "SEND_ZC: its buffer was free again"),
+    time_column("end_before_time_ns", "libaio: nobody saw its end, but it had ended by then"),
     _duration("queued_ns", "from submission to the first execution"),
     _duration("executing_ns", "all executions that are known"),
     _duration("waiting_ns", "the rest until its completion"),
@@ -83,6 +88,7 @@ IOCB_COMMAND: Final = (
 """``IOCB_CMD_*`` of ``include/uapi/linux/aio_abi.h`` by number."""
 IOCBS: Final = (
     Column("operation", "uint64", "", "id in operations: the io_submit that took it"),
+    Column("request", "uint64", "", "id in ring_requests"),
     number_of("place", "its place in the array of that call, from 0"),
     Column("opcode", "uint8", "", "what it does", labels=IOCB_COMMAND),
     Column("fd", "int32", "", "its descriptor", -1),

@@ -8,10 +8,12 @@ from __future__ import annotations
 import struct
 from typing import Any, cast
 
-from kernelwriter import IOCB, OF_REQUEST, SLOT, SQE, WHOLE, KernelSpool
+from kernelwriter import EVENTS, IOCB, OF_REQUEST, SLOT, SQE, WHOLE, KernelSpool
 from ringrig import PID, A, Rig
 
 UNKNOWN_BYTES = 2**64 - 1
+CONTEXT = 0x7F0000000000
+"""Of libaio."""
 FIXED_FILE, LINK, ASYNC, BUFFER_SELECT = 1, 4, 16, 32
 POSITION = 2**64 - 1
 """The offset that means the file's position."""
@@ -88,12 +90,37 @@ class SqeRig(Rig):
         length: int = 0,
         data: int = 0,
         iocb: int = 0,
+        rw_flags: int = 0,
     ) -> int:
         """What an io_submit is given, right before its entry; those of one call bear the same time."""
         at = self.tick() if time is None else time
         body = struct.pack("<QIHHQQqQiHH", at, tid, IOCB, 0, iocb, data, off, length, fd, opcode, place)
-        self.kernel.kernel(0, body)
+        self.kernel.kernel(0, body + struct.pack("<II", rw_flags, 0))
         return at
+
+    def collect(
+        self,
+        *events: tuple[int, int, int],
+        context: int = CONTEXT,
+        tid: int = PID,
+        told: bool = True,
+        call: str = "io_getevents",
+    ) -> int:
+        """A call that returns events, each the iocb, its data and the result; the time is the exit's.
+
+        ``told`` False: the record of the events was lost.
+        """
+        self.enter(call, tid, ctx_id=context, min_nr=1, nr=max(len(events), 1))
+        if told:
+            self.events(events, context, tid)
+        return self.leave(call, len(events), tid)
+
+    def events(
+        self, events: tuple[tuple[int, int, int], ...], context: int = CONTEXT, tid: int = PID, count: int | None = None
+    ) -> None:
+        """What programs tell of such a call right before the sample of its exit."""
+        body = struct.pack("<QIHHQII", self.tick(), tid, EVENTS, 0, context, len(events) if count is None else count, 0)
+        self.kernel.kernel(0, body + b"".join(struct.pack("<QQqq", data, iocb, res, 0) for iocb, data, res in events))
 
     def told(self, fd: int, *names: bytes, file: int = 0x1000, tid: int = PID, slot: bool = False, **known: int) -> int:
         """The fact about a file that a request names: a descriptor, or a registered one; names go upwards."""

@@ -31,6 +31,7 @@ struct lo2_bpf_call {
     __u8 vector, vector_count;       /* iovecs */
     __u8 how, how_size;              /* struct open_how */
     __u8 iocbs, iocbs_count;
+    __u8 events, context;            /* of libaio: where its completions are returned, and from which context */
     __u8 count;                      /* bytes asked for */
     __u8 filled;                     /* bit n: the kernel may write where argument n + 1 points */
 };
@@ -40,7 +41,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     __u8 calls;                      /* CALL, ENTER, EXIT are written; else only facts, for calls that are perf samples */
     __u8 all_tasks;                  /* else the processes in the map `selected`, and their children */
     __u8 one_cgroup;                 /* only the cgroup in the map `cgroup` and those below it */
-    __u8 facts;                      /* FILE, PATH, SQE, IOCB are written */
+    __u8 facts;                      /* FILE, PATH, SQE, IOCB, EVENTS are written */
     __u64 min_latency_ns;            /* shorter calls are left out, if droppable; 0: none */
     __s64 min_bytes;                 /* likewise, calls that ask for fewer; 0: none */
     __u32 nr_devices;                /* likewise, of files on other devices (s_dev); 0: all */

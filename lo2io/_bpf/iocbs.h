@@ -1,5 +1,5 @@
 /*
- * What io_submit(2) was given: records IOCB.
+ * What io_submit(2) was given, records IOCB, and what io_getevents(2) returned, records EVENTS.
  */
 #ifndef LO2IO_BPF_IOCBS_H
 #define LO2IO_BPF_IOCBS_H
@@ -31,6 +31,7 @@ static long lo2_write_iocb(__u32 place, struct lo2_iocbs *iocbs)
     record.length = iocb.length;
     record.fd = iocb.fd;
     record.opcode = iocb.opcode;
+    record.rw_flags = iocb.rw_flags;
     lo2_look_at_descriptor(moment, iocb.fd);
     lo2_tell(moment, LO2_FILE_OF_REQUEST);
     lo2_fill_head(&record.head, moment, LO2_KERNEL_IOCB, 0);
@@ -46,6 +47,50 @@ INLINE void lo2_iocbs_at_entry(struct lo2_moment *moment)
 
     if (count > 0)
         bpf_loop(count < LO2_MAX_IOCBS ? count : LO2_MAX_IOCBS, lo2_write_iocb, &iocbs, 0);
+}
+
+#define LO2_EVENTS_AT_ONCE 64       /* in one record: it fits into the smallest ring */
+#define LO2_MAX_EVENT_RECORDS 1024  /* of one call: 65,536 requests is what all contexts may hold (fs.aio-max-nr) */
+
+struct lo2_collected {
+    struct lo2_moment *moment;
+    __u64 array, count;            /* of struct io_event, in the program's memory */
+};
+
+static long lo2_write_events(__u32 number, struct lo2_collected *collected)
+{
+    struct lo2_moment *moment = collected->moment;
+    struct lo2_bpf_cpu *cpu = moment->cpu;
+    lo2_kernel_events *record = (lo2_kernel_events *)cpu->names.record;
+    __u64 first = (__u64)number * LO2_EVENTS_AT_ONCE, count = collected->count - first, bytes;
+
+    if (count > LO2_EVENTS_AT_ONCE)
+        count = LO2_EVENTS_AT_ONCE;
+    bytes = count * sizeof(lo2_kernel_event);
+    barrier_var(bytes);
+    if (bytes > LO2_EVENTS_AT_ONCE * sizeof(lo2_kernel_event))
+        return 1;
+    if (bpf_probe_read_user(&cpu->names.record[sizeof *record], bytes,
+                            (const void *)(collected->array + first * sizeof(lo2_kernel_event)))) {
+        cpu->misses.unreadable++;
+        return 1;
+    }
+    record->context = lo2_argument(moment, moment->call->context);
+    record->count = count;
+    record->reserved = 0;
+    lo2_fill_head(&record->head, moment, LO2_KERNEL_EVENTS, 0);
+    lo2_write_fact(cpu, moment->ring, record, sizeof *record + bytes);
+    return 0;
+}
+
+/* At the exit: only now they are there. */
+INLINE void lo2_events_at_exit(struct lo2_moment *moment)
+{
+    struct lo2_collected collected = { moment, lo2_argument(moment, moment->call->events), moment->result };
+    __u64 records = (collected.count + LO2_EVENTS_AT_ONCE - 1) / LO2_EVENTS_AT_ONCE;
+
+    if (moment->result > 0)
+        bpf_loop(records < LO2_MAX_EVENT_RECORDS ? records : LO2_MAX_EVENT_RECORDS, lo2_write_events, &collected, 0);
 }
 
 #endif

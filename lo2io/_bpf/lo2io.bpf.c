@@ -213,6 +213,8 @@ INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 n
     if (lo2.config.facts) {
         lo2_write_files(moment);
         lo2_write_paths(moment);
+        if (moment->call->events)
+            lo2_events_at_exit(moment);
     }
 }
 

@@ -111,15 +111,21 @@ static uint32_t aio_new(engine *e, const task *t)
     return index;
 }
 
+uint32_t aio_ring_of_call(engine *e, task *t)
+{
+    uint32_t index = ring_of_call(e, t);
+    if (index == NONE && (index = aio_new(e, t)) != NONE)
+        ring_call_named(e, index, t);
+    return index;
+}
+
 static void aio_called(engine *e, task *t, uint8_t kind, int64_t result, int64_t time)
 {
     if (kind == LO2_CALL_AIO_SETUP) {
         aio_set_up(e, t, time);
         return;
     }
-    uint32_t index = ring_of_call(e, t);
-    if (index == NONE && (index = aio_new(e, t)) != NONE)
-        ring_call_named(e, index, t);
+    uint32_t index = aio_ring_of_call(e, t);
     if (index == NONE)
         return;
     ring *r = ring_at(e, index);
@@ -176,5 +182,5 @@ void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uin
     if (row != NONE && is_batch(kind))
         write_row(e, t, kind, result ? *result : -1, row);
     if (t->iocbs && kind == LO2_CALL_AIO_SUBMIT)
-        iocbs_submitted(e, t, result, row);
+        iocbs_unclaimed(e, t);
 }

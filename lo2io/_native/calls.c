@@ -367,6 +367,8 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         discover_all(e, t, call, result, time);
     if (p->off_begin != UNKNOWN)
         off_cpu_end(e, t, time); /* where it came back was lost */
+    if (t->iocbs && call->kind == LO2_CALL_AIO_SUBMIT)
+        iocbs_submitted(e, t, result);
     /* A task not recorded yet fills the place that the next row will take. */
     uint32_t row = e->batch->nr_operations;
     if (is_recorded(e, t))

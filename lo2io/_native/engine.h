@@ -312,7 +312,7 @@ void call_abandon(engine *e, task *t, int64_t end_time);
 /* kernel_calls.c: records of the kernel's own programs, see kernel_records.h */
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
 void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost); /* engine.c */
-void kernel_arguments_due(engine *e, task *t); /* its call has been left, t->left is set: hands on what was held of its descriptors */
+void kernel_arguments_due(engine *e, task *t); /* its call has been left, t->left is set: hands on what was held of its descriptors, and of what it has collected */
 void kernel_facts_due(engine *e, task *t); /* its row is written, its effects are known: hands on the rest */
 void kernel_facts_free(engine *e);
 
@@ -328,6 +328,7 @@ void paths_free(engine *e);
 void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names);
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* ring_sqes.c */
 void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* iocbs.c */
+void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size); /* aio_requests.c */
 
 /* effects.c */
 bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit);

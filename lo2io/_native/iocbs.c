@@ -8,9 +8,6 @@
 
 enum { COMMAND_UNKNOWN = 9 };
 
-typedef struct { lo2_kernel_iocb iocb; uint32_t handle, next; } asked_iocb; /* handle: index, with a reference; next: index + 1 */
-typedef struct { uint64_t operation, data, iocb; int64_t offset, bytes; uint32_t place, handle; int32_t fd; uint8_t opcode; } iocb_row;
-
 typedef struct iocb_set {
     VEC(asked_iocb) asked;
     VEC(uint32_t) free_asked;
@@ -37,7 +34,7 @@ void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size)
     asked_iocb asked = {.handle = NONE};
     uint32_t index;
     memcpy(&asked.iocb, record, sizeof asked.iocb);
-    if (!e->iocbs && !(e->iocbs = calloc(1, sizeof *e->iocbs))) {
+    if (!rings_needed(e) || (!e->iocbs && !(e->iocbs = calloc(1, sizeof *e->iocbs)))) {
         e->out_of_memory = true;
         return;
     }
@@ -69,7 +66,7 @@ static uint32_t handle_met(engine *e, const task *t, const asked_iocb *a)
     return s && slot_kept(e, t, s, a->handle, (int64_t)a->iocb.head.time_ns) ? a->handle : NONE;
 }
 
-static iocb_row row_of(engine *e, const task *t, const asked_iocb *a, uint32_t row)
+static iocb_row row_of(engine *e, const task *t, const asked_iocb *a)
 {
     const lo2_kernel_iocb *q = &a->iocb;
     uint32_t handle_index = handle_met(e, t, a);
@@ -78,8 +75,9 @@ static iocb_row row_of(engine *e, const task *t, const asked_iocb *a, uint32_t r
     bool vectored = q->opcode == IOCB_CMD_PREADV || q->opcode == IOCB_CMD_PWRITEV;
     bool data = writes || vectored || q->opcode == IOCB_CMD_PREAD;
     bool appends = writes && d && (d->append == APPENDS || handle_index == NONE); /* Linux appends whatever the offset says */
-    iocb_row made = {.operation = e->batch->operations.id[row], .data = q->data, .iocb = q->iocb, .offset = UNKNOWN,
-                     .bytes = UNKNOWN, .place = q->place, .handle = NONE, .fd = q->fd, .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};
+    iocb_row made = {.data = q->data, .iocb = q->iocb, .offset = UNKNOWN, .bytes = UNKNOWN, .place = q->place,
+                     .handle = NONE, .fd = q->fd,
+                     .opcode = q->opcode <= IOCB_CMD_PWRITEV ? (uint8_t)q->opcode : COMMAND_UNKNOWN};
     if (data && !appends && q->offset >= 0)
         made.offset = q->offset;
     if (data && !vectored && q->length <= INT64_MAX)
@@ -91,23 +89,69 @@ static iocb_row row_of(engine *e, const task *t, const asked_iocb *a, uint32_t r
     return made;
 }
 
-void iocbs_submitted(engine *e, task *t, const int64_t *result, uint32_t row)
+static bool are_of_call(engine *e, const task *t)
+{
+    return asked_at(e, t->iocbs)->iocb.head.time_ns <= (uint64_t)t->pending.begin; /* else of the next one: this one's end was lost */
+}
+
+void iocbs_submitted(engine *e, task *t, int64_t result)
 {
     iocb_set *set = e->iocbs;
-    int64_t taken = result && row != NONE ? *result : 0;
-    uint32_t place = 0;
-    if (asked_at(e, t->iocbs)->iocb.head.time_ns > (uint64_t)t->pending.begin)
-        return; /* they are the next call's: this one's end was lost */
-    for (uint32_t at = t->iocbs; at && place < taken; at = asked_at(e, at)->next, place++) {
-        if (asked_at(e, at)->iocb.place != place) /* one that was lost: what follows may be another call's */
+    uint32_t place = 0, first = set->queue.count;
+    if (!are_of_call(e, t))
+        return;
+    uint32_t ring_index = result > 0 && is_followed(e, t) ? aio_ring_of_call(e, t) : NONE;
+    for (uint32_t at = t->iocbs; at && ring_index != NONE && place < result; at = asked_at(e, at)->next, place++) {
+        const asked_iocb *a = asked_at(e, at);
+        if (a->iocb.place != place) /* one that was lost: what follows may be another call's */
             break;
         if (!VEC_ROOM(&set->queue, set->queue.count + 1)) {
             e->out_of_memory = true;
             break;
         }
-        set->queue.at[set->queue.count++] = row_of(e, t, asked_at(e, at), row);
+        iocb_row row = row_of(e, t, a);
+        row.request = aio_request_begins(e, t, ring_index, &row, a);
+        set->queue.at[set->queue.count++] = row;
     }
+    while (first < set->queue.count) /* the row of the call comes next */
+        set->queue.at[first++].operation = e->next_id;
     iocbs_drop(e, t);
+}
+
+void iocbs_unclaimed(engine *e, task *t)
+{
+    if (are_of_call(e, t))
+        iocbs_drop(e, t);
+}
+
+/* Of several in one call nothing tells which it is. */
+uint64_t iocb_sending(engine *e, task *t, bool ahead)
+{
+    const pending_call *p = &t->pending;
+    if (!p->active || e->calls[p->call].kind != LO2_CALL_AIO_SUBMIT || p->count != 1 || !are_of_call(e, t))
+        return 0;
+    asked_iocb *a = asked_at(e, t->iocbs);
+    if (!a->request)
+        a->request = e->next_id++;
+    a->served |= !ahead;
+    return a->request;
+}
+
+bool iocb_collected(engine *e, const task *t, uint64_t context, const lo2_kernel_event *event, int64_t time)
+{
+    const pending_call *p = &t->pending;
+    if (!t->iocbs || !p->active || e->calls[p->call].kind != LO2_CALL_AIO_SUBMIT || t->ring_call.context != context)
+        return false;
+    for (uint32_t at = t->iocbs; at; at = asked_at(e, at)->next) {
+        asked_iocb *a = asked_at(e, at);
+        if (a->collected || a->iocb.iocb != event->iocb || a->iocb.data != event->data)
+            continue;
+        a->collected = true;
+        a->collect_time = time;
+        a->result = event->result;
+        return true;
+    }
+    return false;
 }
 
 bool iocbs_flush(engine *e)
@@ -120,6 +164,7 @@ bool iocbs_flush(engine *e)
         if (row == e->batch->capacity)
             return false;
         c->operation[row] = x->operation;
+        c->request[row] = x->request;
         c->place[row] = x->place;
         c->opcode[row] = x->opcode;
         c->fd[row] = x->fd;

@@ -76,6 +76,7 @@ static void whole_left(engine *e, const stream *s, const uint8_t *record, uint32
 static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t type)
 {
     uint16_t names = 0, path = 0;
+    uint32_t count = 0;
     switch (type) {
     case LO2_KERNEL_FILE:
         if (length >= sizeof(lo2_kernel_file))
@@ -90,6 +91,10 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
     case LO2_KERNEL_VALUE: return sizeof(lo2_kernel_value);
     case LO2_KERNEL_SQE: return sizeof(lo2_kernel_sqe);
     case LO2_KERNEL_IOCB: return sizeof(lo2_kernel_iocb);
+    case LO2_KERNEL_EVENTS:
+        if (length >= sizeof(lo2_kernel_events))
+            memcpy(&count, record + offsetof(lo2_kernel_events, count), 4);
+        return count > length ? UINT32_MAX : (uint32_t)(sizeof(lo2_kernel_events) + count * sizeof(lo2_kernel_event));
     default: return 0;
     }
 }
@@ -102,6 +107,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     case LO2_KERNEL_FILE: on_kernel_file(e, t, record, size); break;
     case LO2_KERNEL_PATH: on_kernel_path(e, t, record, size); break;
     case LO2_KERNEL_IOCB: on_kernel_iocb(e, t, record, size); break;
+    case LO2_KERNEL_EVENTS: on_kernel_events(e, t, record, size); break;
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;
     default: break;
     }
@@ -123,11 +129,11 @@ static void hold(engine *e, task *t, const uint8_t *record, uint32_t size)
     t->held_last = index + 1;
 }
 
-static bool of_argument(const held_fact *fact)
+static bool precedes_row(const held_fact *fact)
 {
     uint16_t type;
     memcpy(&type, fact->record + offsetof(lo2_kernel_head, type), 2);
-    return type == LO2_KERNEL_FILE && fact->record[offsetof(lo2_kernel_file, of)] == LO2_FILE_OF_ARGUMENT;
+    return type == LO2_KERNEL_EVENTS || (type == LO2_KERNEL_FILE && fact->record[offsetof(lo2_kernel_file, of)] == LO2_FILE_OF_ARGUMENT);
 }
 
 static void hand_on_held(engine *e, task *t, bool all)
@@ -135,7 +141,7 @@ static void hand_on_held(engine *e, task *t, bool all)
     uint32_t held = t->held, kept = 0;
     while (held) {
         held_fact fact = e->held_facts.at[held - 1];
-        if (all || of_argument(&fact)) {
+        if (all || precedes_row(&fact)) {
             *(kept ? &e->held_facts.at[kept - 1].next : &t->held) = fact.next;
             e->held_facts.at[held - 1].record = NULL;
             GIVE_BACK(e, free_held_facts, held - 1);
@@ -177,7 +183,9 @@ static bool waits(const task *t, const uint8_t *record, const lo2_kernel_head *h
 {
     if (head->type == LO2_KERNEL_PATH)
         return t->pending.active || (int64_t)head->time_ns > t->left.end;
-    return t->pending.active && head->type == LO2_KERNEL_FILE && record[offsetof(lo2_kernel_file, of)] != LO2_FILE_OF_REQUEST;
+    bool of_call = head->type == LO2_KERNEL_FILE ? record[offsetof(lo2_kernel_file, of)] != LO2_FILE_OF_REQUEST
+                                                 : head->type == LO2_KERNEL_EVENTS;
+    return t->pending.active && of_call;
 }
 
 static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, const lo2_kernel_head *head)

@@ -8,8 +8,8 @@
  *
  * Order: the records of one CPU are in the order of `time_ns`. A call that keeps its CPU is one record, CALL, whose time
  * is its entry: between entry and exit nobody else ran there. A call that loses the CPU is two: ENTER, written when the
- * thread leaves the CPU with the time of the entry, and EXIT. Facts about a call (FILE, PATH) follow its CALL or EXIT and
- * bear the time of its exit; those about a close precede it, and bear the time of its entry. Where the calls themselves
+ * thread leaves the CPU with the time of the entry, and EXIT. Facts about a call (FILE, PATH, EVENTS) follow its CALL or EXIT
+ * and bear the time of its exit; those about a close precede it, and bear the time of its entry. Where the calls themselves
  * are perf samples, facts come before the sample of the exit: they hold at the exit of the call that their thread is in,
  * or has just left.
  */
@@ -23,7 +23,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_VALUE = 6,    /* what CALL and EXIT have in place, for calls that are perf samples */
     LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; stands beside the sample of its submission */
     LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
-    LO2_KERNEL_LOST = 9      /* entries and exits for which there was no room */
+    LO2_KERNEL_LOST = 9,     /* entries and exits for which there was no room */
+    LO2_KERNEL_EVENTS = 10   /* what an io_getevents returned: how requests of libaio ended */
 };
 
 typedef struct {
@@ -130,7 +131,24 @@ typedef struct {
     int32_t fd;
     uint16_t opcode;         /* IOCB_CMD_* */
     uint16_t place;          /* in the array of the io_submit */
+    uint32_t rw_flags;       /* RWF_* */
+    uint32_t reserved;
 } lo2_kernel_iocb;
+
+/* One that an io_getevents returned: struct io_event of include/uapi/linux/aio_abi.h. */
+typedef struct {
+    uint64_t data;           /* aio_data of the request */
+    uint64_t iocb;           /* its address in the program's memory */
+    int64_t result, result2;
+} lo2_kernel_event;
+
+/* A call that returned many has several of these, in the order of its array. */
+typedef struct {
+    lo2_kernel_head head;
+    uint64_t context;        /* aio_context_t */
+    uint32_t count;          /* lo2_kernel_event that follow */
+    uint32_t reserved;
+} lo2_kernel_events;
 
 typedef struct {
     lo2_kernel_head head;    /* time of the last of them; tid 0 */

@@ -238,7 +238,8 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
         return otf2_fail(w, "malloc", 0);
     for (uint32_t row = 0; row < count; row++) {
         uint8_t status = c->status[row];
-        if (status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN || status == LO2_RING_SILENT)
+        if (status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN || status == LO2_RING_SILENT ||
+            status == LO2_RING_UNSEEN)
             w->to_give_up[w->nr_to_give_up++] = c->id[row];
     }
     return 0;

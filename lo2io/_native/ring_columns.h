@@ -1,8 +1,8 @@
 /*
  * The columns of io_uring and libaio; columns.h says what holds for all.
  *
- * A ring is an io_uring instance or a libaio context. Requests are io_uring's; of those of libaio, which stand in user
- * memory, only what they ask for is known.
+ * A ring is an io_uring instance or a libaio context. Requests of libaio are known where the kernel's own programs read
+ * the program's memory: what they ask for when they are submitted, and how they ended when a call collects them.
  */
 
 /* One row per request, when all that can be known of it is. */
@@ -12,8 +12,8 @@ typedef struct {
     uint32_t *task;             /* that submitted it: the SQ thread's with SQPOLL */
     uint32_t *pid;
     uint32_t *tid;
-    uint64_t *user_data;
-    uint8_t *opcode;            /* the kernel's number; 255 unknown */
+    uint64_t *user_data;        /* libaio: aio_data */
+    uint8_t *opcode;            /* the kernel's number; 255 unknown. libaio: of what does the same in io_uring */
     uint8_t *sqe_flags;         /* IOSQE_*; the kernel may have set ASYNC itself */
     uint8_t *status;            /* enum lo2_ring_status */
     uint8_t *path;              /* enum lo2_ring_path */
@@ -29,8 +29,9 @@ typedef struct {
     int64_t *wake_time_ns;      /* last */
     int64_t *work_begin_time_ns; /* the last execution by a worker */
     int64_t *work_end_time_ns;
-    int64_t *complete_time_ns;  /* its last CQE, or its overflow */
+    int64_t *complete_time_ns;  /* its last CQE, or its overflow; libaio: a call has returned its event */
     int64_t *notify_time_ns;    /* SEND_ZC: the buffer is free again */
+    int64_t *end_before_time_ns; /* nobody saw its end, but it had ended by then; unknown: its end was seen, or no bound is known */
     int64_t *queued_ns;         /* from submission to the first execution */
     int64_t *executing_ns;      /* all executions that are known */
     int64_t *waiting_ns;        /* the rest until completion */
@@ -54,7 +55,8 @@ typedef struct {
 } lo2_ring_request_columns;
 
 enum lo2_ring_status { LO2_RING_COMPLETED = 0, LO2_RING_IN_FLIGHT = 1, LO2_RING_CANCELLED = 2, LO2_RING_REFUSED = 3,
-                       LO2_RING_TORN_DOWN = 4, LO2_RING_SILENT = 5 };
+                       LO2_RING_TORN_DOWN = 4, LO2_RING_SILENT = 5,
+                       LO2_RING_UNSEEN = 6 }; /* libaio: it has ended, and no call returned its event */
 enum lo2_ring_path { LO2_PATH_UNKNOWN = 0, LO2_PATH_INLINE = 1, LO2_PATH_DEVICE = 2, LO2_PATH_POLL = 3, LO2_PATH_WORKER = 4,
                      LO2_PATH_REFUSED = 5, LO2_PATH_CANCELLED = 6 };
 enum lo2_ring_trait {
@@ -79,7 +81,8 @@ enum lo2_ring_inferred {
     LO2_INFERRED_BOUND = 32,    /* bounded or unbounded: by opcode and kind of file */
     LO2_INFERRED_IDENTITY = 64, /* the completion was matched by user_data and order, for lack of the request's address */
     LO2_INFERRED_CULPRIT = 128,
-    LO2_INFERRED_SIZE = 256     /* offset and bytes_request: a short write of the same thread */
+    LO2_INFERRED_SIZE = 256,    /* offset and bytes_request: a short write of the same thread */
+    LO2_INFERRED_END = 512      /* libaio: the end is that of the call that collected it, or no more than a bound */
 };
 
 /* The same requests as events, in time order on each submitter's location: what an OTF2 writer needs. */
@@ -153,6 +156,7 @@ typedef struct {
 /* One row per request that an io_submit took, behind its operation's, in their order. */
 typedef struct {
     uint64_t *operation;        /* id of the io_submit */
+    uint64_t *request;          /* id in ring_requests */
     uint32_t *place;            /* in its array */
     uint8_t *opcode;            /* IOCB_CMD_*; 9 unknown */
     int32_t *fd;

@@ -40,6 +40,10 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
 
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time)
 {
+    if (r->aio) {
+        aio_end_unseen(e, r, torn_down);
+        return;
+    }
     bool waits = r->data_class == DATA_NOTIFIES;
     bool silent = (r->sqe_flags & SQE_SKIP) && !r->nr_completions;
     uint8_t status = r->refused ? LO2_RING_REFUSED : waits ? LO2_RING_COMPLETED : silent ? LO2_RING_SILENT
@@ -75,7 +79,7 @@ void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down)
 
 /* ---- CQEs ---- */
 
-static const lo2_opcode *meaning_of(const engine *e, const ring_request *r)
+const lo2_opcode *request_meaning(const engine *e, const ring_request *r)
 {
     static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE};
     return r->opcode < e->config.nr_opcodes ? &e->config.opcodes[r->opcode] : &nothing;
@@ -83,7 +87,7 @@ static const lo2_opcode *meaning_of(const engine *e, const ring_request *r)
 
 static void take_result(engine *e, ring_request *r, const ring_sample *s)
 {
-    const lo2_opcode *meaning = meaning_of(e, r);
+    const lo2_opcode *meaning = request_meaning(e, r);
     task *submitter = request_task(e, r);
     r->result = (int32_t)s->result;
     r->cqe_flags = (uint32_t)s->flags;

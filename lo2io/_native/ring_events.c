@@ -14,7 +14,7 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
         location->last_event = time;
     if (!r->written)
         return;
-    ring_event_row row = {.id = r->id, .before = e->nr_operations, .user_data = r->user_data, .previous = r->previous_id,
+    ring_event_row row = {.id = r->id, .before = e->nr_operations, .user_data = request_data(r), .previous = r->previous_id,
                           .culprit = r->culprit, .call = call, .time = time, .bytes = ends ? r->bytes : r->length,
                           .queued = UNKNOWN, .executing = UNKNOWN, .waiting = UNKNOWN, .ring = r->ring_number,
                           .task = r->task, .pid = r->pid, .tid = r->tid, .handle = request_handle(r),

@@ -171,7 +171,7 @@ void request_phases(ring_request *r)
     bool late = r->complete != UNKNOWN && r->issue > r->complete; /* no kernel does that */
     int64_t issue = late ? r->complete : r->issue;
     r->queued = later(minus(issue, r->submit), 0);
-    if (r->complete == UNKNOWN)
+    if (r->complete == UNKNOWN || r->aio) /* how long the kernel worked on a request of libaio nobody tells */
         return;
     int64_t rest = later(minus(r->complete, issue), 0);
     r->executing = executing < rest ? executing : rest;

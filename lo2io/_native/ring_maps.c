@@ -134,6 +134,13 @@ ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8
     return &set->requests.at[index];
 }
 
+ring_request *request_newest(engine *e, uint64_t ctx, uint64_t user_data)
+{
+    ring_request_set *set = e->ring_requests;
+    uint32_t index = set->nr_buckets ? *data_oldest(set, ctx, user_data, DATA_SINGLE) : NONE;
+    return index == NONE ? NULL : &set->requests.at[set->requests.at[index].data_last];
+}
+
 void request_change_class(engine *e, ring_request *r, uint8_t data_class)
 {
     if (r->data_class == data_class)
@@ -282,7 +289,7 @@ ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t
                         .data_class = data_class, .alive = true, .known = was_known, .next_address = next_address,
                         .submit = UNKNOWN, .seen = UNKNOWN, .issue = UNKNOWN, .punt = UNKNOWN, .arm = UNKNOWN,
                         .wake = UNKNOWN, .work_begin = UNKNOWN, .work_end = UNKNOWN, .complete = UNKNOWN,
-                        .notify = UNKNOWN, .end = UNKNOWN, .looked = UNKNOWN, .offset = UNKNOWN, .length = UNKNOWN,
+                        .notify = UNKNOWN, .end = UNKNOWN, .end_before = UNKNOWN, .looked = UNKNOWN, .offset = UNKNOWN, .length = UNKNOWN,
                         .bytes = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .worker = NONE,
                         .worker_tid = NONE, .worker_index = NONE, .waker = NONE, .waker_tid = NONE, .task = NONE,
                         .task_index = NONE, .pid = NONE, .tid = NONE, .op_flags = NONE, .file_index = NONE,

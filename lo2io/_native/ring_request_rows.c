@@ -41,7 +41,7 @@ static void write_identity(lo2_ring_request_columns *c, uint32_t row, const ring
     c->task[row] = r->task;
     c->pid[row] = r->pid;
     c->tid[row] = r->tid;
-    c->user_data[row] = r->user_data;
+    c->user_data[row] = request_data(r);
     c->opcode[row] = r->opcode;
     c->sqe_flags[row] = r->sqe_flags;
     c->status[row] = r->status;
@@ -72,6 +72,7 @@ static void write_request_row(lo2_batch *b, const ring_request *r)
     c->work_end_time_ns[row] = r->work_end;
     c->complete_time_ns[row] = r->complete;
     c->notify_time_ns[row] = r->notify;
+    c->end_before_time_ns[row] = r->end_before;
     c->queued_ns[row] = r->queued;
     c->executing_ns[row] = r->executing;
     c->waiting_ns[row] = r->waiting;

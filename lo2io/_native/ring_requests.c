@@ -4,7 +4,6 @@
  */
 #include "ring_requests.h"
 
-enum { MOST_ALIVE = 1 << 17 }; /* what never completes must not fill the memory */
 enum { FIRST_NEW_OPCODE = 59 };
 #define BIT(opcode) (1ull << (opcode))
 #define REPEATS (BIT(6) | BIT(9) | BIT(10) | BIT(11) | BIT(13) | BIT(26) | BIT(27) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | \
@@ -56,7 +55,7 @@ static task *submitter_behind(engine *e, task *t)
     return owner && owner->number == t->owner_number ? owner : NULL;
 }
 
-static void give_to(engine *e, ring_request *r, task *t)
+void request_give_to(engine *e, ring_request *r, task *t)
 {
     r->task = t->number;
     r->task_index = (uint32_t)(t - e->tasks.at);
@@ -71,7 +70,7 @@ void request_adopt(engine *e, ring_request *r, task *t, int64_t time)
     t = submitter_behind(e, t);
     if (r->task != NONE || !is_followed(e, t))
         return;
-    give_to(e, r, t);
+    request_give_to(e, r, t);
     ring_belongs(e, r->ring, t);
     ring_thread *location = location_of(e, r);
     if (location)
@@ -122,7 +121,7 @@ static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th,
     if (!r)
         return;
     ring_batch_request(e, ring_index, t);
-    give_to(e, r, t);
+    request_give_to(e, r, t);
     r->submit = s->time;
     r->refused = refused;
     if ((!refused && s->count2) || task_kind(t) == LO2_TASK_RING_POLLER)

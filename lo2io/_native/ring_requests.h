@@ -1,5 +1,5 @@
 /* Requests of io_uring, among ring_requests.c, ring_completions.c, ring_executions.c, ring_paths.c, ring_links.c, ring_works.c,
- * ring_maps.c, ring_events.c and ring_request_rows.c. */
+ * ring_maps.c, ring_events.c and ring_request_rows.c; and of libaio (aio_requests.c), which share the maps and the rows. */
 #ifndef LO2IO_RING_REQUESTS_H
 #define LO2IO_RING_REQUESTS_H
 
@@ -12,6 +12,8 @@ enum { /* include/uapi/linux/io_uring.h */
     SETUP_IOPOLL = 1,
     OP_POLL_ADD = 6, OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
 };
+
+enum { MOST_ALIVE = 1 << 17 }; /* what never completes must not fill the memory */
 
 /* A request as it was when somebody took note of it: by now its place may be another's. */
 typedef struct { uint64_t id; uint32_t at; } request_ref;
@@ -29,6 +31,9 @@ typedef struct {
     uint32_t ring, ring_number;
     uint32_t task_index, task, pid, tid; /* of the submitter; task NONE: not known yet */
     uint32_t held;                /* entries in a location's queue that speak of it */
+    uint64_t data;                /* libaio: aio_data; `ctx` is its ring's number + 1 and `user_data` the address of its iocb */
+    int64_t end_before;           /* nobody saw its end, but it had ended by then */
+    bool aio;
     uint8_t opcode, sqe_flags, status, path, data_class;
     bool alive, refused, known;   /* known: by its address */
     bool executed, at_submission, seen_executed; /* seen: by file_get or a worker, so the moment is known */
@@ -151,6 +156,7 @@ static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: it i
     return r && r->id == ref.id ? r : NULL;
 }
 static inline uint32_t request_handle(const ring_request *r) { return r->doubtful & 4 ? NONE : r->handle; }
+static inline uint64_t request_data(const ring_request *r) { return r->aio ? r->data : r->user_data; }
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64 && (set >> opcode & 1); }
 
@@ -158,6 +164,7 @@ static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64
 ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
 ring_request *request_at_address(engine *e, const ring_sample *s); /* unless another one's begin was lost */
 ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8_t data_class, bool *several);
+ring_request *request_newest(engine *e, uint64_t ctx, uint64_t user_data); /* of those with one completion; NULL: none lives */
 /* A place in all lists; pointers to requests are no longer valid. NULL: memory is short. */
 ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t address, uint64_t user_data,
                           uint8_t data_class);
@@ -166,7 +173,11 @@ void request_change_class(engine *e, ring_request *r, uint8_t data_class);
 void request_retire(engine *e, ring_request *r); /* it lives no more, but may be known by its address yet */
 void request_let_go(engine *e, ring_request *r); /* if nobody can speak of it any more, its place is free */
 
+/* aio_requests.c */
+void aio_end_unseen(engine *e, ring_request *r, bool torn_down);
+
 /* ring_completions.c */
+const lo2_opcode *request_meaning(const engine *e, const ring_request *r);
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
@@ -175,6 +186,7 @@ void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled
 /* ring_requests.c */
 uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th);
 ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
+void request_give_to(engine *e, ring_request *r, task *t); /* its submitter */
 void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
 task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: that one has ended */
 

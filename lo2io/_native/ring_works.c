@@ -173,6 +173,8 @@ static uint64_t sends(ring_request *r, bool ahead)
 uint64_t ring_request_sends(engine *e, task *t, bool ahead)
 {
     ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
+    if (t->iocbs)
+        return iocb_sending(e, t, ahead);
     if (!th || th->number != t->number)
         return 0;
     if (t->ring_worker) { /* unless it has gone on to another one that nobody saw begin */

@@ -167,8 +167,7 @@ void ring_give_up(engine *e, uint32_t index)
     ring_set *set = e->rings;
     ring *r = ring_at(e, index);
     ring_state_settle(e, r); /* that its requests are left is no change any more */
-    if (r->kind == RING_URING)
-        ring_requests_abandon(e, index, !r->alive);
+    ring_requests_abandon(e, index, !r->alive);
     r = ring_at(e, index);
     leave_process(e, index);
     unlink_key(set, index);
@@ -304,6 +303,7 @@ void ring_end(engine *e, uint32_t index, int64_t time)
     take_out(e->rings, &e->rings->alive, index);
     append(e->rings, &e->rings->ended, index);
     if (r->kind == RING_AIO) { /* the same context may be made again */
+        ring_requests_abandon(e, index, true);
         r->gone = true;
         unlink_key(e->rings, index);
         leave_process(e, index);

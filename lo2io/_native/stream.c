@@ -184,8 +184,8 @@ static uint32_t list_kernel_records(stream *s, uint32_t *end)
                 count = before;
                 break;
             }
-            if ((head.type == LO2_KERNEL_FILE || head.type == LO2_KERNEL_PATH) && before && exited == head.tid &&
-                s->entries[before - 1].time == (int64_t)head.time_ns)
+            bool of_call = head.type == LO2_KERNEL_FILE || head.type == LO2_KERNEL_PATH || head.type == LO2_KERNEL_EVENTS;
+            if (of_call && before && exited == head.tid && s->entries[before - 1].time == (int64_t)head.time_ns)
                 put_before_exit(s, before);
             else
                 exited = whole || head.type == LO2_KERNEL_EXIT ? head.tid : 0;

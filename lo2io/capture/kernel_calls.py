@@ -100,6 +100,8 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             how_size=behind("how"),
             iocbs=argument("iocbs"),
             iocbs_count=argument("count") if "iocbs" in roles else 0,
+            events=argument("events"),
+            context=argument("context") if "events" in roles else 0,
             count=argument("count") if counts_bytes else 0,
             filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
             number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event

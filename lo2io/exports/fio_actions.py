@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.exports.fio_owners import ALIKE, UNNAMED, Devices, Names, Owners
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingStatus
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -34,8 +34,8 @@ NO_ACTION: Final = -1
 SECTOR_BYTES: Final = 512
 
 (
-    KEPT, NOT_FILE, NO_NAME, COPY, OTHER_SYNC, IN_FLIGHT, NOTHING, NO_OFFSET, NO_LENGTH, OTHER_REQUEST,
-) = range(10)  # fmt: skip
+    KEPT, NOT_FILE, NO_NAME, COPY, OTHER_SYNC, IN_FLIGHT, NOTHING, NO_OFFSET, OTHER_REQUEST,
+) = range(9)  # fmt: skip
 REASONS: Final = (
     "",
     "on pipes, sockets, terminals, folders, /proc and their like",
@@ -45,11 +45,9 @@ REASONS: Final = (
     "in flight at the end of the trace",
     "failed, or moved nothing",
     "at offsets that are not known",
-    "of libaio with vectors, whose sizes are not known",
     "block requests that were merged, never issued, or neither read, write, flush nor discard",
 )
 """By code, why an operation is left out; the first that holds."""
-_IOCB_ACTIONS: Final = (READ, WRITE, SYNC, DATASYNC, NO_ACTION, NO_ACTION, NO_ACTION, READ, WRITE)
 _REQUEST_ACTIONS: Final = (READ, WRITE, SYNC, TRIM)
 _DATASYNC_FLAG: Final = 1
 """IORING_FSYNC_DATASYNC (include/uapi/linux/io_uring.h)."""
@@ -81,8 +79,6 @@ def sources(trace: Trace, by: str) -> tuple[Owners | Devices, Names, list[Source
     found = [Source(lambda left: _calls(trace, owners, names, left), trace.rows("operations"))]
     if trace.rows("ring_requests"):
         found.append(Source(lambda left: _ring_requests(trace, owners, names, left), trace.rows("ring_requests")))
-    if trace.rows("iocbs"):
-        found.append(Source(lambda left: _iocbs(trace, owners, names, left), trace.rows("iocbs")))
     return owners, names, found
 
 
@@ -116,9 +112,11 @@ def _ring_requests(trace: Trace, owners: Owners, names: Names, left_out: Counter
         refused[opcode["number"]] = _refusal(opcode["kind"])
     wanted = [
         "submit_time_ns", "issue_time_ns", "complete_time_ns", "task", "opcode", "handle", "offset_bytes",
-        "bytes_result", "error", "op_flags",
+        "bytes_request", "bytes_result", "error", "op_flags", "status",
     ]  # fmt: skip
     for batch in trace.batches("ring_requests", wanted):
+        unseen = batch["status"] == RingStatus.UNSEEN  # what came of it nobody knows: so what it asked for
+        length = np.where(unseen, batch["bytes_request"], batch["bytes_result"])
         opcode = batch["opcode"].astype(np.intp)
         action, file = actions[opcode], names.files(batch["handle"])
         known = batch["op_flags"] != UNKNOWN_U32
@@ -126,53 +124,16 @@ def _ring_requests(trace: Trace, owners: Owners, names: Names, left_out: Counter
         code = np.where(action == NO_ACTION, refused[opcode], KEPT)
         moves = (action == READ) | (action == WRITE)
         time = np.where(batch["submit_time_ns"] == UNKNOWN_I64, batch["issue_time_ns"], batch["submit_time_ns"])
-        _mark(code, file, batch["offset_bytes"], batch["bytes_result"], moves)
-        nothing = np.where(moves, batch["bytes_result"] <= 0, batch["error"] != 0)
-        _refine(code, (batch["complete_time_ns"] == UNKNOWN_I64) | (time == UNKNOWN_I64), nothing)
+        _mark(code, file, batch["offset_bytes"], length, moves)
+        nothing = np.where(moves, length <= 0, batch["error"] != 0)
+        in_flight = ((batch["complete_time_ns"] == UNKNOWN_I64) & ~unseen) | (time == UNKNOWN_I64)
+        _refine(code, in_flight, nothing)
         rows = {
             "time_ns": time, "owner": owners.of_tasks(batch["task"]), "modes": names.modes(batch["handle"]),
             "file": file, "action": action, "offset": np.where(moves, batch["offset_bytes"], 0),
-            "length": np.where(moves, batch["bytes_result"], 0),
+            "length": np.where(moves, length, 0),
         }  # fmt: skip
         yield _kept(rows, code, (action != NO_ACTION) | (refused[opcode] != KEPT), left_out)
-
-
-def _iocbs(trace: Trace, owners: Owners, names: Names, left_out: Counter[int] | None) -> Iterator[Columns]:
-    """Requests of libaio, at the call that submitted them; how each one ended is not known, so what it asked for."""
-    actions = np.array([*_IOCB_ACTIONS, *[NO_ACTION] * (256 - len(_IOCB_ACTIONS))])
-    submitting = _submissions(trace)
-    for batch in trace.batches("iocbs", ["operation", "place", "opcode", "handle", "offset_bytes", "bytes_request"]):
-        row = np.searchsorted(submitting["id"], batch["operation"])
-        action, file = actions[batch["opcode"].astype(np.intp)], names.files(batch["handle"])
-        moves = (action == READ) | (action == WRITE)
-        code = np.full(len(row), KEPT)
-        _mark(code, file, batch["offset_bytes"], batch["bytes_request"], moves)
-        code[(code == KEPT) & moves & (batch["bytes_request"] == UNKNOWN_I64)] = NO_LENGTH
-        submitted = (submitting["id"][row] == batch["operation"]) & (batch["place"] < submitting["result"][row])
-        code[(code == KEPT) & ~submitted] = NOTHING
-        rows = {
-            "time_ns": submitting["begin_time_ns"][row], "owner": owners.of_tasks(submitting["task"][row]),
-            "modes": names.modes(batch["handle"]), "file": file, "action": action,
-            "offset": np.where(moves, batch["offset_bytes"], 0), "length": np.where(moves, batch["bytes_request"], 0),
-        }  # fmt: skip
-        yield _kept(rows, code, action != NO_ACTION, left_out)
-
-
-def _submissions(trace: Trace) -> Columns:
-    """All calls of io_submit, by their id; behind them a row that is none."""
-    names = [call["name"] for call in trace.metadata["calls"]]
-    none = {"id": 2**64 - 1, "begin_time_ns": 0, "task": UNKNOWN_U32, "result": 0}
-    kinds = {"id": np.uint64, "begin_time_ns": np.int64, "task": np.uint32, "result": np.int64}
-    parts: list[Columns] = []
-    if "io_submit" in names:
-        code = names.index("io_submit")
-        for batch in trace.batches("operations", [*none, "call"]):
-            rows = batch["call"] == code
-            parts.append({name: batch[name][rows] for name in none})
-    parts.append({name: np.array([value], kinds[name]) for name, value in none.items()})
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in none}
-    order = np.argsort(whole["id"], kind="stable")
-    return {name: values[order] for name, values in whole.items()}
 
 
 def _requests(trace: Trace, devices: Devices, left_out: Counter[int] | None) -> Iterator[Columns]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lo2io.foreign.positions import Positions
 from lo2io.foreign.rows import IN_FLIGHT, UNKNOWN_TICKS, Row, Spill
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
-from lo2io.verify.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, RING_PARADIGM, handles_of
+from lo2io.verify.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, RING_PARADIGMS, handles_of
 from lo2io.verify.library import CONTINUE, U8, U32, U64, Library
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Calls:
         proxies = {ref for ref, values in table.items() if values[3] & HANDLE_ALL_PROXY}
         self._nobody = proxies
         """Handles that stand for no file in particular."""
-        self._disks, self._rings = (handles_of(definitions, name) for name in (BLOCK_PARADIGM, RING_PARADIGM))
+        self._disks = handles_of(definitions, BLOCK_PARADIGM)
+        self._rings = handles_of(definitions, *RING_PARADIGMS)
         self._contexts = {ref: int(values[0]) for ref, values in definitions.table("calling-context").items()}
         self._frames: dict[int, list[Row]] = {ref: [] for ref in definitions.table("location")}
         self._bare = dict.fromkeys(self._frames, 0)

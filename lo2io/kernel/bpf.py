@@ -83,6 +83,10 @@ class BpfCall:
     iocbs: int = 0
     """Pointer to pointers to iocbs."""
     iocbs_count: int = 0
+    events: int = 0
+    """Pointer to the ``struct io_event`` that the call returns."""
+    context: int = 0
+    """The ``aio_context_t`` that they come from."""
     count: int = 0
     """Bytes asked for."""
     filled: int = 0

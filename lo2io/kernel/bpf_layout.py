@@ -21,8 +21,7 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_uint16) for name in ("enter_event", "exit_event", "enter_index", "exit_index")),
         *((name, ctypes.c_uint8) for name in ("flags", "nr_args", "fd", "fd2", "path", "path2", "dirfd", "dirfd2")),
         *((name, ctypes.c_uint8) for name in ("vector", "vector_count", "how", "how_size", "iocbs", "iocbs_count")),
-        ("count", ctypes.c_uint8),
-        ("filled", ctypes.c_uint8),
+        *((name, ctypes.c_uint8) for name in ("events", "context", "count", "filled")),
     )
 
 

@@ -116,6 +116,7 @@ class RingStatus(enum.IntEnum):
     REFUSED = 3
     TORN_DOWN = 4
     SILENT = 5
+    UNSEEN = 6
 
 
 @dataclass(frozen=True, slots=True)

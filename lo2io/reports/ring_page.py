@@ -55,18 +55,18 @@ def render_rings(rings: RingsSummary, console: Console) -> None:
 def rings_line(rings: RingsSummary) -> str:
     """What the head of the page says of rings; bytes and errors are of requests that the trace holds."""
     text = f"{count_of(rings.requests, 'request')} on {count_of(rings.nr_rings, 'ring')}"
-    if rings.libaio_requests:
-        own = "all" if rings.libaio_requests == rings.requests else f"{rings.libaio_requests:,}"
-        text += f", {own} of libaio, whose bytes are not known"
+    if rings.libaio_untold:
+        untold = "all" if rings.libaio_untold == rings.requests else f"{rings.libaio_untold:,}"
+        text += f", {untold} of libaio, whose bytes are not known"
     if not rings.written:
         return text
     moved = f"read {format_bytes(rings.bytes_read)}, written {format_bytes(rings.bytes_written)}"
-    of = f"{rings.written:,} of them in this trace: " if rings.written < rings.requests - rings.libaio_requests else ""
+    of = f"{rings.written:,} of them in this trace: " if rings.written < rings.requests - rings.libaio_untold else ""
     return f"{text} · {of}{moved} · {count_of(rings.errors, 'error')}"
 
 
 def _overview(rings: RingsSummary, console: Console) -> None:
-    """A line for each ring; libaio tells neither results nor who executed what."""
+    """A line for each ring; of libaio without programs in the kernel nothing is known of its requests."""
     rows = []
     shown = rings.rings[:ROWS]
     for ring in shown:
@@ -83,7 +83,7 @@ def _overview(rings: RingsSummary, console: Console) -> None:
                 _on_workers(ring),
                 f"{ring.most_in_flight:,}",
                 f"{ring.overflows:,}" if ring.kind != "libaio" else "-",
-                f"{ring.errors:,}{_of(ring)}" if ring.kind != "libaio" else "-",
+                f"{ring.errors:,}{_of(ring)}" if ring.kind != "libaio" or ring.written else "-",
             ]
         )
     headings = ["Ring", "entries", "requests", "calls", "per call", "on workers", "at once", "overflows", "errors"]
@@ -98,6 +98,8 @@ def _of(ring: RingRow) -> str:
 
 
 def _on_workers(ring: RingRow) -> str:
+    if ring.kind == "libaio":
+        return "-"
     number = sum(row.requests for row in ring.punted)
     return f"{100 * number / ring.written:.3g} %" if ring.written else "-"
 
@@ -181,6 +183,7 @@ def _odd_ends(ring: RingRow) -> Iterable[str]:
         ("in flight", "in flight"),
         ("torn down", "torn down with the ring"),
         ("silent", "asked for no completion"),
+        ("unseen", "ended unseen: no call collected their completions"),
     ]
     counts = [f"{ring.statuses[status]:,} {words}" for status, words in others if status in ring.statuses]
     counts += [

@@ -207,8 +207,8 @@ class RingsSummary:
     nr_rings: int
     requests: int
     """All of every ring, sampled and filtered or not."""
-    libaio_requests: int
-    """Of these, libaio's, which no table holds one by one."""
+    libaio_untold: int
+    """Of these, those on contexts of libaio of which the trace holds no request: nobody told of them."""
     written: int
     sample_rate: int
     bytes_read: int

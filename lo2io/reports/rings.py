@@ -121,7 +121,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) 
     summary = RingsSummary(
         nr_rings=slots.nr_rings,
         requests=sum(ring.requests for ring in rings),
-        libaio_requests=int(rows["nr_requests"][rows["kind"] == RING_KIND.index("libaio")].sum()),
+        libaio_untold=_untold(rows, tally, slots),
         written=int(tally.written.sum()),
         sample_rate=trace.metadata.get("sample_rate", 1),
         bytes_read=int(tally.bytes_read.sum()),
@@ -131,6 +131,13 @@ def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) 
         files=made.files(most_used),
     )
     return summary, tally
+
+
+def _untold(rows: dict[str, NDArray[Any]], tally: RingTally, slots: RingSlots) -> int:
+    """Requests on contexts of libaio of which there is no row; those that are not listed count together."""
+    slot = np.minimum(np.arange(len(rows["kind"])), slots.others)
+    which = (rows["kind"] == RING_KIND.index("libaio")) & (tally.written[slot] == 0)
+    return int(rows["nr_requests"][which].sum())
 
 
 _TOTALS: Final = {

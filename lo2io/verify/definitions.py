@@ -38,7 +38,7 @@ LOCATION_ACCELERATOR_STREAM = 2
 LOCATION_METRIC = 3
 HANDLE_PRE_CREATED = 1
 HANDLE_ALL_PROXY = 2
-RING_PARADIGM = "io_uring"
+RING_PARADIGMS = ("io_uring", "libaio")
 BLOCK_PARADIGM = "block_io"
 GROUP_REGIONS = 2
 _GROUP_MEMBERS = {1: "location", GROUP_REGIONS: "region", 3: "metric"}
@@ -245,9 +245,9 @@ class Definitions:
                 self.tables.setdefault(record.kind, {})
 
 
-def handles_of(found: Definitions, paradigm: str) -> frozenset[int]:
-    """The handles of a paradigm, by its identification."""
-    meant = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) == paradigm}
+def handles_of(found: Definitions, *paradigms: str) -> frozenset[int]:
+    """The handles of these paradigms, by their identification."""
+    meant = {ref for ref, values in found.table("paradigm").items() if found.text(values[0]) in paradigms}
     return frozenset(ref for ref, values in found.table("handle").items() if values[2] in meant)
 
 

@@ -14,7 +14,7 @@ from lo2io.verify.definitions import (
     BLOCK_PARADIGM,
     HANDLE_ALL_PROXY,
     HANDLE_PRE_CREATED,
-    RING_PARADIGM,
+    RING_PARADIGMS,
     UNDEFINED_U32,
     UNDEFINED_U64,
     handles_of,
@@ -109,7 +109,7 @@ class IoRules:
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
-        self._rings = handles_of(definitions, RING_PARADIGM)
+        self._rings = handles_of(definitions, *RING_PARADIGMS)
         self._disks = handles_of(definitions, BLOCK_PARADIGM)
         self._paradigms = definitions.table("paradigm")
         self._files = definitions.table("file")

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lo2io.verify.definitions import RING_PARADIGM, UNDEFINED_U64, handles_of, narrowed
+from lo2io.verify.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
 from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ATTRIBUTES: Final = {
 }
 _STATES: Final = re.compile(r"states of ring ([0-9]+)\b")
 """How the location of a ring's metrics is called."""
-STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent")
+STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 PATHS: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
 """By number, as in ``ring_columns.h``."""
 _UNSAID: Final = "completed"
@@ -92,7 +92,7 @@ class RingRules:
         self._partial = partial
         named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
         self._refs = {key: named[name] for key, name in _ATTRIBUTES.items() if name in named}
-        self._handles = handles_of(definitions, RING_PARADIGM)
+        self._handles = handles_of(definitions, *RING_PARADIGMS)
         regions = definitions.table("region")
         self._works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
         self._curves = _curves(definitions)

@@ -82,8 +82,10 @@ class TableRules:
             self._check_named(batch)
         for batch in self._trace.batches("requests", ["id", "ring_request"]):
             self._check_request_ids("requests", batch, "ring_request")
+        for batch in self._trace.batches("iocbs", ["operation", "request"]):
+            self._check_request_ids("iocbs", {**batch, "id": batch["operation"]}, "request")
         works = self._check_works()
-        self._check_count("ring_requests", "operations of the paradigm io_uring", counts.requests)
+        self._check_count("ring_requests", "operations of the paradigms io_uring and libaio", counts.requests)
         self._compare("ring_works", "regions of workers", works, counts.works)
         self._check_batches(counts.batches)
         self._check_iocbs()

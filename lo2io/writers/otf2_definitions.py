@@ -23,6 +23,7 @@ from lo2io.writers.otf2_regions import write_contexts, write_regions
 from lo2io.writers.otf2_rings import (
     RING_THREADS,
     define_ring_handles,
+    kinds_of_ring_handles,
     ring_texts,
     write_ring_attributes,
     write_ring_metrics,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from lo2io.writers.otf2_archive import Definitions
 
 NS_RESOLUTION = 1_000_000_000
-POSIX_PARADIGM, BLOCK_PARADIGM, RING_PARADIGM = 0, 1, 2
+POSIX_PARADIGM, BLOCK_PARADIGM = 0, 1
+RING_PARADIGMS = 2, 3
+"""By kind of ring: io_uring, libaio."""
 
 ATTRIBUTES = {
     "offset": ("Offset", "File offset of the operation in bytes", "TYPE_UINT64"),
@@ -118,12 +121,14 @@ class Writer:
 
     def _paradigms(self) -> None:
         serial, of_os = value("IO_PARADIGM_CLASS_SERIAL"), value("IO_PARADIGM_FLAG_OS")
+        unused = set(RING_PARADIGMS) - {RING_PARADIGMS[kind] for kind in kinds_of_ring_handles(self._trace)}
         for ref, identification, name in (
             (POSIX_PARADIGM, "POSIX", "POSIX I/O"),
             (BLOCK_PARADIGM, "block_io", "Linux block layer"),
-            (RING_PARADIGM, "io_uring", "Linux io_uring"),
+            (RING_PARADIGMS[0], "io_uring", "Linux io_uring"),
+            (RING_PARADIGMS[1], "libaio", "Linux native asynchronous I/O"),
         ):
-            if ref == RING_PARADIGM and not self._trace.view.nr_ring_handles:
+            if ref in unused:
                 continue
             strings = self._out.string(identification), self._out.string(name)
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
@@ -240,7 +245,7 @@ class Writer:
         """In the order of their references, which readers demand; ``devices`` by reference."""
         trace = self._trace
         table = HandleTable(trace.native, trace.rows.handles())
-        define_ring_handles(self._parts, table, RING_PARADIGM)
+        define_ring_handles(self._parts, table, RING_PARADIGMS)
         table.name_by_file(self._name_of_file)
         table.name_by_fd(self._out.string)
         for ref in self._proxies - {UNKNOWN_U32}:

@@ -17,7 +17,7 @@ from lo2io.writers.otf2_parts import HOST_NODE
 from lo2io.writers.otf2_rows import known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lo2io.model import OpcodeSpec
     from lo2io.writers.otf2_handles import HandleTable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RING_ATTRIBUTES: Final = {
     "ring": ("io_uring ring", "Ring of the request, or of the call: an io_uring, or a context of libaio", "STRING"),
-    "user_data": ("io_uring user_data", "As the program chose it", "UINT64"),
+    "user_data": ("io_uring user_data", "As the program chose it; of libaio: aio_data", "UINT64"),
     "sqe_flags": ("io_uring SQE flags", "IOSQE_*; the kernel may have set ASYNC itself", "STRING"),
     "previous": ("io_uring previous request", "The request it is linked behind: its matching id", "UINT64"),
     "path": ("io_uring path", "The way the request went: inline, device, poll, worker, refused, cancelled", "STRING"),
@@ -80,6 +80,7 @@ _INFERRED: Final = {
     lib.LO2_INFERRED_IDENTITY: "identity",
     lib.LO2_INFERRED_CULPRIT: "culprit",
     lib.LO2_INFERRED_SIZE: "size",
+    lib.LO2_INFERRED_END: "end",
 }
 _SQE_FLAGS: Final = {
     1: "FIXED_FILE",
@@ -139,11 +140,13 @@ def ring_name(trace: Trace, ring: int) -> str:
     row = trace.rows.rings.get(ring)
     if row is None:
         return f"ring {ring}" if known(ring) else "unknown ring"
-    where = f" {row.context:#x}" if row.kind else _descriptor(row)
-    return f"ring {ring}: {_KINDS[bool(row.kind)]}{where}" + (f" of process {row.pid}" if known(row.pid) else "")
+    return f"ring {ring}: {_KINDS[bool(row.kind)]}{_place(row)}" + (f" of process {row.pid}" if known(row.pid) else "")
 
 
-def _descriptor(row: RingRow | None) -> str:
+def _place(row: RingRow | None) -> str:
+    """By what its process knows it."""
+    if row is not None and row.kind:
+        return f" {row.context:#x}"
     return "" if row is None or row.fd < 0 else f" fd {row.fd}"
 
 
@@ -187,16 +190,26 @@ def _write_properties(parts: Parts, location: int, row: RingRow) -> None:
             parts.number_property("LocationProperty", location, name, number)
 
 
-def define_ring_handles(parts: Parts, table: HandleTable, paradigm: int) -> None:
-    """Each is what the engine's handle is, in the paradigm io_uring; or the ring itself, which is no file."""
+def kinds_of_ring_handles(trace: Trace) -> list[int]:
+    """Of what kind the ring of each of the view's handles is: 0 io_uring, 1 libaio."""
+    view, rings = trace.view, trace.rows.rings
+    rows = (rings.get(view.ring_handles[index].ring) for index in range(view.nr_ring_handles))
+    return [0 if row is None else int(row.kind) for row in rows]
+
+
+def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Sequence[int]) -> None:
+    """Each is what the engine's handle is, or the ring itself, which is no file; ``paradigms`` by kind of ring."""
     trace = parts.trace
     view = trace.view
     handles = [view.ring_handles[index] for index in range(view.nr_ring_handles)]
-    on_files = [(handle.ref, handle.handle) for handle in handles if known(handle.handle)]
-    refs, numbers = np.array(on_files, np.uint32).reshape(-1, 2).T
-    table.mirror(trace.native, trace.rows.handles(), refs, numbers, paradigm)
-    for handle in handles:
-        if not known(handle.handle):
-            name = parts.out.string(f"io_uring{_descriptor(trace.rows.rings.get(handle.ring))}")
-            flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
-            table.replace(handle.ref, name, UNDEFINED_U32, flags, access, paradigm=paradigm)
+    kinds = kinds_of_ring_handles(trace)
+    for kind, paradigm in enumerate(paradigms):
+        mine = [handle for handle, of in zip(handles, kinds, strict=True) if of == kind]
+        on_files = [(handle.ref, handle.handle) for handle in mine if known(handle.handle)]
+        refs, numbers = np.array(on_files, np.uint32).reshape(-1, 2).T
+        table.mirror(trace.native, trace.rows.handles(), refs, numbers, paradigm)
+        for handle in mine:
+            if not known(handle.handle):
+                name = parts.out.string(_KINDS[kind] + _place(trace.rows.rings.get(handle.ring)))
+                flags, access = value("IO_HANDLE_FLAG_PRE_CREATED"), value("IO_ACCESS_MODE_READ_WRITE")
+                table.replace(handle.ref, name, UNDEFINED_U32, flags, access, paradigm=paradigm)

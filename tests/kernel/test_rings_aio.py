@@ -1,4 +1,4 @@
-"""Asynchronous I/O without io_uring: libaio's calls as batches on its contexts, POSIX aio as its threads' calls."""
+"""Asynchronous I/O without io_uring: libaio's calls and requests, POSIX aio as its threads' calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.record import verified
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workloads.rings import Run
+    from workloads.rings import Row, Run
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup")
 def test_libaio(rings: Callable[[str], Run]) -> None:
     """Each io_submit and io_getevents is a batch on its context, with what was asked for and what came."""
     seen = rings("aio")
-    told = seen.told("ring")
+    told = seen.told("ring", "libaio")
     assert len(told) == 2
     for truth in told:
         row = seen.ring_rows[truth["instance"]]
@@ -41,32 +41,69 @@ def test_libaio(rings: Callable[[str], Run]) -> None:
         collected = sum(batch["collected"] or 0 for _, batch, _ in batches)
         assert submitted == collected == len([q for q in seen.told("request") if q["instance"] == truth["instance"]])
     calls = Counter(row["call"] for row in seen.recorded.operations())
-    assert (calls["io_setup"], calls["io_destroy"]) == (2, 2)
+    assert (calls["io_setup"], calls["io_destroy"]) == (3, 3)
     trace = seen.recorded.trace.path
     assert_rules(read_back(trace))
     verified(trace)
 
 
-def test_requests_of_libaio(rings: Callable[[str], Run]) -> None:
-    """Each io_submit has a row for each request that it took, which says what stands in the program's iocb."""
-    seen = rings("aio")
+def requests_of(seen: Run, scenario: str) -> dict[int, tuple[Row, Row]]:
+    """What the program says of each request, and its row, by the data that the program gave it."""
     if not seen.told_by_kernel:
         pytest.skip("recorded without programs in the kernel: nothing else shows what stands in the program's memory")
+    told = {row["user_data"]: row for row in seen.told("request", scenario)}
+    rings = {seen.ring_rows[row["instance"]]["ring"] for row in seen.told("ring", scenario)}
+    rows = [row for row in seen.recorded.trace.ring_requests.to_pylist() if row["ring"] in rings]
+    assert sorted(row["user_data"] for row in rows) == sorted(told)
+    return {row["user_data"]: (told[row["user_data"]], row) for row in rows}
+
+
+@pytest.mark.parametrize("scenario", ["libaio", "libaio-ends"])
+def test_requests_of_libaio(rings: Callable[[str], Run], scenario: str) -> None:
+    """Each request that an io_submit took, with what the program asked for and what came of it."""
+    seen = rings("aio")
+    for truth, row in requests_of(seen, scenario).values():
+        result = truth.get("result", 0)
+        moves = row["opcode"] in {"READ", "WRITE", "READV", "WRITEV"}
+        assert (row["opcode"], row["fd"], row["tid"]) == (truth["opcode"], truth["fd"], truth["tid"]), truth
+        assert (row["status"], row["result"], row["error"]) == (truth["status"], result, max(0, -result)), truth
+        assert row["bytes_result"] == (result if moves and "result" in truth and result >= 0 else None), truth
+        assert row["offset_bytes"] == (truth["offset"] if moves else None), truth
+        assert row["bytes_request"] == (truth["length"] if row["opcode"] in {"READ", "WRITE"} else None), truth
+        assert seen.paths[row["handle"]] == truth.get("file", seen.paths[row["handle"]]), truth
+        assert row["ring"] == seen.ring_rows[truth["instance"]]["ring"]
+
+
+def test_when_requests_of_libaio_begin_and_end(rings: Callable[[str], Run]) -> None:
+    """With the io_submit that took them, and the call that returned their completion; else there are bounds."""
+    seen = rings("aio")
+    pairs = requests_of(seen, "libaio") | requests_of(seen, "libaio-ends")
     trace = seen.recorded.trace
-    rows = trace.table("iocbs").to_pylist()
-    batches = {row["id"]: row for row in trace.table("batches").to_pylist()}
-    assert Counter(row["operation"] for row in rows) == {
-        number: row["submitted"] for number, row in batches.items() if row["submitted"]
-    }
-    told = {row["user_data"]: row for row in seen.told("request", "libaio")}
-    assert [row["data"] for row in rows] == sorted(told)
-    instances = {row["ring"]: instance for instance, row in seen.ring_rows.items()}
-    for row in rows:
-        truth = told[row["data"]]
-        assert truth["instance"] == instances[batches[row["operation"]]["ring"]]
-        assert row["opcode"] == {"READ": "PREAD", "WRITE": "PWRITE"}[truth["opcode"]]
-        assert (row["fd"], row["offset_bytes"], row["bytes_request"]) == (truth["fd"], truth["offset"], truth["length"])
-        assert seen.paths[row["handle"]] == truth["file"]
+    iocbs = {row["request"]: row for row in trace.table("iocbs").to_pylist()}
+    collecting = {row["id"] for row in trace.table("batches").to_pylist() if row["collected"]}
+    ends = {seen.operations[number]["end_time_ns"] for number in collecting}
+    submissions = sorted(
+        (row["submit_time_ns"], iocbs[row["id"]]["iocb"], row["ring"], row["end_before_time_ns"])
+        for _, row in pairs.values()
+    )
+    assert set(iocbs) == {row["id"] for _, row in pairs.values()}
+    for truth, row in pairs.values():
+        iocb = iocbs[row["id"]]
+        assert row["submit_time_ns"] == seen.operations[iocb["operation"]]["begin_time_ns"]
+        assert iocb["data"] == truth["user_data"]
+        if row["status"] == "completed":
+            assert row["complete_time_ns"] in ends
+            assert (row["nr_completions"], row["end_before_time_ns"]) == (1, None)
+            continue
+        assert row["complete_time_ns"] is None
+        if row["status"] == "unseen":
+            later = [time for time, address, ring, _ in submissions if (address, ring) == (iocb["iocb"], row["ring"])]
+            assert row["end_before_time_ns"] == min(time for time in later if time > row["submit_time_ns"])
+        else:
+            (ring,) = (each for each in seen.ring_rows.values() if each["ring"] == row["ring"])
+            assert row["end_before_time_ns"] == ring["end_time_ns"]
+    assert {row["status"] for _, row in pairs.values()} == {"completed", "unseen", "torn down"}
+    assert all(row["nr_orphans"] == 0 for row in seen.ring_rows.values())
 
 
 def test_posix_aio(rings: Callable[[str], Run]) -> None:
@@ -78,4 +115,5 @@ def test_posix_aio(rings: Callable[[str], Run]) -> None:
     assert [(row["call"], row["fd"], row["result"]) for row in mine] == [
         ({"READ": "pread64", "WRITE": "pwrite64"}[row["opcode"]], row["fd"], row["result"]) for row in told
     ]
-    assert seen.recorded.trace.rows("ring_requests") == 0
+    libaio = seen.told("request", "libaio") + seen.told("request", "libaio-ends")
+    assert seen.recorded.trace.rows("ring_requests") == (len(libaio) if seen.told_by_kernel else 0)

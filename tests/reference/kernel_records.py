@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from reference.records import Decoder, Meaning
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST = range(1, 10)
-FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 56, LOST: 32}
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS = range(1, 11)
+FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32}
 LENGTHS = {FILE: (86,), PATH: (18, 20)}
 """Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
@@ -35,7 +35,7 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
         if not body:
             continue
         time, tid, kind = struct.unpack_from("<QIH", body)
-        told = kind in (FILE, PATH) and exited == (tid, time)
+        told = kind in (FILE, PATH, EVENTS) and exited == (tid, time)
         for record in _records(decoder, body):
             if newest is not None and record.time < newest:
                 stream.reordered += 1
@@ -95,6 +95,8 @@ def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
 def _least(kind: int, body: bytes) -> int:
     """Bytes that such a record has, with all names that it announces."""
     least = FACT_BYTES.get(kind, 1 << 30)
+    if len(body) >= least and kind == EVENTS:
+        return least + 32 * int(struct.unpack_from("<I", body, 24)[0])
     if len(body) < least or kind not in LENGTHS:
         return least
     return least + sum(struct.unpack_from("<H", body, at)[0] for at in LENGTHS[kind])

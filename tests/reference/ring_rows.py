@@ -77,6 +77,7 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
         "work_end_time_ns": last.end if last is not None and over else None,
         "complete_time_ns": request.complete,
         "notify_time_ns": request.notify,
+        "end_before_time_ns": None,
         "queued_ns": queued,
         "executing_ns": executing,
         "waiting_ns": waiting,

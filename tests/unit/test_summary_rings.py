@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from lo2io.reports.ring_rows import RingRow
 
-STATUSES = ("completed", "in flight", "cancelled", "refused", "torn down", "silent")
+STATUSES = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 PATHS = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
 NAMES = {**{opcode.number: opcode.name for opcode in OPCODES}, 40: "opcode 40", 255: "unknown"}
 MOVES = {READV: (1, 0), WRITEV: (0, 1)}

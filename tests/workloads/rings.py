@@ -46,8 +46,8 @@ GROUPS = {
     "exit": ("teardown-exit",),
 }
 """Scenarios that are recorded together, in this order."""
-WITHOUT_RINGS = {"aio": ("libaio", "posix-aio")}
-"""Likewise, of requests that the tables do not hold."""
+WITHOUT_RINGS = {"aio": ("libaio", "libaio-ends", "posix-aio")}
+"""Likewise, without io_uring."""
 GROUP = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
 
 SQPOLL, DRAINED, HASHED, OVERFLOWED, NOTIFIED, MULTISHOT, CONTINUED = 1, 2, 4, 8, 16, 32, 64

@@ -3,6 +3,8 @@
 
 #include <aio.h>
 #include <linux/aio_abi.h>
+#include <poll.h>
+#include <sys/uio.h>
 #include <time.h>
 
 enum { SIZE = 1 << 16, MOST = 32 };
@@ -19,6 +21,17 @@ static ring *context(unsigned n, aio_context_t *made)
     return r;
 }
 
+/* What does the same in io_uring. */
+static int opcode_of(int command)
+{
+    static const int opcodes[] = {
+        [IOCB_CMD_PREAD] = IORING_OP_READ, [IOCB_CMD_PWRITE] = IORING_OP_WRITE, [IOCB_CMD_FSYNC] = IORING_OP_FSYNC,
+        [IOCB_CMD_FDSYNC] = IORING_OP_FSYNC, [IOCB_CMD_POLL] = IORING_OP_POLL_ADD,
+        [IOCB_CMD_PREADV] = IORING_OP_READV, [IOCB_CMD_PWRITEV] = IORING_OP_WRITEV,
+    };
+    return opcodes[command];
+}
+
 static request *iocb(ring *r, struct iocb *c, int opcode, int fd, unsigned length, uint64_t offset)
 {
     static uint64_t next = 5001;
@@ -26,7 +39,7 @@ static request *iocb(ring *r, struct iocb *c, int opcode, int fd, unsigned lengt
                        .aio_nbytes = length, .aio_offset = (int64_t)offset, .aio_data = next};
     request *q = log_request();
     q->ring = -1, q->instance = r->instance, q->fd = fd, q->user_data = next++, q->tid = gettid_();
-    q->opcode = opcode == IOCB_CMD_PREAD ? IORING_OP_READ : IORING_OP_WRITE;
+    q->opcode = opcode_of(opcode);
     q->offset = offset, q->length = length;
     name_file(q->file, fd);
     return q;
@@ -98,6 +111,127 @@ static void libaio(void)
     close(fd), close(cached);
 }
 
+/* One request, submitted alone. */
+static request *lone(ring *r, aio_context_t context, struct iocb *c, int opcode, int fd, unsigned length, uint64_t offset)
+{
+    request *q = iocb(r, c, opcode, fd, length, offset);
+    if (opcode == IOCB_CMD_PREADV || opcode == IOCB_CMD_PWRITEV) {
+        static struct iovec vectors[2];
+        vectors[0] = (struct iovec){arena, 1000}, vectors[1] = (struct iovec){arena + PAGE, 24};
+        c->aio_buf = U(vectors), c->aio_nbytes = q->length = 2;
+    } else if (opcode == IOCB_CMD_POLL) {
+        c->aio_buf = POLLIN, c->aio_nbytes = 0, c->aio_offset = 0;
+    } else if (opcode == IOCB_CMD_FSYNC || opcode == IOCB_CMD_FDSYNC) {
+        c->aio_buf = c->aio_nbytes = 0, c->aio_offset = 0;
+    }
+    checked(submit_all(r, context, &c, 1), "io_submit");
+    return q;
+}
+
+/* Ends of all kinds, collected by a call. */
+static void ends_of_all_kinds(ring *r, aio_context_t context)
+{
+    static const struct { int opcode, length, offset; } asked[] = {
+        {IOCB_CMD_PREAD, PAGE, SIZE - 100}, {IOCB_CMD_PREAD, PAGE, SIZE}, {IOCB_CMD_PWRITE, 777, 5},
+        {IOCB_CMD_FSYNC, 0, 0}, {IOCB_CMD_FDSYNC, 0, 0}, {IOCB_CMD_PREADV, 0, 300}, {IOCB_CMD_PWRITEV, 0, 300},
+    };
+    struct iocb c;
+    int fd = new_file("libaio-ends", SIZE, O_RDWR | O_CREAT);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        lone(r, context, &c, asked[i].opcode, fd, (unsigned)asked[i].length, (uint64_t)asked[i].offset);
+        get_events(r, context, 1, MOST, false);
+    }
+    char *kept = arena;
+    arena = (char *)PAGE;                             /* EFAULT */
+    lone(r, context, &c, IOCB_CMD_PREAD, fd, 100, 0);
+    arena = kept;
+    get_events(r, context, 1, MOST, false);
+    close(fd);
+}
+
+struct collector {
+    ring *r;
+    aio_context_t context;
+    int wanted;
+};
+
+static void *collect(void *argument)
+{
+    const struct collector *c = argument;
+    for (int taken = 0; taken < c->wanted;)
+        taken += (int)checked(get_events(c->r, c->context, 1, 1, false), "io_getevents");
+    return NULL;
+}
+
+/* Polls that end one by one, while two threads collect. */
+static void two_collectors(ring *r, aio_context_t context)
+{
+    enum { N = 16 };
+    struct iocb blocks[N];
+    int pipes[N][2];
+    struct collector half = {r, context, N / 2};
+    pthread_t threads[2];
+    for (int i = 0; i < N; i++) {
+        checked(pipe(pipes[i]), "pipe");
+        lone(r, context, &blocks[i], IOCB_CMD_POLL, pipes[i][0], 0, 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, collect, &half);
+    for (int i = N; i--;)
+        checked(write(pipes[i][1], "x", 1), "write");
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < N; i++)
+        close(pipes[i][0]), close(pipes[i][1]);
+}
+
+/* fs/aio.c: struct aio_ring. */
+struct memory_ring {
+    unsigned id, nr, head, tail, magic, compat, incompat, header_length;
+    struct io_event events[];
+};
+
+/* Without a call: from the queue that the kernel has mapped. */
+static void collect_from_memory(ring *r, aio_context_t context)
+{
+    struct memory_ring *memory = (struct memory_ring *)context;
+    struct iocb c;
+    int fd = new_file("libaio-memory", SIZE, O_RDWR | O_DIRECT);
+    for (int i = 0; i < 3; i++) {
+        request *q = lone(r, context, &c, IOCB_CMD_PREAD, fd, PAGE, (uint64_t)i * PAGE);
+        if (i == 2)
+            break;
+        while (__atomic_load_n(&memory->tail, __ATOMIC_ACQUIRE) == memory->head)
+            pause_ms(1);
+        c.aio_data = 0;                                /* whoever looks here later finds nothing */
+        memory->head = (memory->head + 1) % memory->nr;
+        q->status = "unseen", q->done = true;
+    }
+    get_events(r, context, 1, MOST, false);
+    close(fd);
+}
+
+static void libaio_ends(void)
+{
+    aio_context_t context_;
+    ring *r = context(MOST, &context_);
+    struct iocb waits[2];
+    struct io_event unused;
+    int pipes[2];
+    ends_of_all_kinds(r, context_);
+    two_collectors(r, context_);
+    collect_from_memory(r, context_);
+    checked(pipe(pipes), "pipe");
+    lone(r, context_, &waits[0], IOCB_CMD_POLL, pipes[0], 0, 0);
+    if (syscall(SYS_io_cancel, context_, &waits[0], &unused) < 0 && errno != EINPROGRESS)
+        die("io_cancel");
+    get_events(r, context_, 1, MOST, false);
+    lone(r, context_, &waits[0], IOCB_CMD_POLL, pipes[0], 0, 0)->status = "torn down";
+    lone(r, context_, &waits[1], IOCB_CMD_POLL, pipes[0], 0, 0)->status = "torn down";
+    checked(syscall(SYS_io_destroy, context_), "io_destroy");
+    close(pipes[0]), close(pipes[1]);
+}
+
 static void wait_aio(const struct aiocb *block)
 {
     const struct aiocb *list[1] = {block};
@@ -123,6 +257,7 @@ static void posix_aio(void)
 
 const scenario aio_scenarios[] = {
     {"libaio", libaio, "two contexts, batches of several sizes"},
+    {"libaio-ends", libaio_ends, "errors, short reads, polls, two collectors, io_cancel, io_destroy, no call at all"},
     {"posix-aio", posix_aio, "aio_read and aio_write of the C library"},
     {NULL, NULL, NULL},
 };

@@ -27,12 +27,14 @@ def _rings(rings: RingsSummary) -> Sheet:
     columns += [("requests", True), ("most in flight", True), ("rows", True), ("read", True), ("written", True)]
     columns += [("errors", True), ("executed by workers", True), ("multi-shot", True), ("overflows", True)]
     columns += [("enters", True)]
-    rows = [_ring(ring, told=ring.kind != "libaio") for ring in rings.rings]
+    rows = [_ring(ring) for ring in rings.rings]
     return sheet("rings", "Rings", columns, rows, "io_uring instances and libaio contexts")
 
 
-def _ring(ring: RingRow, *, told: bool) -> list[Cell]:
-    """``told``: libaio tells neither results nor who executed what."""
+def _ring(ring: RingRow) -> list[Cell]:
+    """Of libaio only programs in the kernel tell results; nothing tells who executed what."""
+    has_workers = ring.kind != "libaio"
+    told = has_workers or ring.written > 0
     workers = ring.workers.bounded + ring.workers.unbounded + ring.workers.untold
     return [
         _name(ring),
@@ -46,9 +48,9 @@ def _ring(ring: RingRow, *, told: bool) -> list[Cell]:
         size(ring.bytes_read if told else None),
         size(ring.bytes_written if told else None),
         count(ring.errors if told else None),
-        count(workers if told else None),
-        count(ring.multishot if told else None),
-        count(ring.overflows if told else None),
+        count(workers if has_workers else None),
+        count(ring.multishot if has_workers else None),
+        count(ring.overflows if has_workers else None),
         count(ring.batches.calls),
     ]
 
