@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.file_systems import KERNEL_FILE_SYSTEMS, KERNEL_FOLDERS
 from lo2io.model import UNKNOWN_U32
 
 if TYPE_CHECKING:
@@ -28,15 +29,7 @@ DIRECT, DSYNC, FULL_SYNC = 1, 2, 4
 _O_DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000}
 """By machine; on all others 0o40000 (include/uapi/asm-generic/fcntl.h)."""
 _O_DSYNC, _O_FULL_SYNC = 0o10000, 0o4000000
-_KERNEL_FILES: Final = frozenset(
-    (
-        *("proc", "sysfs", "tracefs", "debugfs", "cgroup", "cgroup2", "securityfs", "configfs", "bpf", "pstore"),
-        *("efivarfs", "mqueue", "fusectl", "binfmt_misc", "devpts", "nsfs", "selinuxfs", "rpc_pipefs", "hugetlbfs"),
-    )
-)
-"""File systems whose files are no data of anybody's."""
-_KERNEL_FOLDERS: Final = (b"/proc/", b"/sys/", b"/dev/")
-"""Where they lie, for files that only a name is known of."""
+_KERNEL_FOLDERS: Final = tuple(folder.encode() for folder in KERNEL_FOLDERS)
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -72,7 +65,7 @@ class Names:
 
     def _of_files(self, trace: Trace) -> NDArray[np.int64]:
         """The number in ``paths`` by row of files, the last for none."""
-        kernel_devices = {m["device"] for m in trace.metadata["mounts"] if m["fs_type"] in _KERNEL_FILES}
+        kernel_devices = {m["device"] for m in trace.metadata["mounts"] if m["fs_type"] in KERNEL_FILE_SYSTEMS}
         numbers: dict[bytes, int] = {}
         file_of = np.full(int(trace.column("files", "file").max(initial=0)) + 2, UNNAMED, np.int64)
         for batch in trace.text_batches("files", ["file", "mode", "device", "path", "path_bytes"]):

@@ -1,7 +1,8 @@
 """What calls are for, and which of them wait by their nature: the classes by which tables and pictures sum them up.
 
-In: the metadata's ``calls``, and of ``fcntl`` and ``clone`` the flags. Out: a class for each row, and whether its call
-waits for somebody else. Which call belongs where follows from its kind and group in ``tracepoints/syscalls.toml``.
+In: the metadata's ``calls``; of ``fcntl`` and ``clone`` the flags; of reads, writes and copies what their file is. Out:
+a class for each row, and whether its call waits for somebody else. Which call belongs where follows from its kind and
+group in ``tracepoints/syscalls.toml``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import enum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from lo2io.reports.file_types import FileType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +42,12 @@ class CallClass(enum.IntEnum):
     SOCKET = 16
     PROCESS = 17
     OTHER = 18
+    PIPE = 19
+    """Reads, writes and copies that are about no storage: of pipes …"""
+    TERMINAL = 20
+    """… of terminals …"""
+    SPECIAL = 21
+    """… and of other devices and what the kernel makes up. Those of sockets are ``SOCKET``, of eventfds ``POLL``."""
 
 
 NR_CLASSES: Final = len(CallClass)
@@ -46,10 +55,24 @@ METADATA: Final = (
     CallClass.OPEN, CallClass.CLOSE, CallClass.STAT, CallClass.DIRECTORY, CallClass.NAME, CallClass.ATTRIBUTE,
 )  # fmt: skip
 """Calls about files rather than about what is in them."""
-PASSIVE: Final = (CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS)
+STORAGE: Final = (
+    CallClass.READ, CallClass.WRITE, CallClass.COPY, CallClass.SYNC, CallClass.SEEK, CallClass.LOCK, *METADATA,
+)  # fmt: skip
+"""Calls about files, and what is in them."""
+PASSIVE: Final = (
+    CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS, CallClass.PIPE,
+    CallClass.TERMINAL,
+)  # fmt: skip
 """Calls that do nothing to a file, or wait for others: none of them is a slow operation on one."""
-TRANSFERS: Final = (CallClass.READ, CallClass.WRITE, CallClass.COPY, CallClass.OPEN)
-"""Calls that wait where their file is a pipe or its like; all others about it do their work, and return."""
+_TRANSFERS: Final = frozenset({"read", "write", "copy"})
+"""Kinds of calls that are of another class if they are about no storage."""
+_OF_TYPE: Final = {
+    FileType.PIPE: CallClass.PIPE,
+    FileType.SOCKET: CallClass.SOCKET,
+    FileType.TERMINAL: CallClass.TERMINAL,
+    FileType.EVENT: CallClass.POLL,
+    FileType.SPECIAL: CallClass.SPECIAL,
+}
 _OF_KIND: Final = {
     "read": CallClass.READ,
     "write": CallClass.WRITE,
@@ -78,7 +101,8 @@ _OF_GROUP: Final = {
     "process": CallClass.PROCESS,
 }
 _NO_FILES: Final = frozenset({"socket", "fdsource", "mount"})
-"""Groups whose calls of the kind ``open`` give a descriptor of something else than a file."""
+"""Groups whose calls open, read and write something else than files."""
+_CLASS_OF_TYPE: Final = np.array([_OF_TYPE.get(kind, CallClass.READ) for kind in FileType], np.intp)
 _NEVER_WAIT: Final = frozenset({"epoll_ctl", "io_setup", "io_submit", "io_uring_setup", "io_uring_register"})
 """Calls that begin or change what others then wait for: a submission does the work, or hands it on."""
 _WAIT: Final = frozenset({"accept", "accept4", "connect", "msync", "vfork"})
@@ -100,12 +124,33 @@ class Classes:
         self.of_call: NDArray[np.intp] = np.array([class_of(call) for call in calls], np.intp)
         """Of each code of ``operations.call``."""
         self._locks: NDArray[np.bool_] = np.array([call["kind"] == "fcntl" for call in calls], np.bool_)
+        self._transfers: NDArray[np.bool_] = np.array([call["kind"] in _TRANSFERS for call in calls], np.bool_)
+        self._copies: NDArray[np.bool_] = np.array([call["kind"] == "copy" for call in calls], np.bool_)
+        self.may_wait: NDArray[np.bool_] = self._transfers | (self.of_call == CallClass.OPEN)
+        """Of each call, whether it waits where its file is a pipe or its like; others about it work, and return."""
         self._waits: NDArray[np.bool_] = np.array([waits(call) for call in calls], np.bool_)
         self._clones: NDArray[np.bool_] = np.array([call["name"] == "clone" for call in calls], np.bool_)
 
-    def of_rows(self, call: NDArray[np.intp], flags: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """The class of each operation; ``fcntl`` takes locks too, and ``flags`` has its command."""
+    def of_rows(
+        self,
+        call: NDArray[np.intp],
+        flags: NDArray[np.uint32],
+        types: NDArray[np.uint8],
+        written: NDArray[np.uint8],
+    ) -> NDArray[np.intp]:
+        """The class of each operation.
+
+        Args:
+            call: Codes of ``operations.call``.
+            flags: ``operations.flags``; of ``fcntl``, which takes locks too, the command.
+            types: :class:`FileType` of the file that each is about …
+            written: … and of a copy that of the file which is written: it is about storage if one of them is.
+        """
         classes = self.of_call[call]
+        other = np.flatnonzero(self._transfers[call] & (types > FileType.STORAGE))
+        if len(other):
+            other = other[~(self._copies[call[other]] & (written[other] == FileType.STORAGE))]
+            classes[other] = _CLASS_OF_TYPE[types[other]]
         fcntl = np.flatnonzero(self._locks[call])
         if len(fcntl):
             classes[fcntl[np.isin(flags[fcntl], LOCK_COMMANDS)]] = CallClass.LOCK
@@ -124,9 +169,15 @@ class Classes:
 def class_of(call: Mapping[str, Any]) -> CallClass:
     """The class of one of the metadata's ``calls``; of ``fcntl`` that of commands that are not about locks."""
     kind, group = call["kind"], call["group"]
-    if kind == "open" and group in _NO_FILES:
+    if group in _NO_FILES and kind in {"open", "read", "write"}:
         kind = ""
     return _OF_KIND.get(kind, _OF_GROUP.get(group, CallClass.OTHER))
+
+
+def classes_of(call: Mapping[str, Any]) -> set[CallClass]:
+    """All classes that operations of one of the metadata's ``calls`` may be of."""
+    further = {CallClass.LOCK} if call["kind"] == "fcntl" else set()
+    return {class_of(call), *further, *(_OF_TYPE.values() if call["kind"] in _TRANSFERS else ())}
 
 
 def waits(call: Mapping[str, Any]) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.classes import METADATA
-from lo2io.reports.io_rows import SlowRow
+from lo2io.reports.classes import METADATA, STORAGE
+from lo2io.reports.io_rows import TIME_PARTS, SlowRow
 from lo2io.reports.lines import duration_of, named, print_line, print_more, print_table, printable, who
 from lo2io.units import format_bytes, format_duration
 
@@ -25,6 +25,7 @@ ROWS: Final = 8
 BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "12345678"
 _PERCENT: Final = 100
+_STORAGE: Final = frozenset(kind.name.lower() for kind in STORAGE)
 
 
 def render_io(io: IoSummary, console: Console) -> None:
@@ -50,22 +51,29 @@ def _time(io: IoSummary, console: Console) -> None:
     total = io.time.total
     if not total.time_ns:
         return
-    rows = [_time_cells(row, total) for row in (*io.time.classes[:ROWS], total)]
-    headings = ["Where the time went", "calls", "time", "share", "device", "queue", "waiting", "cache, CPU"]
-    print_table(console, headings, "lrrrrrrr", rows)
-    print_more(console, len(io.time.classes) - ROWS)
+    storage = [row for row in io.time.classes if row.kind in _STORAGE]
+    others = [row for row in io.time.classes if row.kind not in _STORAGE]
+    rows = [*storage[:ROWS], *([io.time.storage] if storage and others else []), *others[:ROWS], total]
+    parts = [part for part in TIME_PARTS if getattr(total, part) is not None]
+    if total.cpu_ns is not None and not total.unexplained_ns:
+        parts.remove("unexplained_ns")
+    headings = ["Where the time went", "calls", "time", "share", *(TIME_PARTS[part] for part in parts)]
+    print_table(console, headings, "l" + "r" * (len(headings) - 1), [_time_cells(row, total, parts) for row in rows])
+    print_more(console, max(0, len(storage) - ROWS) + max(0, len(others) - ROWS))
     if not io.time.requests_recorded:
         print_line(console, "block requests were not recorded: device and queue are not known")
+    if total.cpu_ns is None and total.unexplained_ns:
+        print_line(console, "not explained: on a CPU, or blocked; --sched tells")
     if io.time.off_cpu:
-        parts = (f"{row.state} {format_duration(row.time_ns)}" for row in io.time.off_cpu)
-        print_line(console, f"in calls without a CPU: {', '.join(parts)}")
+        states = (f"{row.state} {format_duration(row.time_ns)}" for row in io.time.off_cpu)
+        print_line(console, f"in calls without a CPU: {', '.join(states)}")
 
 
-def _time_cells(row: TimeRow, total: TimeRow) -> list[str]:
-    parts = (row.device_ns, row.queue_ns, row.waiting_ns, row.rest_ns)
+def _time_cells(row: TimeRow, total: TimeRow, parts: Sequence[str]) -> list[str]:
     share = f"{_PERCENT * row.time_ns / total.time_ns:.1f} %"
-    shown = [format_duration(part) if part else "-" for part in parts]
-    return [row.kind, f"{row.calls:,}", format_duration(row.time_ns), share, *shown]
+    shown = [format_duration(getattr(row, part)) if getattr(row, part) else "-" for part in parts]
+    kind = "= storage" if row.kind == "storage" else row.kind
+    return [kind, f"{row.calls:,}", format_duration(row.time_ns), share, *shown]
 
 
 def _latencies(latencies: Sequence[LatencyRow], console: Console) -> None:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lo2io.reports.histogram import Bin, Latency
 
+TIME_PARTS: Final = {
+    "device_ns": "device",
+    "queue_ns": "queue",
+    "waiting_ns": "waiting",
+    "blocked_ns": "blocked",
+    "preempted_ns": "preempted",
+    "cpu_ns": "CPU",
+    "unexplained_ns": "not explained",
+}
+"""The parts of :class:`TimeRow`, as tables call them."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """Where the time of one class of calls went; the four parts add up to ``time_ns``.
+    """Where the time of one class of calls went; its parts add up to ``time_ns``.
 
-    Times are added up over all threads. Calls in flight add none.
+    Times are added up over all threads. Calls in flight add none. Where the scheduler's switches were recorded, the
+    first three parts are without a CPU; else ``blocked_ns``, ``preempted_ns`` and ``cpu_ns`` are None.
     """
 
     kind: str
-    """Class of call: ``read``, ``write``, ``copy``, ``sync``, ``open``, ``close``, ``seek``, ``stat`` …"""
+    """Class of call: ``read``, ``write``, ``copy``, ``sync``, ``open``, ``close``, ``pipe``, ``socket`` …"""
     calls: int
     errors: int
     time_ns: int
@@ -29,8 +41,14 @@ class TimeRow:
     """… or only waited in the queue of one."""
     waiting_ns: int
     """The rest of calls that wait by their nature: polls, locks, syncs, rings …; pipes, sockets and terminals."""
-    rest_ns: int
-    """The rest: page cache, copying, file system. Waits that no table tells of, too."""
+    blocked_ns: int | None
+    """Other calls: waited for what no table tells of: a lock, memory, another's request, leave to write more."""
+    preempted_ns: int | None
+    """Could have run, and others did."""
+    cpu_ns: int | None
+    """Had a CPU."""
+    unexplained_ns: int
+    """The rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +65,12 @@ class TimeSummary:
     """Where the time of calls went."""
 
     requests_recorded: bool
-    """Without block requests, device and queue are part of the rest."""
+    """Without block requests, device and queue are part of the others."""
     total: TimeRow
+    storage: TimeRow
+    """Of it, what is about files and what is in them."""
     classes: tuple[TimeRow, ...]
-    """By time."""
+    """By time; those about storage first."""
     off_cpu: tuple[OffCpuRow, ...]
     """Empty unless the scheduler's switches were recorded."""
 

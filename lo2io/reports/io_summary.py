@@ -12,8 +12,9 @@ import numpy as np
 
 from lo2io.errnos import error_name
 from lo2io.model import UNKNOWN_U32
-from lo2io.reports.classes import CallClass
+from lo2io.reports.classes import STORAGE, CallClass
 from lo2io.reports.io_rows import (
+    TIME_PARTS,
     AccessRow,
     IoSummary,
     LatencyRow,
@@ -65,11 +66,13 @@ def summarize_io(sums: TraceSums) -> IoSummary:
 def _time(sums: TraceSums) -> TimeSummary:
     found = sums.time
     rows = [_time_row(sums, CallClass(key).name.lower(), key) for key in np.flatnonzero(found.calls).tolist()]
+    storage = {kind.name.lower() for kind in STORAGE}
     states = zip(OFF_STATE, sums.off_cpu.times.tolist(), sums.off_cpu.total_ns.tolist(), strict=True)
     return TimeSummary(
         requests_recorded=records_requests(sums.trace),
         total=_time_row(sums, "all", slice(None)),
-        classes=tuple(sorted(rows, key=lambda row: (-row.time_ns, -row.calls, row.kind))),
+        storage=_time_row(sums, "storage", list(STORAGE)),
+        classes=tuple(sorted(rows, key=lambda row: (row.kind not in storage, -row.time_ns, -row.calls, row.kind))),
         off_cpu=tuple(OffCpuRow(state, times, total) for state, times, total in states if times),
     )
 
@@ -81,9 +84,15 @@ def records_requests(trace: Trace) -> bool:
 
 def _time_row(sums: TraceSums, kind: str, key: Any) -> TimeRow:
     found = sums.time
-    names = ("calls", "errors", "total_ns", "device_ns", "queue_ns", "waiting_ns")
-    calls, errors, total, device, queue, waiting = (int(getattr(found, name)[key].sum()) for name in names)
-    return TimeRow(kind, calls, errors, total, device, queue, waiting, total - device - queue - waiting)
+    calls, errors, total = (int(getattr(found, name)[key].sum()) for name in ("calls", "errors", "total_ns"))
+    parts: dict[str, Any] = {}
+    for part in TIME_PARTS:
+        if part != "unexplained_ns":
+            parts[part] = int(getattr(found, part)[key].sum())
+    parts["unexplained_ns"] = total - sum(parts.values())
+    if not found.knows_cpu:
+        parts |= dict.fromkeys(("blocked_ns", "preempted_ns", "cpu_ns"))
+    return TimeRow(kind, calls, errors, total, **parts)
 
 
 def _call_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
@@ -91,7 +100,7 @@ def _call_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
     found = []
     for kind in CallClass:
         if sums.time.calls[kind]:
-            latency, histogram = sums.operations.latency_of_class(kind, sums.classes)
+            latency, histogram = sums.operations.latency_of_class(kind)
             found += [LatencyRow("calls", kind.name.lower(), "call", latency, histogram)] if latency.nr else []
     return sorted(found, key=lambda row: -row.latency.total_ns)
 

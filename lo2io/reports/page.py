@@ -230,14 +230,24 @@ def _place(row: ProcessRow) -> str:
 
 
 def _files(summary: Summary, console: Console) -> None:
-    with_file = [row for row in summary.files if row.kind != "none"]
+    """Storage, and what has no name or no descriptor; then what other programs, people and the kernel answer."""
+    none = [row for row in summary.files if row.kind == "none"]
+    stored = [row for row in summary.files if row.kind != "none" and row.type in {"storage", "unknown"}]
+    others = [row for row in summary.files if row.kind != "none" and row.type not in {"storage", "unknown"}]
+    _file_table("File", stored[:ROWS] + none, console)
+    print_more(console, len(stored) - ROWS)
+    if others:
+        _file_table("Pipe, socket, device", others[:ROWS], console)
+        print_more(console, len(others) - ROWS)
+
+
+def _file_table(heading: str, files: Sequence[FileRow], console: Console) -> None:
     rows = []
-    for row in with_file[:ROWS] + [row for row in summary.files if row.kind == "none"]:
+    for row in files:
         activity = row.activity
         counts = (f"{number:,}" for number in (activity.reads, activity.writes, activity.calls))
         rows.append([_file_name(row), *counts, *_numbers(activity)])
-    print_table(console, ["File", "reads", "writes", "calls", "read", "written", "time", "errors"], "lrrrrrrr", rows)
-    print_more(console, len(with_file) - ROWS)
+    print_table(console, [heading, "reads", "writes", "calls", "read", "written", "time", "errors"], "lrrrrrrr", rows)
 
 
 def _file_name(row: FileRow) -> str:

@@ -64,6 +64,8 @@ class FileRow:
     activity: Activity
     files: int
     """How many rows of the table of files (inodes, as a rule): several where it was made anew; 0: none has a name."""
+    type: str = "unknown"
+    """What answers: ``storage``, ``pipe``, ``socket``, ``terminal``, ``event`` (eventfd …), ``special`` (/proc …)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import NR_CLASSES, PASSIVE, TRANSFERS
+from lo2io.reports.classes import NR_CLASSES, PASSIVE
 from lo2io.table_columns import OFF_STATE
 
 if TYPE_CHECKING:
@@ -21,21 +21,14 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.reports.classes import Classes
-    from lo2io.reports.spans import RequestSpans
+    from lo2io.reports.spans import CallSpans
     from lo2io.reports.tally import Owners
     from lo2io.tables import Trace
 
 MAX_SLOW: Final = 20
 """Slow operations that are kept."""
-_S_IFMT, _S_IFIFO, _S_IFSOCK, _S_IFCHR = 0o170000, 0o010000, 0o140000, 0o020000
-"""Types of files (inode(7)): a call on these waits for somebody to write or read."""
-_ANON_INODE: Final = "anon_inode:"
-"""So begin the names of what the kernel makes itself (eventfd, timerfd, inotify …); its inode has no type."""
 _WAIT_BEGINS: Final = "io_uring:io_uring_cqring_wait"
-_READY: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-"""Character devices on which nobody waits (null(4), full(4), random(4))."""
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
-_TRANSFERS: Final = np.isin(np.arange(NR_CLASSES), TRANSFERS)
 
 
 class _Sleeps:
@@ -45,7 +38,7 @@ class _Sleeps:
     calls, whose ids grow: it is read along with them. Memory: one batch of it.
     """
 
-    def __init__(self, trace: Trace, spans: RequestSpans) -> None:
+    def __init__(self, trace: Trace, spans: CallSpans) -> None:
         recorded = any(event.event == _WAIT_BEGINS for event in trace.completeness.events)
         self._coming = trace.batches("batches", ["id", "sleep_time_ns"]) if recorded else iter(())
         self._ids, self._times = np.zeros(0, np.uint64), np.zeros(0, np.int64)
@@ -92,50 +85,47 @@ class _Sleeps:
 class TimeTally:
     """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
 
-    def __init__(self, trace: Trace, owners: Owners, classes: Classes, spans: RequestSpans) -> None:
-        self._classes, self._sleeps = classes, _Sleeps(trace, spans)
+    def __init__(self, trace: Trace, owners: Owners, classes: Classes, spans: CallSpans) -> None:
+        self._classes, self._spans, self._waits = classes, spans, owners.waits
+        self._sleeps = _Sleeps(trace, spans)
         self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
             np.zeros(NR_CLASSES, np.int64) for _ in range(6)
         )
         """``waiting_ns``: of what remains, in calls that wait for others: see :meth:`add`."""
+        self.blocked_ns, self.preempted_ns, self.cpu_ns = (np.zeros(NR_CLASSES, np.int64) for _ in range(3))
+        """Known where the scheduler's switches were recorded; else 0."""
+        self.knows_cpu = spans.knows_cpu
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.failures: Counter[tuple[int, int, int, int]] = Counter()
         """By process, call, class (``fcntl`` has two) and errno."""
-        self.streams = np.zeros(owners.nr_groups, np.bool_)
-        """Of each file group: a pipe, socket or character device, or an eventfd or its like."""
-        devices: list[int] = []
-        untyped: list[int] = []
-        for rows in trace.batches("files", ["file", "mode"]):
-            kind = rows["mode"] & _S_IFMT
-            self.streams[rows["file"]] = np.isin(kind, (_S_IFIFO, _S_IFSOCK, _S_IFCHR))
-            devices += rows["file"][kind == _S_IFCHR].tolist()
-            untyped += rows["file"][kind == 0].tolist()
-        names = trace.texts("files", "file", "path", untyped)
-        self.streams[[file for file, path in names.items() if path and path.startswith(_ANON_INODE)]] = True
-        self.waits = self.streams.copy()
-        """The same, but for devices that are always ready."""
-        names = trace.texts("files", "file", "path", devices)
-        self.waits[[file for file, path in names.items() if path in _READY]] = False
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
 
-        What neither device nor queue accounts for is waiting in calls that wait by their nature (polls, locks, syncs,
-        collecting from rings …) and in reads, writes, copies and opens of pipes, sockets and terminals (/dev/null and
-        its like are none). All else ran, or waited for what no table tells.
+        Where the scheduler's switches were recorded, a call had a CPU, or was preempted, or waited; else nobody knows.
+        A call that waits does so for its device or queue; else for others, if that is its nature (polls, locks, syncs,
+        collecting from rings …; reads, writes, copies and opens of pipes, sockets and terminals, but not of /dev/null
+        and its like); else it was blocked.
         """
         kind, lasted = rows["class"], rows["duration_ns"]
-        rest = lasted - rows["device_ns"] - rows["queue_ns"]
         waits = self._classes.waiting(rows["call"], kind, rows["flags"])
-        waits |= self.waits[rows["group"]] & _TRANSFERS[kind]
+        waits |= self._waits[rows["group"]] & self._classes.may_wait[rows["call"]]
+        if self.knows_cpu:
+            preempted, away, unknown = self._spans.off_cpu(rows["task"], rows["begin_time_ns"], lasted)
+            rest = away - rows["device_ns"] - rows["queue_ns"]
+            np.add.at(self.blocked_ns, kind, rest * ~waits)
+            np.add.at(self.preempted_ns, kind, preempted)
+            np.add.at(self.cpu_ns, kind, lasted - preempted - away - unknown)
+        else:
+            rest = lasted - rows["device_ns"] - rows["queue_ns"] - self._sleeps.worked(rows)
         for sums, values in (
             (self.calls, 1),
             (self.errors, (rows["error"] != 0).astype(np.int64)),
             (self.total_ns, lasted),
             (self.device_ns, rows["device_ns"]),
             (self.queue_ns, rows["queue_ns"]),
-            (self.waiting_ns, (rest - self._sleeps.worked(rows)) * waits),
+            (self.waiting_ns, rest * waits),
         ):
             np.add.at(sums, kind, values)
         by_process = rows["process"] * NR_CLASSES + kind
@@ -186,20 +176,21 @@ class SlowTally:
 
     Args:
         waits: Of each file group, whether calls on it wait for somebody to write or read.
+        classes: Which calls may.
         limit: How many are kept.
     """
 
-    def __init__(self, waits: NDArray[np.bool_], limit: int = MAX_SLOW) -> None:
+    def __init__(self, waits: NDArray[np.bool_], classes: Classes, limit: int = MAX_SLOW) -> None:
         self._limit = limit
-        self._waits = waits
+        self._waits, self._may_wait = waits, classes.may_wait
         self._least = 0
         self._rows: list[tuple[int, int, dict[str, int]]] = []
 
     def add(self, rows: Columns) -> None:
         """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
         which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
-        kind = rows["class"][which]
-        which = which[~(_PASSIVE_CLASSES[kind] | self._waits[rows["group"][which]] & _TRANSFERS[kind])]
+        waits = self._waits[rows["group"][which]] & self._may_wait[rows["call"][which]]
+        which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | waits)]
         if not len(which):
             return
         if len(which) > self._limit:

@@ -16,6 +16,7 @@ import numpy as np
 
 from lo2io.errnos import error_name, error_text
 from lo2io.model import UNKNOWN_I64
+from lo2io.reports.file_types import FileType
 from lo2io.reports.findings import find
 from lo2io.reports.hints import why_nothing
 from lo2io.reports.io_summary import device_name, summarize_io
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "lo2io-summary"
 SCHEMA_VERSION: Final = 4
 MAX_ROWS: Final = 100
-"""Processes and files listed, by time spent in calls; the rest is summed in one row."""
+"""Processes, files and pipes and their like listed, by time spent in calls; the rest is summed in one row."""
 
 
 def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
@@ -202,13 +203,20 @@ def _processes(
 
 
 def _files(sums: TraceSums) -> tuple[FileRow, ...]:
-    """By path: what was made anew again and again is one row."""
+    """By path: what was made anew again and again is one row. Storage first."""
     by_file, owners = sums.operations.by_group, sums.owners
     by_path = by_file.merged(sums.paths)
-    shown, rest = busiest(by_path, np.arange(owners.no_handle), MAX_ROWS)
+    stored = owners.types[: owners.no_handle] <= FileType.STORAGE
+    shown, rest = busiest(by_path, np.flatnonzero(stored), MAX_ROWS)
+    others, more = busiest(by_path, np.flatnonzero(~stored), MAX_ROWS)
+    shown, rest = shown + others, np.append(rest, more)
     names = file_names(sums.trace, owners, sums.people, shown)
     files = sums.paths.nr_files((by_file.calls > 0) | (by_file.writes > 0))
-    rows = [FileRow(*names[key], _activity(by_path, key), int(files[key])) for key in shown]
+    types = [FileType(kind).name.lower() for kind in owners.types[shown]]
+    rows = [
+        FileRow(*names[key], _activity(by_path, key), int(files[key]), kind)
+        for key, kind in zip(shown, types, strict=True)
+    ]
     if len(rest):
         activity = _activity(by_path, rest)
         rows.append(FileRow("others", f"{len(rest)} others", None, None, activity, int(files[rest].sum())))

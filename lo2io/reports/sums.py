@@ -13,7 +13,7 @@ from lo2io.reports.classes import Classes
 from lo2io.reports.names import People
 from lo2io.reports.paths import Paths
 from lo2io.reports.pattern import PatternTally
-from lo2io.reports.spans import RequestSpans
+from lo2io.reports.spans import CallSpans
 from lo2io.reports.spent import OffCpuTally, SlowTally, TimeTally
 from lo2io.reports.tally import (
     OPERATION_COLUMNS,
@@ -44,7 +44,7 @@ class TraceSums:
     slow: SlowTally
     off_cpu: OffCpuTally
     requests: RequestTally
-    spans: RequestSpans
+    spans: CallSpans
 
 
 def gather(trace: Trace) -> TraceSums:
@@ -56,7 +56,7 @@ def gather(trace: Trace) -> TraceSums:
     calls = trace.metadata["calls"]
     owners = Owners(trace)
     requests = RequestTally(trace, owners)
-    spans, classes = RequestSpans(trace), Classes(calls)
+    spans, classes = CallSpans(trace), Classes(calls)
     time = TimeTally(trace, owners, classes, spans)
     sums = TraceSums(
         trace=trace,
@@ -67,7 +67,7 @@ def gather(trace: Trace) -> TraceSums:
         operations=OperationTally(calls, owners),
         pattern=PatternTally(trace, owners),
         time=time,
-        slow=SlowTally(time.waits),
+        slow=SlowTally(owners.waits, classes),
         off_cpu=OffCpuTally(trace),
         requests=requests,
         spans=spans,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.reports.classes import CallClass
+from lo2io.reports.classes import NR_CLASSES, classes_of
+from lo2io.reports.file_types import file_types
 from lo2io.reports.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.classes import Classes
+    from lo2io.reports.classes import CallClass, Classes
     from lo2io.reports.histogram import Bin, Latency
     from lo2io.reports.paths import Paths
-    from lo2io.reports.spans import RequestSpans
+    from lo2io.reports.spans import CallSpans
     from lo2io.tables import Trace
 
 NR_ERRNOS: Final = 4096
@@ -89,6 +90,8 @@ class Owners:
         self.nr_groups = self.nr_files + self.nr_processes + 2
         self.no_handle = self.nr_groups - 1
         self._group_of_handle = self._groups(trace)
+        self.types, self.waits = file_types(trace, self.nr_groups)
+        """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read."""
 
     def _groups(self, trace: Trace) -> NDArray[np.int32]:
         groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
@@ -130,7 +133,7 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
             yield batch
 
 
-def derive(rows: Columns, owners: Owners, classes: Classes, spans: RequestSpans) -> Columns:
+def derive(rows: Columns, owners: Owners, classes: Classes, spans: CallSpans) -> Columns:
     """What several sums need of the same rows, worked out once.
 
     Args:
@@ -141,24 +144,34 @@ def derive(rows: Columns, owners: Owners, classes: Classes, spans: RequestSpans)
 
     Returns:
         The rows, and ``class``, ``ended``, ``duration_ns`` (0: in flight, or negative), ``moved`` (bytes, 0: none),
-        ``process`` and ``group`` as the owners number them, ``device_ns`` and ``queue_ns`` (:class:`RequestSpans`).
+        ``process`` and ``group`` as the owners number them, ``device_ns`` and ``queue_ns`` (:class:`CallSpans`).
     """
     call = rows["call"].astype(np.intp)
+    group, written = (owners.groups(rows[name]) for name in ("handle", "handle2"))
     ended = rows["end_time_ns"] != UNKNOWN_I64
     duration = np.maximum((rows["end_time_ns"] - rows["begin_time_ns"]) * ended, 0)
     device, queue = spans.within(rows["task"], rows["begin_time_ns"], duration)
     return {
         **rows,
         "call": call,
-        "class": classes.of_rows(call, rows["flags"]),
+        "class": classes.of_rows(call, rows["flags"], owners.types[group], owners.types[written]),
         "ended": ended,
         "duration_ns": duration,
         "moved": rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64),
         "process": owners.processes(rows["task"]),
-        "group": owners.groups(rows["handle"]),
+        "group": group,
         "device_ns": device,
         "queue_ns": queue,
     }
+
+
+def _latency_rows(calls: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """A histogram for each call and class that it may be of: call and class of each, and the number of each pair's."""
+    pairs = np.array([(number, kind) for number, call in enumerate(calls) for kind in classes_of(call)], np.intp)
+    pairs = pairs.reshape(-1, 2)
+    numbers = np.full((len(calls), NR_CLASSES), -1, np.intp)
+    numbers[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
+    return pairs, numbers
 
 
 class OperationTally:
@@ -175,11 +188,8 @@ class OperationTally:
         self.by_group = Sums(owners.nr_groups)
         self.in_flight = np.zeros(len(kinds), np.int64)
         self.errnos = np.zeros((len(kinds), NR_ERRNOS), np.int64)
-        fcntls = [call for call, kind in enumerate(kinds) if kind == "fcntl"]
-        self._lock_rows = np.arange(len(kinds))
-        self._lock_rows[fcntls] = len(kinds) + np.arange(len(fcntls))
-        self._latency = LatencyHistograms(len(kinds) + len(fcntls))
-        """By call; of ``fcntl`` its locks are in a row of their own, for they are of another class."""
+        self._rows, self._latency_row = _latency_rows(calls)
+        self._latency = LatencyHistograms(len(self._rows))
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`derive` gives them."""
@@ -198,7 +208,7 @@ class OperationTally:
         if self._copies.any():
             self._add_copies(rows, call, facts)
         self.by_group.add(rows["group"], facts)
-        row = np.where(rows["class"] == CallClass.LOCK, self._lock_rows[call], call)
+        row = self._latency_row[call, rows["class"]]
         if ended.all():
             self._latency.add(row, rows["duration_ns"])
         else:
@@ -209,13 +219,11 @@ class OperationTally:
 
     def latency_of_call(self, call: int) -> Latency:
         """Durations of a call, whatever it was for."""
-        return self._latency.latency(np.unique([call, self._lock_rows[call]]))
+        return self._latency.latency(np.flatnonzero(self._rows[:, 0] == call))
 
-    def latency_of_class(self, kind: CallClass, classes: Classes) -> tuple[Latency, tuple[Bin, ...]]:
+    def latency_of_class(self, kind: CallClass) -> tuple[Latency, tuple[Bin, ...]]:
         """Durations of a class of calls, and how many there are of each power of two."""
-        rows = np.flatnonzero(classes.of_call == kind)
-        if kind == CallClass.LOCK:
-            rows = np.union1d(rows, self._lock_rows[self._lock_rows >= len(self.in_flight)])
+        rows = np.flatnonzero(self._rows[:, 1] == kind)
         return self._latency.latency(rows), self._latency.log2(rows)
 
     def _add_copies(self, rows: Columns, call: NDArray[np.intp], facts: dict[str, NDArray[np.int64]]) -> None:

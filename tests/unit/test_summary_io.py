@@ -6,6 +6,7 @@ import errno
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import pytest
 import tablemaker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tablemaker import CLOSE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
+from tablemaker import CLOSE, COMPLETE, COPY, OPENAT, READ, WRITE, Row, make_batch, meta, write_trace
 
 from lo2io.cli_options import print_summary
 from lo2io.cli_report import report
 from lo2io.errors import UsageError
-from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, Returns
+from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, EventCompleteness, Returns
 from lo2io.reports.histogram import Bin, LatencyHistograms
 from lo2io.reports.io_page import draw
 from lo2io.reports.page import report_console
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lo2io.reports.rows import Summary
 
 NEAR = 128 << 10
+SWITCHES = {False: COMPLETE, True: replace(COMPLETE, events=(EventCompleteness("sched:sched_switch", 0, 1, 0, 1, 0),))}
 SDA = 8 << 20
 NAMES = {READ: "read", WRITE: "write", COPY: "copy", OPENAT: "open", CLOSE: "close"}
 THREADS = [
@@ -115,27 +117,85 @@ def lasted(row: Row) -> int:
     return 0 if row["end_time_ns"] == UNKNOWN_I64 else row["end_time_ns"] - row["begin_time_ns"]
 
 
+def stretches() -> st.SearchStrategy[list[Row]]:
+    """Times without a CPU of each thread, one after the other; of some nobody saw the end."""
+    place = st.tuples(st.integers(1, 900), st.integers(0, 900), st.sampled_from([0, 1, 2, 3]), st.booleans())
+
+    def made(places: list[list[tuple[int, int, int, bool]]]) -> list[Row]:
+        rows = []
+        for task, own in enumerate(places):
+            moment = 0
+            for gap, length, state, seen in own:
+                begin, moment = moment + gap, moment + gap + length
+                end = moment if seen else UNKNOWN_I64
+                rows.append({"task": task, "begin_time_ns": begin, "end_time_ns": end, "state": state})
+        return rows
+
+    return st.lists(st.lists(place, max_size=6), min_size=2, max_size=2).map(made)
+
+
+def divided(row: Row, blocks: list[Row], off: list[Row]) -> dict[str, int]:
+    """A call's nanoseconds, each by what is known of it."""
+    found: Counter[str] = Counter()
+    own = [each for each in off if each["task"] == row["task"]]
+    sent = [each for each in blocks if each["task"] == row["task"]]
+    for ns in range(row["begin_time_ns"], row["begin_time_ns"] + lasted(row)):
+        at = next((each for each in reversed(own) if each["begin_time_ns"] <= ns), None)
+        if at is None or (at["end_time_ns"] != UNKNOWN_I64 and at["end_time_ns"] <= ns):
+            found["cpu_ns"] += 1
+        elif at["end_time_ns"] == UNKNOWN_I64:
+            found["unexplained_ns"] += 1
+        elif at["state"] == 0:
+            found["preempted_ns"] += 1
+        elif any(each["issue_time_ns"] <= ns < each["complete_time_ns"] for each in sent):
+            found["device_ns"] += 1
+        elif any(each["insert_time_ns"] != UNKNOWN_I64 and each["insert_time_ns"] <= ns < each["issue_time_ns"]
+                 for each in sent):  # fmt: skip
+            found["queue_ns"] += 1
+        else:  # a pipe is waited for, but not to be closed
+            found["waiting_ns" if row["handle"] == 2 and row["call"] != CLOSE else "blocked_ns"] += 1
+    return found
+
+
+def without_switches(row: Row, blocks: list[Row]) -> dict[str, int]:
+    """The same, where nobody knows when a thread had a CPU."""
+    device, queue = covered(blocks, row["task"], row["begin_time_ns"], row["begin_time_ns"] + lasted(row))
+    rest = lasted(row) - device - queue
+    waits = row["handle"] == 2 and row["call"] != CLOSE
+    return {"device_ns": device, "queue_ns": queue, "waiting_ns" if waits else "unexplained_ns": rest}
+
+
+def class_name(row: Row) -> str:
+    """A pipe is no storage."""
+    return "pipe" if row["handle"] == 2 and row["call"] in {READ, WRITE, COPY} else NAMES[row["call"]]
+
+
+PARTS = ("device_ns", "queue_ns", "waiting_ns", "blocked_ns", "preempted_ns", "cpu_ns", "unexplained_ns")
+
+
 @settings(max_examples=25, deadline=None)
-@given(rows=operations(), blocks=requests())
+@given(rows=operations(), blocks=requests(), off=stretches(), switches=st.booleans())
 def test_time_agrees_with_plain_python(
-    rows: list[Row], blocks: list[Row], tmp_path_factory: pytest.TempPathFactory
+    rows: list[Row], blocks: list[Row], off: list[Row], switches: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """By class: all of the time, and what of it had requests of the thread at a device or in a queue."""
-    tables = make_batch(tasks=THREADS, handles=HANDLES, files=FILES, operations=rows, requests=blocks)
-    summary = summarize(write_trace(tmp_path_factory.mktemp("t"), [tables]))
+    """By class: all of the time, and the parts of it, which add up to it; what needs switches is unknown without."""
+    batch = make_batch(
+        tasks=THREADS, handles=HANDLES, files=FILES, operations=rows, requests=blocks, off_cpu=off if switches else ()
+    )
+    summary = summarize(write_trace(tmp_path_factory.mktemp("t"), [batch], completeness=SWITCHES[switches]))
     if not rows and not blocks:
         assert summary.io is None
         return
     expected: dict[str, Counter[str]] = {}
     for row in rows:
-        device, queue = covered(blocks, row["task"], row["begin_time_ns"], row["begin_time_ns"] + lasted(row))
-        rest = lasted(row) - device - queue
-        waits = rest if row["handle"] == 2 and row["call"] != CLOSE else 0  # a pipe is waited for, but not to be closed
-        facts = {"calls": 1, "time_ns": lasted(row), "device_ns": device, "queue_ns": queue, "waiting_ns": waits}
-        expected.setdefault(NAMES[row["call"]], Counter()).update({**facts, "rest_ns": rest - waits})
+        parts = divided(row, blocks, off) if switches else without_switches(row, blocks)
+        expected.setdefault(class_name(row), Counter()).update({"calls": 1, "time_ns": lasted(row), **parts})
     time = io_of(summary).time
-    found = {row.kind: Counter({name: getattr(row, name) for name in expected[row.kind]}) for row in time.classes}
-    assert found == expected
+    found = {row.kind: Counter({name: getattr(row, name) or 0 for name in ("calls", "time_ns", *PARTS)})
+             for row in time.classes}  # fmt: skip
+    assert {kind: +counts for kind, counts in found.items()} == {kind: +counts for kind, counts in expected.items()}
+    assert all(sum(row[part] for part in PARTS) == row["time_ns"] for row in found.values())
+    assert {getattr(time.total, part) is None for part in ("blocked_ns", "preempted_ns", "cpu_ns")} == {not switches}
     assert time.total.time_ns == summary.activity.time_ns == sum(row.time_ns for row in time.classes)
     assert time.total.calls == summary.activity.calls
 
@@ -146,7 +206,7 @@ def classify(rows: list[Row], wanted: int) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for row in rows:
         moved = max(0, row["bytes_result"])
-        if row["call"] != wanted or not moved:
+        if row["call"] != wanted or not moved or row["handle"] == 2:
             continue
         sums = found.setdefault(PATHS[row["handle"]], Counter())
         sums.update(accesses=1, small=int(row["bytes_request"] < 4096))
@@ -179,7 +239,8 @@ def test_order_agrees_with_plain_python(rows: list[Row], cut: int, tmp_path_fact
         expected = classify(rows, call)
         seen = {row.path: row for row in found.patterns if row.operation == operation} if found else {}
         assert {path: +counts_of(row) for path, row in seen.items()} == {path: +sums for path, sums in expected.items()}
-        placed = [row for row in rows if row["call"] == call and row["bytes_result"] > 0 and row["offset_bytes"] >= 0]
+        made = [row for row in rows if row["call"] == call and row["bytes_result"] > 0 and row["handle"] != 2]
+        placed = [row for row in made if row["offset_bytes"] >= 0]
         for path, row in seen.items():
             spans = [
                 (r["offset_bytes"], r["offset_bytes"] + r["bytes_result"]) for r in placed if PATHS[r["handle"]] == path
@@ -188,7 +249,7 @@ def test_order_agrees_with_plain_python(rows: list[Row], cut: int, tmp_path_fact
             assert (row.extent_bytes, row.again_bytes) == (extent, max(0, row.bytes - extent))
         totals = [row for row in found.accesses if row.operation == operation] if found else []
         for row in totals:
-            sizes = Counter(r["bytes_request"] for r in rows if r["call"] == call and r["bytes_result"] > 0)
+            sizes = Counter(r["bytes_request"] for r in made)
             assert row.common == sizes
             assert sum(size.accesses for size in row.sizes) == row.accesses
             for size in row.sizes:
@@ -224,10 +285,11 @@ def test_spans_agree_with_plain_python(parts: list[tuple[int, int, int]], data: 
     task, begin, length = (
         (np.array(column, np.int64) for column in zip(*parts, strict=True)) if parts else 3 * (np.zeros(0, np.int64),)
     )
-    spans = Spans(task.astype(np.uint32), begin, begin + length)
+    tasks = np.arange(5, dtype=np.uint32)
+    spans = Spans(task.astype(np.uint32), begin, begin + length, tasks)
     low = data.draw(st.integers(0, 80))
     high = data.draw(st.integers(low, 90))
-    for index, number in enumerate(spans.tasks.tolist()):
+    for index, number in enumerate(tasks.tolist()):
         moments = {ns for who, first, long in parts if who == number for ns in range(first, first + long)}
         found = spans.within(index, np.array([low]), np.array([high]))
         assert found.tolist() == [len(moments & set(range(low, high)))]
@@ -343,8 +405,8 @@ def test_nobody_waits_for_zeros(tmp_path: Path) -> None:
         {"id": 1 + file, "call": READ, "task": 0, "handle": 2 * file, "end_time_ns": 10 + file} for file in range(2)
     ]
     trace = write_trace(tmp_path, [make_batch(tasks=THREADS, handles=HANDLES, files=files, operations=rows)])
-    (found,) = io_of(summarize(trace)).time.classes
-    assert (found.rest_ns, found.waiting_ns) == (10, 11)
+    found = {row.kind: (row.unexplained_ns, row.waiting_ns) for row in io_of(summarize(trace)).time.classes}
+    assert found == {"special": (10, 0), "terminal": (0, 11)}
 
 
 def test_how_near_is_near(tmp_path: Path) -> None:

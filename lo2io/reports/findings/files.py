@@ -12,6 +12,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_U32
 from lo2io.reports.classes import CallClass
+from lo2io.reports.file_types import FileType
 from lo2io.reports.findings.finding import MAX_PER_RULE, Finding
 from lo2io.reports.io_summary import largest
 from lo2io.reports.lines import count_of, printable, who
@@ -252,7 +253,8 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 
 def _files(sums: TraceSums) -> NDArray[np.bool_]:
     """Which groups are files: no pipes and sockets, and not what has no name, which may be one."""
-    found: NDArray[np.bool_] = ~sums.time.streams & (np.arange(sums.owners.nr_groups) < sums.owners.nr_files)
+    found: NDArray[np.bool_] = np.isin(sums.owners.types, (FileType.STORAGE, FileType.UNKNOWN))
+    found[sums.owners.nr_files :] = False
     return found
 
 

@@ -108,6 +108,8 @@ class Pictures:
         self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
         self._classes = Classes(meta["calls"])
+        self._way = np.array([class_of({"kind": call["kind"], "group": ""}) for call in meta["calls"]], np.int64)
+        """Of each call what it does with bytes, whatever answers it: the class of those about storage."""
         self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
         for opcode in meta.get("opcodes", ()):
             self._opcode_class[opcode["number"]] = class_of({"kind": opcode["kind"], "group": ""})
@@ -140,9 +142,10 @@ class Pictures:
         begin, ended = rows["begin_time_ns"], rows["end_time_ns"] != UNKNOWN_I64
         last = self._last_ns[np.minimum(rows["task"], len(self._last_ns) - 1)]
         end = np.maximum(np.where(ended, rows["end_time_ns"], last), begin)
-        which = self._classes.of_rows(rows["call"].astype(np.intp), rows["flags"])
-        group = self._owners.groups(rows["handle"])
-        self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
+        group, written = (self._owners.groups(rows[name]) for name in ("handle", "handle2"))
+        call, types = rows["call"].astype(np.intp), self._owners.types
+        which = self._classes.of_rows(call, rows["flags"], types[group], types[written])
+        self._add_moved(rows, end, self._way[call], (group, written))
         for activity, lane in (
             (self.processes, self._lanes.processes.of(self._owners.processes(rows["task"]))),
             (self.files, self._lanes.files.of(group)),
@@ -157,17 +160,14 @@ class Pictures:
         self.slices.add(thread, longest, {**facts, "end_time_ns": end, "group": group})
         self._add_latency(which[ended], end[ended], duration[ended])
 
-    def _written_group(self, rows: Columns, which: NDArray[np.int64], group: NDArray[Any]) -> NDArray[Any]:
-        """The file that is written to: a copy's is another than the one it reads."""
-        return np.where(which == CallClass.COPY, self._owners.groups(rows["handle2"]), group)
-
     def _add_moved(
         self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
     ) -> None:
-        """Bytes, and the offsets where they were moved; ``groups``: the file read from, and the one written to."""
+        """Bytes, and the offsets where they were moved; ``groups``: its file, and the one that a copy writes to."""
         moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
         process = self._lanes.processes.of(self._owners.processes(rows["task"]))
-        lanes = [self._lanes.files.of(group) for group in groups]
+        written = np.where(which == CallClass.COPY, groups[1], groups[0])
+        lanes = [self._lanes.files.of(group) for group in (groups[0], written)]
         for name, does, lane in (("read", _READS[which], lanes[0]), ("written", _WRITES[which], lanes[1])):
             some = does & (moved > 0)
             for activity, of in ((self.processes, process), (self.files, lane), (self.all, np.zeros_like(process))):
@@ -196,7 +196,7 @@ class Pictures:
         self.rings.add(self._lanes.rings.of(rows["ring"]), begin, end)
         group = self._owners.groups(rows["handle"])
         which = self._opcode_class[rows["opcode"].astype(np.int64) & 0xFF]
-        self._add_moved(rows, end, which, (group, self._written_group(rows, which, group)))
+        self._add_moved(rows, end, which, (group, self._owners.groups(rows["handle2"])))
 
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
+from lo2io.reports.io_rows import TIME_PARTS
 from lo2io.reports.lines import who
 
 if TYPE_CHECKING:
@@ -39,22 +40,20 @@ def _slowest(io: IoSummary) -> Sheet:
 
 
 def _time(io: IoSummary) -> Sheet:
-    columns = [("class of call", False), ("calls", True), ("errors", True), ("time", True), ("in devices", True)]
-    columns += [("queued", True), ("waiting", True), ("cache, CPU", True)]
+    columns = [("class of call", False), ("calls", True), ("errors", True), ("time", True)]
+    parts = [part for part in TIME_PARTS if getattr(io.time.total, part) is not None]
+    columns += [(TIME_PARTS[part], True) for part in parts]
     rows = [
         [
             Cell(row.kind),
             count(row.calls),
             count(row.errors),
             time(row.time_ns),
-            time(row.device_ns),
-            time(row.queue_ns),
-            time(row.waiting_ns),
-            time(row.rest_ns),
+            *(time(getattr(row, part)) for part in parts),
         ]
-        for row in (io.time.total, *io.time.classes)
+        for row in (io.time.total, io.time.storage, *io.time.classes)
     ]
-    note = "" if io.time.requests_recorded else "block requests were not recorded: devices and queues are in the rest"
+    note = "" if io.time.requests_recorded else "block requests were not recorded: devices and queues are in the others"
     return sheet("where", "Where the time went", columns, rows, note)
 
 

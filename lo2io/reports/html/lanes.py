@@ -38,6 +38,7 @@ _HUES: Final = {
     CallClass.READ: 0, CallClass.WRITE: 1, CallClass.COPY: 2, CallClass.SYNC: 3,
     **dict.fromkeys(METADATA, _METADATA_HUE), CallClass.SEEK: _METADATA_HUE,
     **dict.fromkeys((CallClass.LOCK, CallClass.POLL, CallClass.RING, CallClass.SOCKET), _WAITING_HUE),
+    **dict.fromkeys((CallClass.PIPE, CallClass.TERMINAL), _WAITING_HUE),
 }  # fmt: skip
 HUES: Final = tuple(_HUES.get(kind, _OTHER_HUE) for kind in CallClass)
 """Colour of each class, of the seven that the page has: akin ones share one."""

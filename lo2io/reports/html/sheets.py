@@ -56,9 +56,9 @@ def _processes(summary: Summary) -> Sheet:
 
 
 def _files(summary: Summary) -> Sheet:
-    rows = [[file_of(row), count(row.files or None), *_activity(row.activity)] for row in summary.files]
+    rows = [[file_of(row), Cell(row.type), count(row.files or None), *_activity(row.activity)] for row in summary.files]
     note = "By path; files: how many bore it, one after the other as a rule."
-    return sheet("files", "Files", [("file", False), ("files", True), *_ACTIVITY], rows, note)
+    return sheet("files", "Files", [("file", False), ("type", False), ("files", True), *_ACTIVITY], rows, note)
 
 
 def _calls(summary: Summary) -> Sheet:
