@@ -111,6 +111,8 @@ _CLONE_VFORK: Final = 0x4000
 """clone(2); include/uapi/linux/sched.h."""
 LOCK_COMMANDS: Final = (5, 6, 7, 36, 37, 38)
 """F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions (include/uapi/asm-generic/fcntl.h)."""
+RWF_SYNCED: Final = 0x2 | 0x4
+"""RWF_DSYNC and RWF_SYNC of pwritev2(2) (include/uapi/linux/fs.h)."""
 
 
 class Classes:
@@ -129,6 +131,7 @@ class Classes:
         self.may_wait: NDArray[np.bool_] = self._transfers | (self.of_call == CallClass.OPEN)
         """Of each call, whether it waits where its file is a pipe or its like; others about it work, and return."""
         self._waits: NDArray[np.bool_] = np.array([waits(call) for call in calls], np.bool_)
+        self._rwf: NDArray[np.bool_] = np.array([call["name"] == "pwritev2" for call in calls], np.bool_)
         self._clones: NDArray[np.bool_] = np.array([call["name"] == "clone" for call in calls], np.bool_)
 
     def of_rows(
@@ -155,6 +158,11 @@ class Classes:
         if len(fcntl):
             classes[fcntl[np.isin(flags[fcntl], LOCK_COMMANDS)]] = CallClass.LOCK
         return classes
+
+    def writes_synced(self, call: NDArray[np.intp], flags: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which operations are writes whose own flags ask for a sync."""
+        synced: NDArray[np.bool_] = self._rwf[call] & (flags & np.uint32(RWF_SYNCED) != 0)
+        return synced
 
     def waiting(
         self, call: NDArray[np.intp], classes: NDArray[np.intp], flags: NDArray[np.uint32]

@@ -313,7 +313,7 @@ def _findings(summary: Summary, console: Console) -> None:
     for finding in summary.findings:
         more = f" (and {finding.more:,} more of the kind)" if finding.more else ""
         print_line(console, f"{finding.rule}: {printable(finding.subject)}", "yellow")
-        print_line(console, f"  {printable(finding.text)}{more}")
+        print_line(console, f"  {printable(finding.words)}{more}")
         if finding.paths:
             paths = [printable(path) for path in list(finding.paths)[:_PATHS_OF_A_FINDING]]
             print_line(console, f"  such as {', '.join(paths)}")

@@ -64,6 +64,13 @@ class AccessSums:
         """Calls during which a request of their thread was at a device; they moved at known offsets …"""
         self.waited_bytes = np.zeros(groups, np.int64)
         """… so many bytes."""
+        self.unaided = np.zeros(groups, np.int64)
+        """Of those that waited, what the kernel cannot do ahead or later: with O_DIRECT, and reads that jump …"""
+        self.unaided_bytes, self.unaided_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        """… the bytes that these moved, and how long they took."""
+        self.alone = np.zeros(groups, np.int64)
+        """Of these, begun after the one before to the same file had ended."""
+        self.last_end_ns = np.zeros(groups, np.int64)
         self.time_ns = np.zeros(groups, np.int64)
 
     def random(self, key: Any = slice(None)) -> NDArray[np.int64]:
@@ -94,6 +101,8 @@ class PatternTally:
         """Reads and writes by their exact size, the first :data:`MAX_COMMON` sizes."""
         self.uncommon = np.zeros(2, np.int64)
         self.syncs, self.sync_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        self.synced_writes, self.synced_write_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        """Writes that are syncs as well."""
         self.opens, self.locks, self.lock_ns, self.locks_refused, self.short_writes, self.direct, self.buffered = (
             np.zeros(groups, np.int64) for _ in range(7)
         )
@@ -130,6 +139,8 @@ class PatternTally:
             np.add.at(calls, rows["group"][kind == wanted], 1)
         for times, wanted in ((self.sync_ns, CallClass.SYNC), (self.lock_ns, CallClass.LOCK)):
             np.add.at(times, rows["group"][kind == wanted], rows["duration_ns"][kind == wanted])
+        for counts, values in ((self.synced_writes, 1), (self.synced_write_ns, rows["duration_ns"][rows["synced"]])):
+            np.add.at(counts, rows["group"][rows["synced"]], values)
         np.add.at(self.locks_refused, rows["group"][(kind == CallClass.LOCK) & (rows["error"] != 0)], 1)
 
     def _add_accesses(self, direction: int, sums: AccessSums, rows: Columns) -> None:
@@ -207,10 +218,35 @@ class PatternTally:
             (sums.sequential, placed & (gap >= 0) & (gap <= NEAR_BYTES)),
         ):
             np.add.at(counts, group[which], 1)
+        rows = {name: values[order] for name, values in rows.items()}
+        unaided = self.is_direct[handle] & ~rows["synced"]
+        if not direction:
+            unaided |= placed & ~((gap >= 0) & (gap <= NEAR_BYTES))
+        self._add_unaided(sums, rows, np.flatnonzero(unaided & waited[order]))
+
+    def _add_unaided(self, sums: AccessSums, rows: Columns, which: NDArray[np.intp]) -> None:
+        """Compare each of these with the one before to its file: at most one was under way if each began after it."""
+        which = which[np.lexsort((rows["end_time_ns"][which], rows["group"][which]))]
+        group, begin, end = (rows[name][which] for name in ("group", "begin_time_ns", "end_time_ns"))
+        fresh = np.ones(len(which), np.bool_)
+        fresh[1:] = group[1:] != group[:-1]
+        before = np.empty_like(end)
+        before[1:] = end[:-1]
+        before[fresh] = sums.last_end_ns[group[fresh]]
+        lasts = np.append(fresh[1:], True)[: len(which)]
+        sums.last_end_ns[group[lasts]] = end[lasts]
+        for counts, values in (
+            (sums.unaided, 1),
+            (sums.unaided_bytes, rows["moved"][which]),
+            (sums.unaided_ns, rows["duration_ns"][which]),
+            (sums.alone, begin >= before),
+        ):
+            np.add.at(counts, group, values)
 
 
 _ACCESS: Final = (
     "group", "moved", "bytes_request", "offset_bytes", "handle", "error", "duration_ns", "device_ns",
+    "begin_time_ns", "end_time_ns", "synced",
 )  # fmt: skip
 
 

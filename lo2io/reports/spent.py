@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import NR_CLASSES, PASSIVE
+from lo2io.reports.classes import NR_CLASSES, PASSIVE, CallClass
 from lo2io.table_columns import OFF_STATE
 
 if TYPE_CHECKING:
@@ -97,8 +97,13 @@ class TimeTally:
         self.knows_cpu = spans.knows_cpu
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
+        self.process_syncs = np.zeros(owners.nr_processes + 1, np.int64)
+        """Syncs of each process, and its writes to files that are syncs as well."""
+        self.process_sync_ns = np.zeros(owners.nr_processes + 1, np.int64)
         self.failures: Counter[tuple[int, int, int, int]] = Counter()
         """By process, call, class (``fcntl`` has two) and errno."""
+        self.failure_ns: Counter[tuple[int, int, int, int]] = Counter()
+        """The time of these calls."""
 
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.tally.derive` gives them.
@@ -131,13 +136,19 @@ class TimeTally:
         by_process = rows["process"] * NR_CLASSES + kind
         np.add.at(self.process_calls.reshape(-1), by_process, 1)
         np.add.at(self.process_ns.reshape(-1), by_process, lasted)
+        syncs = (kind == CallClass.SYNC) | rows["synced"]
+        np.add.at(self.process_syncs, rows["process"][syncs], 1)
+        np.add.at(self.process_sync_ns, rows["process"][syncs], lasted[syncs])
         failed = np.flatnonzero(rows["error"])
         if len(failed):
             numbers = np.abs(rows["error"][failed].astype(np.int64))
             keys = np.stack([rows["process"][failed], rows["call"][failed], kind[failed], numbers])
-            found, counts = np.unique(keys, axis=1, return_counts=True)
-            for key, count in zip(found.T.tolist(), counts.tolist(), strict=True):
+            found, place, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+            times = np.zeros(len(counts), np.int64)
+            np.add.at(times, place.reshape(-1), lasted[failed])
+            for key, count, time_ns in zip(found.T.tolist(), counts.tolist(), times.tolist(), strict=True):
                 self.failures[key[0], key[1], key[2], key[3]] += count
+                self.failure_ns[key[0], key[1], key[2], key[3]] += time_ns
 
 
 class OffCpuTally:

@@ -46,6 +46,11 @@ class TraceSums:
     requests: RequestTally
     spans: CallSpans
 
+    @property
+    def span_ns(self) -> int:
+        """How long the recording lasted, or the part of it that was chosen."""
+        return max(0, int(self.trace.metadata["stop_ns"] - self.trace.metadata["start_ns"]))
+
 
 def gather(trace: Trace) -> TraceSums:
     """Read the tables of calls and block requests, and sum them up.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.reports.classes import NR_CLASSES, classes_of
+from lo2io.reports.classes import NR_CLASSES, CallClass, classes_of
 from lo2io.reports.file_types import file_types
 from lo2io.reports.histogram import LatencyHistograms
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.classes import CallClass, Classes
+    from lo2io.reports.classes import Classes
     from lo2io.reports.histogram import Bin, Latency
     from lo2io.reports.paths import Paths
     from lo2io.reports.spans import CallSpans
@@ -34,6 +34,8 @@ NR_REQUEST_OPS: Final = 8
 SLICE_ROWS: Final = 4096
 """Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
 _COMPLETED, _IN_FLIGHT, MERGED = range(3)
+_DSYNC: Final = {"alpha": 0o40000}
+"""O_DSYNC, where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
 _MOVES_IN: Final = frozenset({"read", "copy"})
 _MOVES_OUT: Final = frozenset({"write", "copy"})
 OPERATION_COLUMNS: Final = (
@@ -89,17 +91,22 @@ class Owners:
         self.nr_files = int(files.max()) + 1 if len(files) else 0
         self.nr_groups = self.nr_files + self.nr_processes + 2
         self.no_handle = self.nr_groups - 1
+        self._dsync = np.uint32(_DSYNC.get(trace.metadata["machine"], 0o10000))
+        self._is_synced = np.zeros(1, np.bool_)
         self._group_of_handle = self._groups(trace)
         self.types, self.waits = file_types(trace, self.nr_groups)
         """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read."""
 
     def _groups(self, trace: Trace) -> NDArray[np.int32]:
         groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
-        for batch in trace.batches("handles", ["handle", "process", "file"]):
-            handle, file = batch["handle"], batch["file"]
+        for batch in trace.batches("handles", ["handle", "process", "file", "open_flags"]):
+            handle, file, flags = batch["handle"], batch["file"], batch["open_flags"]
             short = int(handle.max(initial=0)) + 2 - len(groups)
             if short > 0:
                 groups = np.append(groups, np.full(short, self.no_handle, np.int32))
+            if len(groups) > len(self._is_synced):
+                self._is_synced = np.append(self._is_synced, np.zeros(len(groups) - len(self._is_synced), np.bool_))
+            self._is_synced[handle] = (flags != UNKNOWN_U32) & (flags & self._dsync != 0)
             groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self.process_rows(batch["process"]), file)
         return groups
 
@@ -117,6 +124,10 @@ class Owners:
     def groups(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
         """File group of each handle."""
         return _look_up(self._group_of_handle, handle)
+
+    def synced(self, handle: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Whether each handle was opened with O_DSYNC or O_SYNC, so that each write waits for the device."""
+        return _look_up(self._is_synced, handle)
 
 
 def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
@@ -144,17 +155,21 @@ def derive(rows: Columns, owners: Owners, classes: Classes, spans: CallSpans) ->
 
     Returns:
         The rows, and ``class``, ``ended``, ``duration_ns`` (0: in flight, or negative), ``moved`` (bytes, 0: none),
-        ``process`` and ``group`` as the owners number them, ``device_ns`` and ``queue_ns`` (:class:`CallSpans`).
+        ``synced`` (a write that is also a sync: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC), ``process`` and ``group`` as the
+        owners number them, ``device_ns`` and ``queue_ns`` (:class:`CallSpans`).
     """
     call = rows["call"].astype(np.intp)
     group, written = (owners.groups(rows[name]) for name in ("handle", "handle2"))
     ended = rows["end_time_ns"] != UNKNOWN_I64
     duration = np.maximum((rows["end_time_ns"] - rows["begin_time_ns"]) * ended, 0)
+    kind = classes.of_rows(call, rows["flags"], owners.types[group], owners.types[written])
+    synced = owners.synced(rows["handle"]) | classes.writes_synced(call, rows["flags"])
     device, queue = spans.within(rows["task"], rows["begin_time_ns"], duration)
     return {
         **rows,
         "call": call,
-        "class": classes.of_rows(call, rows["flags"], owners.types[group], owners.types[written]),
+        "class": kind,
+        "synced": synced & (kind == CallClass.WRITE),
         "ended": ended,
         "duration_ns": duration,
         "moved": rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64),

@@ -30,10 +30,24 @@ for index in range(150):
     os.fsync(fd)
 os.close(fd)
 fd = os.open(folder + "/shuffled", os.O_RDONLY)
-for index in range(256):
-    os.pread(fd, 16384, index * 101 % 256 * 16384)
+for index in range(4096):
+    os.pread(fd, 16384, index * 101 % 4096 * 16384)
 os.close(fd)
-for index in range(1200):
+for name, flag in (("O_SYNC", os.O_SYNC), ("O_DSYNC", os.O_DSYNC)):
+    fd = os.open(f"{folder}/{name}", os.O_RDWR | os.O_CREAT | flag, 0o600)
+    for index in range(110):
+        os.write(fd, bytes(100))
+    os.close(fd)
+for name, flag in (("RWF_SYNC", os.RWF_SYNC), ("RWF_DSYNC", os.RWF_DSYNC)):
+    fd = os.open(f"{folder}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+    for index in range(110):
+        os.pwritev(fd, [bytes(100)], 100 * index, flag)
+    os.close(fd)
+fd = os.open(folder + "/small", os.O_RDWR | os.O_CREAT, 0o600)
+for index in range(30_000):
+    os.write(fd, bytes(16))
+os.close(fd)
+for index in range(20_000):
     try:
         os.stat(f"{folder}/none/{index % 3}")
     except FileNotFoundError:
@@ -45,7 +59,7 @@ for index in range(1200):
 def recorded(tmp_path_factory: pytest.TempPathFactory, awake: Any) -> Recorded:
     """The program, recorded once."""
     folder = tmp_path_factory.mktemp("work")
-    (folder / "shuffled").write_bytes(bytes(256 * 16384))
+    (folder / "shuffled").write_bytes(bytes(4096 * 16384))
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, folder]
     with awake():
         # Without block requests: of its many syncs some virtual machines lose a completion, again and again.
@@ -70,13 +84,20 @@ def test_what_stands_out(summary: Summary) -> None:
     synced = found["sync-per-write", "synced"]
     assert (synced.evidence["syncs"], synced.evidence["writes"], synced.rows) == (150, 150, 150)
     shuffled = found["random-reads-of-whole-file", "shuffled"]
-    assert (shuffled.evidence["random_reads"], shuffled.evidence["reads"]) == (255, 255)
-    assert shuffled.evidence["bytes"] == shuffled.evidence["extent_bytes"] == 256 * 16384
+    assert (shuffled.evidence["random_reads"], shuffled.evidence["reads"]) == (4095, 4095)
+    assert shuffled.evidence["bytes"] == shuffled.evidence["extent_bytes"] == 4096 * 16384
     (missing,) = (finding for finding in summary.findings if finding.rule == "missing-files")
-    assert missing.evidence["missing"] >= 1200  # the interpreter looks for its own, too
+    assert missing.evidence["missing"] >= 20_000  # the interpreter looks for its own, too
+    for name in ("O_SYNC", "O_DSYNC", "RWF_SYNC", "RWF_DSYNC"):
+        finding = found["sync-per-write", name]
+        assert (finding.evidence["syncs"], finding.evidence["synced_writes"], finding.rows) == (110, 110, 110)
+    small = found["many-small-writes", "small"]
+    assert (small.evidence["small_writes"], small.evidence["writes"]) == (30_000, 30_000)
+    assert small.cost_ns == small.evidence["time_ns"]
     rules = {finding.rule for finding in summary.findings}  # how long syncs take is the disk's matter
     assert rules - {"sync-bound"} == {
         "sync-per-write",
+        "many-small-writes",
         "random-reads-of-whole-file",
         "missing-files",
     }

@@ -104,7 +104,7 @@ def test_a_sync_of_each_new_file_stands_out(trace: Trace) -> None:
     """150 syncs of 150 files with one name are what one file's would be."""
     (finding,) = (finding for finding in summarize(trace).findings if finding.rule == "sync-per-write")
     assert (finding.subject, finding.rows, finding.ids[:2]) == ("/db-journal", 150, (4, 10))
-    assert finding.evidence == {"syncs": 150, "writes": 300, "sync_ns": 15_000}
+    assert finding.evidence == {"syncs": 150, "synced_writes": 0, "writes": 300, "sync_ns": 15_000}
 
 
 def test_pictures_and_top_have_one_line_a_path(trace: Trace) -> None:

@@ -26,8 +26,9 @@ EXTRA = (
     ("newfstatat", CallKind.META, "metadata-stat"),
     ("fcntl", CallKind.FCNTL, "descriptor"),
     ("pselect6", CallKind.META, "poll"),
+    ("pwritev2", CallKind.WRITE, "write"),
 )
-SYNC, STAT, FCNTL, POLL = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
+SYNC, STAT, FCNTL, POLL, PWRITEV2 = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
 SDA = 8 << 20
 F_SETLK, F_SETLKW, F_GETFL = 6, 7, 3
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"app"}]
@@ -37,6 +38,7 @@ HANDLES = [
     {"handle": 1, "process": 7, "file": 0, "fd": 4, "open_flags": os.O_RDWR | 0o40000},
     {"handle": 2, "process": 7, "file": 1, "fd": 5, "open_flags": 0},
     {"handle": 3, "process": 7, "fd": 6},
+    {"handle": 4, "process": 7, "file": 0, "fd": 7, "open_flags": os.O_RDWR | os.O_DSYNC},
 ]
 
 
@@ -103,17 +105,21 @@ def test_random_reads_of_whole_file(found: Any) -> None:
     pages.
     """
     offsets = [(index * 101 % 256) * 8 * KIB * 64 for index in range(256)]
-    finding = found([access(READ, offset, 512 * KIB) for offset in offsets])["random-reads-of-whole-file"]
+    time = {"begin_time_ns": 0, "end_time_ns": 40_000}
+    rows = [access(READ, offset, 512 * KIB, **time) for offset in offsets]
+    finding = found(rows)["random-reads-of-whole-file"]
     assert finding.evidence == {
         "random_reads": 255, "reads": 255, "bytes": 128 * MIB, "extent_bytes": 128 * MIB,
     }  # fmt: skip
-    assert finding.rows == 256
-    assert found([access(READ, offset, 512 * KIB) for offset in sorted(offsets)]) == {}
-    assert found([access(READ, offset, 128 * KIB) for offset in offsets]) == {}
-    assert found([access(READ, offset // 256, 2 * KIB) for offset in offsets]) == {}
-    twice = [access(READ, offset, 512 * KIB) for offset in offsets * 2]
+    assert (finding.rows, finding.cost_ns) == (256, 10_240_000)
+    assert found(rows, span=1_024_000_001) == {}
+    assert found([{**row, "end_time_ns": 39_000} for row in rows], span=10**8) == {}
+    assert found([access(READ, offset, 512 * KIB, **time) for offset in sorted(offsets)]) == {}
+    assert found([access(READ, offset, 128 * KIB, **time) for offset in offsets]) == {}
+    assert found([access(READ, offset // 256, 2 * KIB, **time) for offset in offsets]) == {}
+    twice = [access(READ, offset, 512 * KIB, **time) for offset in offsets * 2]
     assert list(found(twice)) == ["random-reads-of-whole-file"]
-    assert found([*twice, access(READ, 0, 512 * KIB)]) == {}
+    assert found([*twice, access(READ, 0, 512 * KIB, **time)]) == {}
 
 
 def test_sync_per_write(found: Any) -> None:
@@ -123,7 +129,7 @@ def test_sync_per_write(found: Any) -> None:
     """
     pair = [access(WRITE, 0, 8192), {"call": SYNC, "handle": 0}]
     finding = found(pair * 100)["sync-per-write"]
-    assert finding.evidence == {"syncs": 100, "writes": 100, "sync_ns": 50_000}
+    assert finding.evidence == {"syncs": 100, "synced_writes": 0, "writes": 100, "sync_ns": 50_000}
     assert (finding.rows, finding.ids[:3]) == (100, (2, 4, 6))
     assert found(pair * 99) == {}
     assert found([*[pair[0]] * 400, *[pair[1]] * 100])["sync-per-write"].evidence["writes"] == 400
@@ -276,12 +282,18 @@ def test_metadata_storm_of_the_same_files(found: Any) -> None:
 
 
 def test_missing_files(found: Any) -> None:
-    """1,000 looks for files that are not there, and the paths, most wanted first; not 999, and not one in three."""
-    miss = {"call": STAT, "error": errno.ENOENT}
+    """1,000 looks for files that are not there, and the paths, most wanted first.
+
+    Not 999, not one in three, and not where they take less than 10 ms or less than a hundredth of the recording.
+    """
+    miss = {"call": STAT, "error": errno.ENOENT, "begin_time_ns": 0, "end_time_ns": 10_000}
     names = [b"/etc/ld.so.preload"] * 120 + [b"/no/%d" % (index % 3 > 0) for index in range(880)]
     paths = [{"operation": index + 1, "place": 0, "source": 3, "path": name} for index, name in enumerate(names)]
     finding = found([miss] * 1000, paths=paths)["missing-files"]
     assert (finding.evidence, finding.rows) == ({"missing": 1000, "looks": 1000}, 1000)
+    assert (finding.cost_ns, finding.share) == (10_000_000, 0.01)
+    assert found([miss] * 1000, span=10**9 + 100) == {}
+    assert found([*[miss] * 999, {**miss, "end_time_ns": 9_999}], span=10**6) == {}
     assert list(finding.paths.items()) == [("/no/1", 586), ("/no/0", 294), ("/etc/ld.so.preload", 120)]
     assert found([miss] * 999) == {}
     assert found([miss] * 1000 + [{"call": STAT}] * 1001) == {}
@@ -324,6 +336,110 @@ def test_queue_saturation(found: Any) -> None:
     assert (
         found([], requests=[{**row, "insert_time_ns": row["issue_time_ns"] - 900} for row in requests(200)[1:]]) == {}
     )
+
+
+def test_synced_writes_are_syncs(found: Any) -> None:
+    """100 writes through a handle with O_SYNC or O_DSYNC, or with RWF_SYNC or RWF_DSYNC, each its own sync.
+
+    Not with other flags, not on a pipe, and reads are no syncs.
+    """
+    write = access(WRITE, 0, 8192)
+    finding = found([{**write, "handle": 4}] * 100)["sync-per-write"]
+    assert finding.evidence == {"syncs": 100, "synced_writes": 100, "writes": 100, "sync_ns": 50_000}
+    assert (finding.rows, finding.ids[:3], finding.cost_ns, finding.share) == (100, (1, 2, 3), 50_000, 5e-05)
+    for flag in (2, 4, 6):
+        assert found([{**write, "call": PWRITEV2, "flags": flag}] * 100)["sync-per-write"].rows == 100
+    assert found([{**write, "call": PWRITEV2, "flags": 8}] * 100) == {}
+    assert found([{**write, "call": READ, "handle": 4}] * 100) == {}
+    assert found([{**write, "call": PWRITEV2, "handle": 2, "flags": 2}] * 100) == {}
+    assert found([{**write, "handle": 4}] * 99) == {}
+
+
+def test_few_dear_syncs(found: Any) -> None:
+    """Twenty syncs that take 100 ms and a tenth of the recording, whatever the writes for each.
+
+    Not nineteen, not less time, not a smaller part, and not where each makes more than 64 KiB durable.
+    """
+    sync = {"call": SYNC, "handle": 0, "begin_time_ns": 0, "end_time_ns": 5_000_000}
+    writes = [access(WRITE, 4096 * index, 4096) for index in range(100)]
+    findings = found([*writes, *[sync] * 20])
+    assert list(findings) == ["sync-per-write", "sync-bound"]
+    assert findings["sync-per-write"].evidence["writes"] == 100
+    assert {(finding.cost_ns, finding.share) for finding in findings.values()} == {(100_000_000, 0.1)}
+    assert "100 ms in all, 10 % of the recording" in findings["sync-per-write"].words
+    dear = {**sync, "end_time_ns": 10_000_000}
+    assert found([*writes, *[dear] * 19]) == {}
+    assert found([*writes, *[sync] * 19, {**sync, "end_time_ns": 4_999_999}]) == {}
+    assert found([*writes, *[sync] * 20], span=10**9 + 1) == {}
+    assert list(found([*[access(WRITE, 0, 65537)] * 20, *[sync] * 20])) == ["sync-bound"]
+
+
+def test_many_small_writes(found: Any) -> None:
+    """1,000 writes below 4 KiB near each other that take 10 ms and a hundredth of the recording.
+
+    Not 999, not less time, not a smaller part, not of 4 KiB, not to a pipe, not each somewhere else, and not what is
+    synced, of which another rule speaks.
+    """
+    rows = [
+        access(WRITE, 16 * index, 16, begin_time_ns=10_000 * index, end_time_ns=10_000 * index + 10_000)
+        for index in range(1000)
+    ]
+    finding = found(rows)["many-small-writes"]
+    assert (finding.subject, finding.rows, finding.ids) == ("/data/f", 1000, tuple(range(1, 11)))
+    assert finding.evidence == {"small_writes": 1000, "writes": 1000, "sequential": 999, "time_ns": 10_000_000}
+    assert (finding.cost_ns, finding.share) == (10_000_000, 0.01)
+    assert found(rows[1:]) == {}
+    assert found([*rows[:-1], {**rows[-1], "end_time_ns": rows[-1]["end_time_ns"] - 1}]) == {}
+    assert found(rows, span=10**9 + 100) == {}
+    assert found([{**row, "bytes_request": 4096, "bytes_result": 4096} for row in rows]) == {}
+    assert found([{**row, "handle": 2} for row in rows]) == {}
+    assert found([{**row, "offset_bytes": MIB * index} for index, row in enumerate(rows)]) == {}
+    assert list(found([{**row, "handle": 4} for row in rows])) == ["sync-per-write"]
+
+
+def waiting(number: int) -> tuple[list[Row], list[Row]]:
+    """Reads that jump, one behind the other, each of 1 ms with a request at a device for all of it."""
+    rows = [
+        {
+            **access(READ, index * 7919 % 1000 * MIB, 4096),
+            "begin_time_ns": 10**6 * index,
+            "end_time_ns": 10**6 * (index + 1),
+        }
+        for index in range(number)
+    ]
+    at_device = [
+        {**row, "issue_time_ns": 10**6 * index, "complete_time_ns": 10**6 * (index + 1)}
+        for index, row in enumerate(requests(number))
+    ]
+    return rows, at_device
+
+
+def test_one_at_a_time(found: Any) -> None:
+    """100 reads that jump and that wait for a device one behind the other, for 50 ms and a tenth of the recording.
+
+    So do reads with O_DIRECT that do not jump, and writes with it. Not 99, not without the device, not sequential
+    ones, not a smaller part of the recording, not of 64 KiB and more, and not two at a time.
+    """
+    rows, at_device = waiting(101)
+    finding = found(rows, requests=at_device)["one-at-a-time"]
+    assert finding.evidence == {"alone": 100, "accesses": 100, "bytes": 409_600, "time_ns": 100_000_000}
+    assert (finding.rows, finding.cost_ns, finding.share) == (101, 100_000_000, 0.1)
+    assert found(rows[:-1], requests=at_device) == {}
+    assert found(rows) == {}
+    short = [{**row, "begin_time_ns": row["end_time_ns"] - 500_000} for row in rows]
+    assert list(found(short, span=10**8, requests=at_device)) == ["one-at-a-time"]
+    short[-1] = {**short[-1], "begin_time_ns": short[-1]["begin_time_ns"] + 1}
+    assert found(short, span=10**8, requests=at_device) == {}
+    assert found(rows, span=10**9 + 1, requests=at_device) == {}
+    large = [{**row, "bytes_request": 64 * KIB + 1, "bytes_result": 64 * KIB + 1} for row in rows]
+    assert found(large, requests=at_device) == {}
+    sequential = [{**row, "offset_bytes": 4096 * index} for index, row in enumerate(rows)]
+    assert found(sequential, requests=at_device) == {}
+    for call in (READ, WRITE):
+        direct = [{**row, "call": call, "handle": 1} for row in sequential]
+        assert list(found(direct, requests=at_device)) == ["one-at-a-time"]
+    overlapping = [{**row, "begin_time_ns": max(0, row["begin_time_ns"] - 1)} for row in rows]
+    assert found(overlapping, requests=at_device) == {}
 
 
 RING = {"ring": 0, "process": 7, "pid": 100, "fd": 9, "sq_entries": 64, "cq_entries": 128}

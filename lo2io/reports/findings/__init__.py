@@ -37,6 +37,9 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
             found += most(standing(sums, rule(sums)))
     for ring_rule in RING_RULES.values():
         found += most(ring_rule(rings) if rings else [])
+    for finding in found:
+        if finding.cost_ns is not None and sums.span_ns:
+            finding.share = round(finding.cost_ns / sums.span_ns, 6)
     fill_rows(sums, found)
     return tuple(found)
 

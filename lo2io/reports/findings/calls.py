@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 MANY: Final = 1000
 SOME: Final = 100
+FEW: Final = 20
+"""Syncs that are worth a word where they take a good part of the recording: on a slow device, few are dear."""
 HALF: Final = 0.5
 OFTEN: Final = 0.1
 DEAR_NS: Final = 100_000_000
 """Time that is worth to spare: what takes less, nobody notices."""
+SPARE_NS: Final = 10_000_000
+"""Time in looks for files that are not there that is worth to spare; and what part of the recording."""
+HUNDREDTH: Final = 0.01
 STORM_NS: Final = 1_000_000_000
 """Time in calls about files that is worth to spare even where each is about another file …"""
 SLOW_NS: Final = 100_000
@@ -61,7 +66,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
             "metadata-storm",
             _process(sums, process),
             f"{about[process]:,} of {calls[process]:,} calls open, look at, name or change files, "
-            f"{format_duration(int(lasted[process]))} in them; {format_bytes(int(moved[process]))} were moved",
+            f"and {format_bytes(int(moved[process]))} were moved",
             {
                 "metadata_calls": int(about[process]),
                 "calls": int(calls[process]),
@@ -71,6 +76,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
             "operations",
             int(about[process]),
             _of(process, METADATA),
+            cost_ns=int(lasted[process]),
             if_repeated=not slow[process],
         )
         for process in np.flatnonzero(fits).tolist()
@@ -79,17 +85,18 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
 
 def sync_bound(sums: TraceSums) -> list[Finding]:
     """A process that waits for syncs most of the time, of whatever files: one each of many is found here alone."""
-    syncs, lasted = (part[:, CallClass.SYNC] for part in (sums.time.process_calls, sums.time.process_ns))
+    syncs, lasted = sums.time.process_syncs, sums.time.process_sync_ns
     writes = sums.time.process_calls[:, CallClass.WRITE]
     active = [kind for kind in CallClass if kind not in PASSIVE]
     time_ns = sums.time.process_ns[:, active].sum(axis=1)
-    fits = (syncs >= SOME) & (lasted >= DEAR_NS) & (lasted >= HALF * time_ns)
+    many = (syncs >= SOME) | (syncs >= FEW) & (lasted >= OFTEN * sums.span_ns)
+    fits = many & (lasted >= DEAR_NS) & (lasted >= HALF * time_ns)
     return [
         Finding(
             "sync-bound",
             _process(sums, process),
-            f"{count_of(int(syncs[process]), 'sync')} for {count_of(int(writes[process]), 'write')} took "
-            f"{format_duration(int(lasted[process]))} of the {format_duration(int(time_ns[process]))} in calls",
+            f"{count_of(int(syncs[process]), 'sync')} for {count_of(int(writes[process]), 'write')}, "
+            f"of the {format_duration(int(time_ns[process]))} in calls",
             {
                 "syncs": int(syncs[process]),
                 "writes": int(writes[process]),
@@ -98,7 +105,8 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
             },
             "operations",
             int(syncs[process]),
-            _of(process, (CallClass.SYNC,)),
+            _syncs(process),
+            cost_ns=int(lasted[process]),
         )
         for process in np.flatnonzero(fits).tolist()
     ]
@@ -107,7 +115,9 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
 def missing_files(sums: TraceSums) -> list[Finding]:
     """A process that mostly looks for files that are not there."""
     looks = sums.time.process_calls[:, list(LOOKS)].sum(axis=1)
-    missing = _failures(sums, _MISSING, LOOKS)
+    missing = _failures(sums.time.failures, _MISSING, LOOKS)
+    lasted = _failures(sums.time.failure_ns, _MISSING, LOOKS)
+    least_ns = max(SPARE_NS, HUNDREDTH * sums.span_ns)
     return [
         Finding(
             "missing-files",
@@ -117,9 +127,10 @@ def missing_files(sums: TraceSums) -> list[Finding]:
             "operations",
             number,
             _of(process, LOOKS, _MISSING),
+            cost_ns=lasted[process],
         )
         for process, number in missing.items()
-        if number >= MANY and number >= HALF * looks[process]
+        if number >= MANY and number >= HALF * looks[process] and lasted[process] >= least_ns
     ]
 
 
@@ -159,12 +170,14 @@ CALL_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 }
 
 
-def _failures(sums: TraceSums, errors: tuple[int, ...], kinds: tuple[CallClass, ...]) -> Counter[int]:
-    """By process: calls of these classes that ended so."""
+def _failures(
+    failures: Counter[tuple[int, int, int, int]], errors: tuple[int, ...], kinds: tuple[CallClass, ...]
+) -> Counter[int]:
+    """By process: calls of these classes that ended so, or their time."""
     found: Counter[int] = Counter()
-    for (process, _, kind, number), times in sums.time.failures.items():
+    for (process, _, kind, number), value in failures.items():
         if number in errors and kind in kinds:
-            found[process] += times
+            found[process] += value
     return found
 
 
@@ -182,6 +195,15 @@ def _of(
         if call is not None:
             fits &= rows["call"][own] == call
         found[own] = fits
+        return found
+
+    return where
+
+
+def _syncs(process: int) -> Callable[[Columns], NDArray[np.bool_]]:
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        synced = (rows["class"] == CallClass.SYNC) | rows["synced"]
+        found: NDArray[np.bool_] = (rows["process"] == process) & synced
         return found
 
     return where

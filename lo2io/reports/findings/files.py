@@ -18,7 +18,7 @@ from lo2io.reports.io_summary import largest
 from lo2io.reports.lines import count_of, printable, who
 from lo2io.reports.names import file_names
 from lo2io.reports.pattern import ALIGNMENT, SMALL_BYTES, odd
-from lo2io.units import format_bytes, format_duration
+from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,17 @@ LEAST_EXTENT: Final = 1 << 20
 FEW_WRITES: Final = 4
 """Writes for each sync, up to which they are written as if each had its own: a commit of a database has some."""
 OFTEN: Final = 0.1
+FEW: Final = 20
+"""Syncs that are worth a word where they take a good part of the recording: on a slow device, few are dear …"""
+LITTLE: Final = 64 << 10
+"""… if each makes at most so many bytes durable: with more the device's rate counts, and not the waiting."""
+SMALL_REQUEST: Final = 64 << 10
+"""Accesses that are larger on average keep a device busy one at a time."""
+WAITED_NS: Final = 50_000_000
+"""Time in such accesses that is worth to spare."""
+SPARE_NS: Final = 10_000_000
+"""Time in small writes, or in reads that jump, that is worth to spare; and what part of the recording."""
+HUNDREDTH: Final = 0.01
 LEAST_AGAIN: Final = 16 << 20
 """Bytes that came from a device a second time."""
 DEAR_NS: Final = 100_000_000
@@ -68,8 +79,7 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
             "many-small-reads",
             key,
             f"{small[key]:,} of {number[key]:,} reads ask for less than {format_bytes(SMALL_BYTES)}, "
-            f"{sequential[key]:,} go on where the one before ended, or near; "
-            f"{format_duration(int(time_ns[key]))} in all",
+            f"{sequential[key]:,} go on where the one before ended, or near",
             evidence={
                 "small_reads": small[key],
                 "reads": number[key],
@@ -78,6 +88,70 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
             },
             rows=small[key],
             where=_of_path(sums, key, CallClass.READ, _small),
+            cost_ns=time_ns[key],
+        ),
+    )
+
+
+def many_small_writes(sums: TraceSums) -> list[Finding]:
+    """Most writes to a file are of less than 4 KiB, near each other, and take time: a buffer could collect them."""
+    writes = sums.pattern.write
+    small, number, sequential, time_ns = (
+        sums.paths.merged(values) for values in (writes.small, writes.accesses, writes.sequential, writes.time_ns)
+    )
+    many = (small >= MANY) & (small >= MOSTLY * number) & (sequential >= HALF * number)
+    synced = sums.paths.merged(sums.pattern.synced_writes)
+    costly = (time_ns >= SPARE_NS) & (time_ns >= HUNDREDTH * sums.span_ns) & (synced < HALF * number)
+    return _listed(
+        sums,
+        many & costly & _files(sums),
+        small,
+        lambda key: _finding(
+            "many-small-writes",
+            key,
+            f"{small[key]:,} of {number[key]:,} writes are of less than {format_bytes(SMALL_BYTES)}, "
+            f"{sequential[key]:,} go on where the one before ended, or near",
+            evidence={
+                "small_writes": small[key],
+                "writes": number[key],
+                "sequential": sequential[key],
+                "time_ns": time_ns[key],
+            },
+            rows=small[key],
+            where=_of_path(sums, key, CallClass.WRITE, _small),
+            cost_ns=time_ns[key],
+        ),
+    )
+
+
+def one_at_a_time(sums: TraceSums) -> list[Finding]:
+    """Small accesses that wait for a device, none of them begun before the last one ended: the device idles between."""
+    pattern, reads, writes = sums.pattern, sums.pattern.read, sums.pattern.write
+    number, alone, moved, lasted = (
+        getattr(reads, name) + getattr(writes, name) for name in ("unaided", "alone", "unaided_bytes", "unaided_ns")
+    )
+    fits = (number >= SOME) & (alone >= MOSTLY * number) & (moved <= SMALL_REQUEST * number)
+    fits &= (lasted >= WAITED_NS) & (lasted >= OFTEN * sums.span_ns)
+    waited = reads.waited + writes.waited
+    return _listed(
+        sums,
+        fits,
+        waited,
+        lambda key: _finding(
+            "one-at-a-time",
+            key,
+            f"{alone[key]:,} of {number[key]:,} accesses that no read-ahead can help "
+            f"({'with' if pattern.direct[key] else 'without'} O_DIRECT, {format_bytes(int(moved[key] // number[key]))} "
+            "on average) waited for the device with no other of this file under way",
+            evidence={
+                "alone": alone[key],
+                "accesses": number[key],
+                "bytes": moved[key],
+                "time_ns": lasted[key],
+            },
+            rows=waited[key],
+            where=_waited_for(key),
+            cost_ns=lasted[key],
         ),
     )
 
@@ -88,6 +162,7 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
     extent, random = reads.extent(), reads.random()
     fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
     fits &= (reads.bytes >= WHOLE * extent) & (reads.bytes <= AGAIN * extent)
+    fits &= (reads.time_ns >= SPARE_NS) & (reads.time_ns >= HUNDREDTH * sums.span_ns)
     return _listed(
         sums,
         fits,
@@ -105,6 +180,7 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
             },
             rows=reads.accesses[key],
             where=_accesses(key, CallClass.READ, _moved),
+            cost_ns=reads.time_ns[key],
         ),
     )
 
@@ -112,22 +188,39 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
 def sync_per_write(sums: TraceSums) -> list[Finding]:
     """A sync after every few writes: each waits for the device, unless it costs next to nothing (tmpfs)."""
     pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
-    writes, syncs, sync_ns, time_ns = (
-        sums.paths.merged(values) for values in (pattern.write.accesses, pattern.syncs, pattern.sync_ns, time_ns)
+    writes, calls, synced, sync_ns, synced_ns, time_ns, moved = (
+        sums.paths.merged(values)
+        for values in (
+            pattern.write.accesses,
+            pattern.syncs,
+            pattern.synced_writes,
+            pattern.sync_ns,
+            pattern.synced_write_ns,
+            time_ns,
+            sums.operations.by_group.bytes_written,
+        )
     )
-    costly = sync_ns >= OFTEN * time_ns
+    syncs, sync_ns = calls + synced, sync_ns + synced_ns
+    often = (syncs >= SOME) & (FEW_WRITES * syncs >= writes)
+    dear = (syncs >= FEW) & (sync_ns >= DEAR_NS) & (sync_ns >= OFTEN * sums.span_ns) & (moved <= LITTLE * syncs)
     return _listed(
         sums,
-        (syncs >= SOME) & (writes > 0) & (FEW_WRITES * syncs >= writes) & costly,
+        (often | dear) & (writes > 0) & (sync_ns >= OFTEN * time_ns) & (sums.owners.types <= FileType.STORAGE),
         syncs,
         lambda key: _finding(
             "sync-per-write",
             key,
-            f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}, "
-            f"{format_duration(int(sync_ns[key]))} in the syncs",
-            evidence={"syncs": syncs[key], "writes": writes[key], "sync_ns": sync_ns[key]},
+            f"{count_of(int(syncs[key]), 'sync')} for {count_of(int(writes[key]), 'write')}"
+            + (f", {synced[key]:,} by O_SYNC, O_DSYNC or their like in the write itself" if synced[key] else ""),
+            evidence={
+                "syncs": syncs[key],
+                "synced_writes": synced[key],
+                "writes": writes[key],
+                "sync_ns": sync_ns[key],
+            },
             rows=syncs[key],
-            where=_of_path(sums, key, CallClass.SYNC, _every),
+            where=_syncs_of_path(sums, key),
+            cost_ns=sync_ns[key],
         ),
     )
 
@@ -213,10 +306,11 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
         lambda key: _finding(
             "lock-storm",
             key,
-            f"{locks[key]:,} calls about locks, {refused[key]:,} refused, {format_duration(int(lock_ns[key]))} in all",
+            f"{locks[key]:,} calls about locks, {refused[key]:,} refused",
             evidence={"locks": locks[key], "refused": refused[key], "lock_ns": lock_ns[key]},
             rows=locks[key],
             where=_of_path(sums, key, CallClass.LOCK, _every),
+            cost_ns=lock_ns[key],
         ),
     )
 
@@ -241,8 +335,10 @@ def short_writes(sums: TraceSums) -> list[Finding]:
 
 FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
     "many-small-reads": many_small_reads,
+    "many-small-writes": many_small_writes,
     "random-reads-of-whole-file": random_reads_of_whole_file,
     "sync-per-write": sync_per_write,
+    "one-at-a-time": one_at_a_time,
     "misaligned-direct": misaligned_direct,
     "mixed-direct": mixed_direct,
     "uncached-rereads": uncached_rereads,
@@ -276,9 +372,12 @@ def _listed(
     return found
 
 
-def _finding(rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where) -> Finding:
+def _finding(
+    rule: str, key: int, text: str, *, evidence: dict[str, Any], rows: Any, where: Where, cost_ns: Any = None
+) -> Finding:
     numbers = {what: int(value) for what, value in evidence.items()}
-    return Finding(rule, "", text, numbers, "operations", int(rows), where, group=key)
+    cost = None if cost_ns is None else int(cost_ns)
+    return Finding(rule, "", text, numbers, "operations", int(rows), where, group=key, cost_ns=cost)
 
 
 def _accesses(key: int, kind: CallClass, fits: Where) -> Where:
@@ -295,6 +394,25 @@ def _of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
 
     def where(rows: Columns) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (of[rows["group"]] == key) & (rows["class"] == kind) & fits(rows)
+        return found
+
+    return where
+
+
+def _syncs_of_path(sums: TraceSums, key: int) -> Where:
+    of = sums.paths.of
+
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        syncs = (rows["class"] == CallClass.SYNC) | rows["synced"]
+        found: NDArray[np.bool_] = (of[rows["group"]] == key) & syncs
+        return found
+
+    return where
+
+
+def _waited_for(key: int) -> Where:
+    def where(rows: Columns) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows["group"] == key) & (rows["class"] <= CallClass.WRITE) & _waited(rows)
         return found
 
     return where

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from lo2io.units import format_duration
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -38,6 +40,10 @@ class Finding:
     """How many there are."""
     where: Where = field(repr=False, compare=False)
     """Which rows of the table these are; of operations, with the columns that ``derive`` adds."""
+    cost_ns: int | None = None
+    """Time in the calls behind it, added up over threads; None: the rule is not about time."""
+    share: float | None = None
+    """The same as a part of the recording, or of what was chosen of it; more than 1 where several threads had it."""
     ids: tuple[int, ...] = ()
     """Of the first few, in that table."""
     paths: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +56,15 @@ class Finding:
     if_repeated: bool = False
     """It stands only if the first rows turn out to be about the same files again and again."""
 
+    @property
+    def words(self) -> str:
+        """The text, and what it cost where that is known."""
+        if self.cost_ns is None:
+            return self.text
+        share = "" if self.share is None else f", {100 * self.share:.3g} % of the recording's length"
+        return f"{self.text}: {format_duration(self.cost_ns)} in all{share}"
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        names = ("rule", "subject", "text", "evidence", "table", "rows", "ids", "paths", "more")
+        names = ("rule", "subject", "text", "evidence", "table", "rows", "cost_ns", "share", "ids", "paths", "more")
         return {name: getattr(self, name) for name in names}

@@ -190,7 +190,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, float]]:
 def _findings(summary: Summary) -> list[dict[str, Any]]:
     return [
         {
-            "title": f"{printable(found.subject)}: {printable(found.text)}",
+            "title": f"{printable(found.subject)}: {printable(found.words)}",
             "lines": [
                 " · ".join([found.rule, *(f"{name} {value:,}" for name, value in found.evidence.items())]),
                 _rows_behind(found),
