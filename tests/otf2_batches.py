@@ -138,7 +138,7 @@ _DEFAULTS: dict[str, dict[str, int]] = {
         "pid": 100,
         "tid": 100,
     },
-    "ring_works": {"queue_time_ns": UNKNOWN_I64, "end_time_ns": UNKNOWN_I64, "opcode": OPCODE["READ"]},
+    "ring_works": {"queue_time_ns": UNKNOWN_I64, "end_time_ns": UNKNOWN_I64, "opcode": OPCODE["READ"], "pid": 100},
     "batches": {"submitted": -1, "collected": -1, "sleep_time_ns": UNKNOWN_I64},
     "rings": {"fd": 5, "pid": 100, "flags": UNKNOWN_U32, "poller": UNKNOWN_U32},
 }
@@ -168,6 +168,7 @@ class BatchMaker:
         begin += self._shift
         end_columns = {"status": 1} if end is None else {"end_time_ns": end + self._shift}
         ids = {"pid": 100, "tid": 100 + task, **columns}
+        ids.setdefault("process", ids["pid"] - 100)
         self.row("operations", id=number, call=CALL[name], begin_time_ns=begin, task=task, **{**end_columns, **ids})
         return number
 
@@ -242,6 +243,7 @@ class BatchMaker:
         """
         before = self.first_operation + len(self._rows.get("operations", ()))
         begin = {} if call is None else {"call_begin_time_ns": call}
+        columns.setdefault("process", columns.get("pid", 100) - 100)
         self.row("ring_events", id=number, kind=kind, time_ns=time, before=before, **{**begin, **columns})
 
     def sort_requests(self) -> None:

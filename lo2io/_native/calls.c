@@ -119,6 +119,7 @@ static void fill_row(engine *e, const task *t, uint32_t row)
     o->begin_time_ns[row] = p->begin;
     o->end_time_ns[row] = UNKNOWN;
     o->task[row] = t->number;
+    o->process[row] = e->processes.at[t->process].number;
     o->pid[row] = e->processes.at[t->process].pid;
     o->tid[row] = t->tid;
     o->call[row] = p->call;

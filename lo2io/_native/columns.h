@@ -13,6 +13,7 @@ typedef struct {
     int64_t *begin_time_ns;
     int64_t *end_time_ns;     /* unknown: in flight at the end, or its exit was lost */
     uint32_t *task;           /* row of the tasks table: one instance of a thread */
+    uint32_t *process;        /* one instance of a process: pids are re-used */
     uint32_t *pid;
     uint32_t *tid;
     uint16_t *call;           /* index into the calls */

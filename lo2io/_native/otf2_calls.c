@@ -151,15 +151,12 @@ static uint32_t paths_of(const lo2_otf2_writer *w, const lo2_operation_columns *
 
 int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch)
 {
-    lo2_otf2_location *location = otf2_location_of_task(w, o->task[row]);
-    if (!location)
-        return -1;
     if (o->call[row] >= w->config.nr_calls)
         return otf2_fail(w, "unknown call", 0);
-    if (location->pid == NONE) {
-        location->pid = o->pid[row];
-        location->tid = o->tid[row];
-    }
+    const actor who = {o->task[row], o->process[row], o->pid[row], o->tid[row]};
+    lo2_otf2_location *location = otf2_location_of(w, who, o->begin_time_ns[row]);
+    if (!location)
+        return -1;
     if (__builtin_expect(location->held != NONE, 0))
         TRY(otf2_leave_held(w, location));
     int64_t begin = o->begin_time_ns[row], end = o->end_time_ns[row];
@@ -168,7 +165,7 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
     uint64_t time = otf2_advance(w, location, begin);
     if (__builtin_expect(location->open_region != NONE, 0))
         TRY(otf2_leave_open_region(w, location, time));
-    uint32_t ref = otf2_ref_of_call(w, o->call[row]);
+    uint32_t ref = otf2_ref_of_call(w, location->life, o->call[row]);
     if (ref == NONE)
         return -1;
     transfer t[2];
@@ -198,7 +195,8 @@ int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uin
         list = w->list;
     }
     TRY(otf2_leave(w, location, list, time, ref));
+    uint32_t process = location->process;
     if (w->config.metrics)
         TRY(otf2_measure_operation(w, location, o, row));
-    return __builtin_expect(batch != NULL, 0) ? otf2_measure_batch(w, batch, o->call[row], end) : 0;
+    return __builtin_expect(batch != NULL, 0) ? otf2_measure_batch(w, process, batch, o->call[row], end) : 0;
 }

@@ -97,32 +97,39 @@ static uint32_t context_new(lo2_otf2_writer *w, uint32_t region, uint32_t parent
     return ref;
 }
 
-uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call)
+static uint32_t context_inside(lo2_otf2_writer *w, uint32_t parent, uint32_t region)
+{
+    uint32_t *context;
+    if (!number_map_at(&w->context_by_key, (uint64_t)parent << 32 | region, &context))
+        return no_memory(w);
+    if (*context == NONE)
+        *context = context_new(w, region, parent);
+    return *context;
+}
+
+uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call)
 {
     uint32_t ref = w->calls[call];
-    if (__builtin_expect(ref != NONE, 1))
+    if (__builtin_expect(ref == NONE, 0)) {
+        ref = region_new(w, LO2_OTF2_CALL, call, 0);
+        if (ref != NONE && w->config.contexts)
+            ref = context_new(w, ref, NONE);
+        w->calls[call] = ref;
+    }
+    if (__builtin_expect(life == NONE || !w->config.contexts || ref == NONE, 1))
         return ref;
-    ref = region_new(w, LO2_OTF2_CALL, call, 0);
-    if (ref != NONE && w->config.contexts)
-        ref = context_new(w, ref, NONE);
-    return w->calls[call] = ref;
+    return context_inside(w, life, w->contexts[ref].region);
 }
 
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation)
 {
-    uint32_t *region, *context;
+    uint32_t *region;
     uint64_t what = (uint64_t)kind << KIND_SHIFT | (uint64_t)operation << OPERATION_SHIFT | key;
     if (!number_map_at(&w->region_by_key, what, &region))
         return no_memory(w);
     if (*region == NONE && (*region = region_new(w, kind, key, operation)) == NONE)
         return NONE;
-    if (!w->config.contexts)
-        return *region;
-    if (!number_map_at(&w->context_by_key, (uint64_t)parent << 32 | *region, &context))
-        return no_memory(w);
-    if (*context == NONE)
-        *context = context_new(w, *region, parent);
-    return *context;
+    return w->config.contexts ? context_inside(w, parent, *region) : *region;
 }
 
 static int leave_marked(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t ref)

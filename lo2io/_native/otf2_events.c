@@ -1,7 +1,7 @@
 /*
  * Batches in, OTF2 events out.
  *
- * A location per thread: each call is Enter .. Leave of its region. Between the two, at the entry's time, the
+ * A location per thread, or one for several in turn (otf2_threads.c): each call is Enter .. Leave of its region. Between the two, at the entry's time, the
  * IoOperationBegin of calls that transfer or flush; at the exit's time what the call did: handles destroyed on its
  * way, Complete, handle created, duplicated, destroyed, moved. A call in flight has no Complete; its region is left
  * when the thread's next call begins, or at the end. Stretches off the CPU are regions inside of the call's.
@@ -65,7 +65,7 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     w->view.first_time_ns = INT64_MAX;
     w->view.last_time_ns = INT64_MIN;
     w->calls = malloc((config->nr_calls + 1u) * sizeof *w->calls);
-    if (!w->calls || !bind(w)) {
+    if (!w->calls || !bind(w) || otf2_process(w, NONE) == NONE) {
         lo2_otf2_free(w);
         return NULL;
     }
@@ -130,37 +130,26 @@ static int write_machine(lo2_otf2_writer *w, const lo2_batch *b)
     return 0;
 }
 
-/* What is found by the pid of a process that ended is another's when the pid is used again. */
-static void retire_processes(lo2_otf2_writer *w, const lo2_batch *b)
-{
-    for (uint32_t row = 0; row < b->nr_tasks; row++) {
-        if (b->tasks.tid[row] != b->tasks.pid[row])
-            continue;
-        number_map_forget(&w->sync_by_pid, b->tasks.pid[row]);
-        number_map_forget(&w->process_by_pid, b->tasks.pid[row]);
-    }
-}
-
 int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 {
     TRY(otf2_take_paths(w, b));
-    if (w->config.metrics)
-        TRY(otf2_expect_ends(w, b));
+    w->next_end = 0;
     TRY(write_operations(w, b));
+    w->next_end = 0; /* workers do not make calls */
     for (uint32_t row = 0; row < b->nr_ring_works; row++)
         TRY(otf2_write_ring_work(w, &b->ring_works, row));
     for (uint32_t row = 0; row < b->nr_ring_states; row++)
         TRY(otf2_measure_ring_state(w, &b->ring_states, row));
     TRY(write_machine(w, b));
     TRY(otf2_give_up_ring_requests(w, &b->ring_requests, b->nr_ring_requests));
-    retire_processes(w, b);
-    otf2_forget_ends(w);
+    TRY(otf2_end_threads(w));
+    w->batch = NULL;
     return 0;
 }
 
 int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
 {
-    return otf2_location_of_task(w, task) ? 0 : -1;
+    return otf2_location_of(w, (actor){task, NONE, NONE, NONE}, 0) ? 0 : -1;
 }
 
 int lo2_otf2_add_cpu(lo2_otf2_writer *w, uint32_t cpu)
@@ -168,33 +157,20 @@ int lo2_otf2_add_cpu(lo2_otf2_writer *w, uint32_t cpu)
     return otf2_location_of_cpu(w, cpu) ? 0 : -1;
 }
 
-int lo2_otf2_end_location(lo2_otf2_writer *w, uint64_t id, int64_t end_ns)
+int lo2_otf2_end_location(lo2_otf2_writer *w, uint64_t id, int64_t end_ns, uint8_t ended)
 {
     if (id >= w->view.nr_locations)
         return otf2_fail(w, "unknown location", 0);
     lo2_otf2_location *location = &w->locations[id];
     if (location->kind == LO2_OTF2_DEVICE_METRICS || location->kind == LO2_OTF2_PROCESS_METRICS)
         return otf2_finish_metrics(w, location, end_ns);
-    if (location->held != NONE)
-        TRY(otf2_leave_held(w, location));
-    TRY(otf2_release_waiting(w, location, UINT64_MAX));
-    if (location->open_region == NONE)
-        return 0;
-    int64_t last = (int64_t)location->last_time;
-    return otf2_leave_open_region(w, location, otf2_advance(w, location, end_ns > last ? end_ns : last));
+    return otf2_leave_all(w, location, end_ns, ended);
 }
 
 int lo2_otf2_finish(lo2_otf2_writer *w)
 {
-    for (uint64_t id = w->view.nr_locations; id-- > 0;) {
-        lo2_otf2_location *location = &w->locations[id];
-        void *writer = location->writer;
-        if (!writer)
-            continue;
-        OTF2(w, get_number_of_events, writer, &location->nr_events);
-        location->writer = NULL;
-        OTF2(w, close_evt_writer, w->config.archive, writer);
-    }
+    for (uint64_t id = w->view.nr_locations; id-- > 0;)
+        TRY(otf2_close_location(w, &w->locations[id]));
     return 0;
 }
 
@@ -221,9 +197,11 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     free(w->meters);
     number_map_free(&w->region_by_key);
     number_map_free(&w->context_by_key);
-    number_map_free(&w->meter_by_pid);
-    otf2_forget_ends(w);
-    number_map_free(&w->sync_by_pid);
+    number_map_free(&w->process_by_number);
+    free(w->processes);
+    free(w->unplaced);
+    number_map_free(&w->unplaced_by_task);
+    free(w->ended);
     free(w->waiting);
     free(w->ring_events);
     free(w->open.at);
@@ -233,9 +211,7 @@ void lo2_otf2_free(lo2_otf2_writer *w)
     number_map_free(&w->text_by_key);
     number_map_free(&w->ring_handle_by_file);
     number_map_free(&w->ring_handle_by_process);
-    number_map_free(&w->process_by_pid);
     number_map_free(&w->ring_locations);
-    number_map_free(&w->ring_metrics);
     otf2_free_paths(w);
     free(w);
 }

@@ -52,6 +52,8 @@ typedef struct {
     uint32_t result, culprit, ring_handle;
     uint32_t ring_request, queue_delay;
     uint32_t asked, wanted, submitted, completed;
+    /* of threads that share locations */
+    uint32_t life_process, life_thread, life_task;
 } lo2_otf2_attributes;
 
 typedef struct {
@@ -74,6 +76,8 @@ typedef struct {
     uint8_t metrics;
     uint8_t sampled;              /* not every request of rings is written: their bytes are in no rate */
     int64_t start_ns;             /* intervals of metrics are counted from here */
+    int64_t stop_ns;              /* no thread ends later; INT64_MAX: not known yet */
+    uint64_t most_own;            /* so many locations are given to one thread or ring each; all further ones are shared */
 } lo2_otf2_config;
 
 enum lo2_otf2_location_kind {
@@ -91,7 +95,8 @@ enum lo2_otf2_region_kind {
     LO2_OTF2_REQUEST = 2,         /* key: the device, operation: enum lo2_rq_op */
     LO2_OTF2_RUNNING = 3,         /* key: the task that has the CPU */
     LO2_OTF2_STRANGER = 4,        /* key: tid of a thread on a CPU that is no recorded task */
-    LO2_OTF2_RING_WORK = 5        /* key: the opcode */
+    LO2_OTF2_RING_WORK = 5,       /* key: the opcode */
+    LO2_OTF2_LIFE = 6             /* key: the task that has a shared location */
 };
 enum lo2_otf2_metric_class { LO2_OTF2_QUEUE_DEPTH = 0, LO2_OTF2_DEVICE_RATES = 1, LO2_OTF2_PROCESS_RATES = 2,
                              LO2_OTF2_RING_LOAD = 3, LO2_OTF2_RING_CQ = 4, LO2_OTF2_BATCH_SIZE = 5,
@@ -114,16 +119,26 @@ enum lo2_otf2_handle_state {
 typedef struct {                  /* its index is the OTF2 location id */
     void *writer;                 /* OTF2_EvtWriter */
     uint8_t kind;                 /* enum lo2_otf2_location_kind */
-    uint32_t key;                 /* row of the tasks table (a process': its first thread's), kernel dev_t, or the CPU */
-    uint32_t pid, tid;            /* of the first operation; CPU: of the thread it runs; UINT32_MAX none */
+    uint8_t shared;               /* several threads or rings have it in turn */
+    uint8_t worker;               /* TASK: it is for workers of rings */
+    uint8_t idle, queued;         /* shared: nobody has it; it stands in the list of those that may be free */
+    uint32_t key;                 /* row of the tasks table (a process': its first thread's), ring, kernel dev_t, or the CPU:
+                                     of the first that had it */
+    uint32_t user;                /* the task or ring that has it now; UINT32_MAX none */
+    uint32_t nr_users;
+    uint32_t next_free;           /* of those that may be free; UINT32_MAX none */
+    uint32_t process, group;      /* TASK: of the view's processes, its user's, and the one whose group it lies in */
+    uint32_t nr_open;             /* TASK: requests of rings that its user began and that have not ended */
+    uint32_t life;                /* shared TASK: region or context of its user's life; UINT32_MAX none */
+    uint32_t curves[2];           /* RING_*: metric instances, by metric class; UINT32_MAX none yet */
+    uint32_t pid, tid;            /* of the user; CPU: of the thread it runs; UINT32_MAX none */
     uint32_t open_region;         /* region or context of the call not left yet, or the CPU's thread; UINT32_MAX none */
     uint32_t off_cpu;             /* region or context entered inside of that; UINT32_MAX none */
-    uint32_t metrics;             /* the meter it counts for, or writes; UINT32_MAX none */
-    uint32_t handle;              /* DEVICE: its handle; TASK: its process' handle for sync(2); UINT32_MAX none */
+    uint32_t metrics;             /* *_METRICS: the meter that writes here; UINT32_MAX none */
+    uint32_t handle;              /* DEVICE: its handle; UINT32_MAX none */
     uint32_t waiting, waiting_last; /* events that wait for their time */
     uint32_t waiting_place;       /* of them, the last that came behind a later one; UINT32_MAX none, likewise above */
     uint32_t held;                /* TASK: the call that is left once its paths are known; UINT32_MAX none */
-    uint32_t process;             /* TASK: its number among those that rings know; UINT32_MAX: none yet */
     uint64_t last_time;
     uint64_t nr_events;           /* valid after lo2_otf2_finish */
 } lo2_otf2_location;
@@ -154,6 +169,19 @@ typedef struct {
     uint64_t metrics_location;    /* UINT64_MAX none */
 } lo2_otf2_device;
 
+/* Shared locations that may be free: the first to become so is the first to be taken. UINT32_MAX none. */
+typedef struct { uint32_t first, last; } lo2_otf2_pool;
+
+/* The first stands for all processes that have no location of their own. */
+typedef struct {
+    uint32_t number;              /* the engine's; UINT32_MAX none */
+    uint8_t own;                  /* it has a location group */
+    uint32_t handle;              /* for sync(2); UINT32_MAX none, likewise: */
+    uint32_t meter;
+    uint32_t batches;             /* the location that the batches of further rings share */
+    lo2_otf2_pool threads, workers, rings;
+} lo2_otf2_process;
+
 typedef struct {
     const lo2_otf2_location *locations;
     uint64_t nr_locations;
@@ -164,7 +192,8 @@ typedef struct {
     const lo2_otf2_context *contexts;
     const lo2_otf2_metric *metrics;
     const lo2_otf2_device *devices;
-    uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices;
+    const lo2_otf2_process *processes;
+    uint32_t nr_regions, nr_contexts, nr_metrics, nr_devices, nr_processes;
     const uint32_t *strings;      /* 256: by operation << 5 | flags; UINT32_MAX unused */
     uint32_t nr_strings;          /* given out from first_string on, all kinds */
     const lo2_otf2_text *texts;
@@ -174,6 +203,7 @@ typedef struct {
     const char *given_text;
     uint32_t nr_given;
     uint8_t uses_rings;           /* some event has an attribute of rings */
+    uint8_t shares_threads;       /* some event has an attribute of threads that share locations */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */
@@ -189,8 +219,13 @@ int lo2_otf2_write(lo2_otf2_writer *writer, const lo2_batch *batch);
 /* A location for a thread that made no call, and for a CPU where nothing happened. */
 int lo2_otf2_add_task(lo2_otf2_writer *writer, uint32_t task);
 int lo2_otf2_add_cpu(lo2_otf2_writer *writer, uint32_t cpu);
-/* Closes what is open on a location: at end_ns, or later if its last event is. Metrics write their last interval. */
-int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns);
+/* Locations for threads of which only events are known that wait for a call. */
+int lo2_otf2_add_waiting(lo2_otf2_writer *writer);
+/*
+ * Closes what is open on a location: at end_ns, or later if its last event is. ended: its thread ended there, and not
+ * just the trace. Metrics write their last interval.
+ */
+int lo2_otf2_end_location(lo2_otf2_writer *writer, uint64_t location, int64_t end_ns, uint8_t ended);
 /* Counts the events and closes the event writers, last one first. */
 int lo2_otf2_finish(lo2_otf2_writer *writer);
 const lo2_otf2_view *lo2_otf2_state(lo2_otf2_writer *writer);

@@ -181,87 +181,20 @@ int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e,
 
 /* ---- processes ---- */
 
-/*
- * A pid may come round within a batch. So before its calls are written, the processes that end in it are told apart from
- * those that have their pids afterwards: by the rows of their threads. The one that had a pid when the batch began is
- * the first to end.
- */
-enum { NUMBERS = 32 }; /* bits of a task's number; above it a process' is meant */
-
-int otf2_expect_ends(lo2_otf2_writer *w, const lo2_batch *b)
-{
-    uint32_t *meter_before, *meter_now, *ends, *process;
-    for (uint32_t row = 0; row < b->nr_tasks; row++) {
-        uint32_t number = b->tasks.process[row];
-        if (b->tasks.tid[row] != b->tasks.pid[row])
-            continue;
-        if (!number_map_at(&w->process_by_task, (uint64_t)1 << NUMBERS | number, &ends) ||
-            !number_map_at(&w->meter_by_process, number, &meter_now) ||
-            !number_map_at(&w->meter_by_pid, b->tasks.pid[row], &meter_before))
-            return otf2_fail(w, "malloc", 0);
-        *ends = number;
-        if (*meter_before != NONE)
-            *meter_now = *meter_before;
-        number_map_forget(&w->meter_by_pid, b->tasks.pid[row]);
-    }
-    for (uint32_t row = 0; w->process_by_task.used && row < b->nr_tasks; row++) {
-        if (!number_map_at(&w->process_by_task, (uint64_t)1 << NUMBERS | b->tasks.process[row], &ends))
-            return otf2_fail(w, "malloc", 0);
-        uint32_t number = *ends;
-        if (number == NONE)
-            continue;
-        if (!number_map_at(&w->process_by_task, b->tasks.task[row], &process))
-            return otf2_fail(w, "malloc", 0);
-        *process = number;
-    }
-    return 0;
-}
-
-void otf2_forget_ends(lo2_otf2_writer *w)
-{
-    number_map_free(&w->process_by_task);
-    number_map_free(&w->meter_by_process);
-}
-
-static bool find_number(lo2_otf2_writer *w, uint32_t task, uint32_t pid, uint32_t **known)
-{
-    uint32_t *process;
-    if (!w->process_by_task.used)
-        return number_map_at(&w->meter_by_pid, pid, known);
-    if (!number_map_at(&w->process_by_task, task, &process))
-        return false;
-    return *process == NONE ? number_map_at(&w->meter_by_pid, pid, known)
-                            : number_map_at(&w->meter_by_process, *process, known);
-}
-
-static meter *meter_of_process(lo2_otf2_writer *w, uint32_t task, uint32_t pid, uint32_t tid, uint32_t *number)
-{
-    uint32_t *known;
-    if (!find_number(w, task, pid, &known)) {
-        otf2_fail(w, "malloc", 0);
-        return NULL;
-    }
-    if (*known == NONE) {
-        meter *m = meter_new(w, LO2_OTF2_PROCESS_METRICS, task, known);
-        if (!m)
-            return NULL;
-        w->locations[m->location].pid = pid;
-        w->locations[m->location].tid = tid;
-    }
-    *number = *known;
-    return &w->meters[*known];
-}
-
 int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written)
 {
-    uint32_t number = location->metrics;
-    if (number == NONE) {
-        uint64_t id = (uint64_t)(location - w->locations); /* which a new location may move */
-        if (!meter_of_process(w, location->key, location->pid, location->tid, &number))
+    uint32_t group = otf2_group(w, location->process);
+    if (w->processes[group].meter == NONE) {
+        uint32_t task = location->user, pid = location->pid, tid = location->tid; /* a new location may move it */
+        meter *fresh = meter_new(w, LO2_OTF2_PROCESS_METRICS, task, &w->processes[group].meter);
+        if (!fresh)
             return -1;
-        w->locations[id].metrics = number;
+        w->locations[fresh->location].group = group;
+        w->locations[fresh->location].shared = !w->processes[group].own;
+        w->locations[fresh->location].pid = pid;
+        w->locations[fresh->location].tid = tid;
     }
-    meter *m = &w->meters[number];
+    meter *m = &w->meters[w->processes[group].meter];
     TRY(reach(w, m, time));
     m->bytes_read += read;
     m->bytes_written += written;

@@ -38,27 +38,13 @@ static uint32_t handle_new(lo2_otf2_writer *w, uint32_t ring, uint32_t handle)
     return ref;
 }
 
-/* Its process among those that use rings: pids are used again, and only threads of one process may share a handle. */
-static bool find_process(lo2_otf2_writer *w, lo2_otf2_location *location)
-{
-    uint32_t *known;
-    if (location->process != NONE)
-        return true;
-    if (!number_map_at(&w->process_by_pid, location->pid, &known))
-        return false;
-    if (*known == NONE)
-        *known = w->nr_processes++;
-    location->process = *known;
-    return true;
-}
-
 uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle)
 {
     uint32_t *known;
     uint64_t of_ring = (uint64_t)ring << KEY_BITS;
+    /* Only threads of one process may share a handle. */
     bool found = handle != NONE ? number_map_at(&w->ring_handle_by_file, of_ring | handle, &known)
-                                : find_process(w, location) &&
-                                      number_map_at(&w->ring_handle_by_process, of_ring | location->process, &known);
+                                : number_map_at(&w->ring_handle_by_process, of_ring | location->process, &known);
     if (!found)
         return no_memory(w);
     return *known != NONE ? *known : (*known = handle_new(w, ring, handle));

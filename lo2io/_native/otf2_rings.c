@@ -36,11 +36,17 @@ static uint8_t mode_of(const lo2_otf2_writer *w, uint8_t opcode)
 }
 
 /* What is known of the request from here on. */
-static int follow(lo2_otf2_writer *w, const ring_event *event)
+static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_event *event)
 {
-    open_request *r = event->kind == BEGIN ? open_request_add(&w->open, event->id) : open_request_find(&w->open, event->id);
+    open_request *r = open_request_find(&w->open, event->id);
+    if (event->kind == BEGIN && !r) {
+        if (!(r = open_request_add(&w->open, event->id)))
+            return otf2_fail(w, "malloc", 0);
+        r->task = location->user;
+        location->nr_open++;
+    }
     if (!r)
-        return event->kind == BEGIN ? otf2_fail(w, "malloc", 0) : 0;
+        return 0;
     if (r->handle == NONE)
         r->handle = event->handle;
     if (!r->previous)
@@ -63,23 +69,19 @@ static int measure(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_e
 
 int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row)
 {
-    uint32_t task = e->task[row];
+    const actor who = {e->task[row], e->process[row], e->pid[row], e->tid[row]};
     int64_t time = e->time_ns[row], call_begin = e->call_begin_time_ns[row];
     bool inside = call_begin != UNKNOWN && call_begin <= time;
-    lo2_otf2_location *location = otf2_location_of_task(w, task);
+    lo2_otf2_location *location = otf2_location_of(w, who, inside ? call_begin : time);
     if (!location)
         return -1;
     if (e->kind[row] > CANCELLED)
         return otf2_fail(w, "unknown event of a ring's request", 0);
-    if (location->pid == NONE) {
-        location->pid = e->pid[row];
-        location->tid = e->tid[row];
-    }
     ring_event event = load(e, row);
-    TRY(follow(w, &event));
+    TRY(follow(w, location, &event));
     if (w->config.metrics)
         TRY(measure(w, location, &event, time));
-    location = otf2_location_of_task(w, task); /* measuring may have moved it */
+    location = otf2_location_of(w, who, time); /* measuring may have moved it */
     if (location->held != NONE)
         TRY(otf2_leave_held(w, location));
     int64_t until = inside ? call_begin - 1 : time;
@@ -197,7 +199,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     }
     if (event->kind == ISSUED)
         return 0;
-    open_request_remove(&w->open, event->id);
+    otf2_request_ended(w, event->id);
     if (event->status == LO2_RING_IN_FLIGHT) /* the trace ends: there is no end to write */
         return 0;
     if (request.on_ring && request.handle != NONE) {
@@ -219,7 +221,7 @@ int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *locatio
     TRY(otf2_write_ring_event(w, location, time, event));
     r = open_request_find(&w->open, event->id);
     if (r && r->given_up && !r->nr_waiting)
-        open_request_remove(&w->open, event->id);
+        otf2_request_ended(w, event->id);
     return 0;
 }
 
@@ -231,7 +233,7 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
             continue;
         r->given_up = true;
         if (!r->nr_waiting)
-            open_request_remove(&w->open, r->id);
+            otf2_request_ended(w, r->id);
     }
     w->nr_to_give_up = 0;
     if (!otf2_grow((void **)&w->to_give_up, &w->to_give_up_room, count, sizeof *w->to_give_up))
@@ -250,20 +252,21 @@ int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_column
 int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
-    lo2_otf2_location *location = otf2_location_of_task(w, c->task[row]);
+    const actor who = {c->task[row], c->process[row], c->pid[row], c->tid[row]};
     int64_t begin = c->begin_time_ns[row], end = c->end_time_ns[row], queue = c->queue_time_ns[row];
-    if (!location)
-        return -1;
-    if (begin == UNKNOWN && end == UNKNOWN)
-        return 0;
     if (begin == UNKNOWN)
         begin = end;
+    lo2_otf2_location *location = otf2_location_of_worker(w, who, begin);
+    if (!location)
+        return -1;
+    if (begin == UNKNOWN)
+        return 0;
     if (location->held != NONE)
         TRY(otf2_leave_held(w, location));
     uint64_t time = otf2_advance(w, location, begin);
     if (location->open_region != NONE)
         TRY(otf2_leave_open_region(w, location, time));
-    uint32_t ref = otf2_ref_inside(w, NONE, LO2_OTF2_RING_WORK, c->opcode[row], 0);
+    uint32_t ref = otf2_ref_inside(w, location->life, LO2_OTF2_RING_WORK, c->opcode[row], 0);
     if (ref == NONE)
         return -1;
     TRY(add_text(w, a->ring, LO2_OTF2_TEXT_RING, c->ring[row]));

@@ -25,7 +25,7 @@ bool otf2_grow(void **at, size_t *room, size_t need, size_t element)
     return true;
 }
 
-static bool grow_filled(void **at, uint32_t *room, uint32_t need, size_t element)
+bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element)
 {
     size_t wide = *room, before = wide;
     if (!otf2_grow(at, &wide, need, element))
@@ -55,34 +55,22 @@ lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t 
     }
     w->view.locations = w->locations;
     w->view.nr_locations++;
-    w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .pid = NONE, .tid = NONE,
-                                           .open_region = NONE, .off_cpu = NONE, .metrics = NONE, .handle = NONE,
-                                           .waiting = NONE, .waiting_last = NONE,
-                                           .waiting_place = NONE, .held = NONE, .process = NONE};
+    w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .user = NONE, .pid = NONE,
+                                           .tid = NONE, .life = NONE, .curves = {NONE, NONE}, .open_region = NONE,
+                                           .off_cpu = NONE, .metrics = NONE, .handle = NONE, .waiting = NONE,
+                                           .waiting_last = NONE, .waiting_place = NONE, .held = NONE};
     return &w->locations[id];
 }
 
-static lo2_otf2_location *location_of(lo2_otf2_writer *w, uint32_t **ids, uint32_t *room, uint32_t at, uint8_t kind)
+int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
-    if (!grow_filled((void **)ids, room, at + 1, sizeof **ids)) {
-        otf2_fail(w, "malloc", 0);
-        return NULL;
-    }
-    lo2_otf2_location *location = otf2_location_new(w, kind, at);
-    if (location)
-        (*ids)[at] = (uint32_t)(location - w->locations);
-    return location;
-}
-
-lo2_otf2_location *otf2_location_of_task(lo2_otf2_writer *w, uint32_t task)
-{
-    if (__builtin_expect(task < w->tasks_room, 1) && w->location_by_task[task] != NONE)
-        return &w->locations[w->location_by_task[task]];
-    if (task == NONE) {
-        otf2_fail(w, "no task", 0);
-        return NULL;
-    }
-    return location_of(w, &w->location_by_task, &w->tasks_room, task, LO2_OTF2_TASK);
+    void *writer = location->writer;
+    if (!writer)
+        return 0;
+    OTF2(w, get_number_of_events, writer, &location->nr_events);
+    location->writer = NULL;
+    OTF2(w, close_evt_writer, w->config.archive, writer);
+    return 0;
 }
 
 lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
@@ -93,7 +81,14 @@ lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
         otf2_fail(w, "no CPU", 0);
         return NULL;
     }
-    return location_of(w, &w->location_by_cpu, &w->cpus_room, cpu, LO2_OTF2_CPU);
+    if (!otf2_grow_filled((void **)&w->location_by_cpu, &w->cpus_room, cpu + 1, sizeof *w->location_by_cpu)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_CPU, cpu);
+    if (location)
+        w->location_by_cpu[cpu] = (uint32_t)(location - w->locations);
+    return location;
 }
 
 lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number)
@@ -151,7 +146,7 @@ lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle)
 {
     if (__builtin_expect(handle >= w->view.nr_handles, 0)) {
         uint32_t room = w->view.nr_handles;
-        if (!grow_filled((void **)&w->handles, &room, handle + 1, sizeof *w->handles)) {
+        if (!otf2_grow_filled((void **)&w->handles, &room, handle + 1, sizeof *w->handles)) {
             otf2_fail(w, "malloc", 0);
             return NULL;
         }
@@ -184,16 +179,10 @@ uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
 /* sync(2) acts on no handle: one stands for all, per process. */
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
-    uint32_t *known;
-    if (location->handle != NONE)
-        return location->handle;
-    if (!number_map_at(&w->sync_by_pid, location->pid, &known)) {
-        otf2_fail(w, "malloc", 0);
-        return NONE;
-    }
-    if (*known == NONE)
-        *known = lo2_otf2_new_handle(w);
-    return location->handle = *known;
+    uint32_t *handle = &w->processes[location->process].handle;
+    if (*handle == NONE)
+        *handle = lo2_otf2_new_handle(w);
+    return *handle;
 }
 
 void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status)

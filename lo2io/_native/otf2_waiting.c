@@ -55,7 +55,7 @@ static int waits(lo2_otf2_writer *w, lo2_otf2_location *location, waiting_event 
 
 static int wait_for_time(lo2_otf2_writer *w, uint32_t task, waiting_event event)
 {
-    lo2_otf2_location *location = otf2_location_of_task(w, task);
+    lo2_otf2_location *location = otf2_waiting_place(w, task);
     return location ? waits(w, location, event) : -1;
 }
 

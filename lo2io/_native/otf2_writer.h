@@ -10,6 +10,7 @@
 
 #define UNKNOWN INT64_MIN
 #define NONE UINT32_MAX
+#define NO_MORE (NONE - 1) /* in place of a location: the thread has ended */
 #define UNDEFINED UINT64_MAX /* OTF2_UNDEFINED_UINT64: bytes nobody knows */
 #define NR_STRINGS 256       /* 8 operations, 5 flag bits */
 
@@ -69,6 +70,7 @@ typedef struct {
     uint32_t handle; /* the engine's, NONE */
     uint32_t ref;    /* OTF2's, once the begin is written; NONE */
     uint32_t nr_waiting; /* events of it that wait */
+    uint32_t task;       /* that began it */
     bool issued;
     bool on_ring;    /* begun without a file */
     bool linked;     /* begun with its predecessor */
@@ -89,6 +91,12 @@ typedef struct {
     int error;
     uint8_t seen;                /* bit of each path that has a row */
 } held_call;
+
+/* Who does something. UINT32_MAX: not known. */
+typedef struct { uint32_t task, process, pid, tid; } actor;
+
+/* A thread that has ended, as its row says, but of which more may come. */
+typedef struct { uint32_t task; int64_t exit; } ended_task;
 
 /* Numbers by key: open addressing, never shrinks. */
 typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
@@ -129,7 +137,7 @@ struct lo2_otf2_writer {
     void *list; /* OTF2 empties it with each event written */
     lo2_otf2_location *locations;
     uint64_t locations_room;
-    uint32_t *location_by_task; /* location id, NONE */
+    uint32_t *location_by_task; /* location id, NONE, NO_MORE */
     uint32_t tasks_room;
     uint32_t *location_by_cpu; /* location id, NONE */
     uint32_t cpus_room;
@@ -144,8 +152,17 @@ struct lo2_otf2_writer {
     size_t regions_room, contexts_room, metrics_room, meters_room;
     uint32_t nr_meters;
     uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* their references, NONE */
-    number_map region_by_key, context_by_key, meter_by_pid, sync_by_pid;
-    number_map process_by_task, meter_by_process; /* of processes that end in the batch being written */
+    number_map region_by_key, context_by_key, process_by_number;
+    lo2_otf2_process *processes;
+    size_t processes_room;
+    lo2_otf2_location *unplaced; /* stand for threads of which only waiting events are known */
+    number_map unplaced_by_task;
+    size_t unplaced_room;
+    uint32_t nr_unplaced;
+    ended_task *ended;           /* of batches before */
+    size_t ended_room;
+    uint32_t nr_ended;
+    uint32_t next_end;           /* row of the batch's tasks: those before it have had their end */
     uint32_t strings[NR_STRINGS];
     waiting_event *waiting;
     uint32_t nr_waiting, waiting_room, waiting_free;
@@ -159,8 +176,7 @@ struct lo2_otf2_writer {
     lo2_otf2_text *texts;
     lo2_otf2_ring_handle *ring_handles;
     size_t texts_room, ring_handles_room;
-    number_map text_by_key, ring_handle_by_file, ring_handle_by_process, process_by_pid, ring_locations, ring_metrics;
-    uint32_t nr_processes;
+    number_map text_by_key, ring_handle_by_file, ring_handle_by_process, ring_locations;
     const lo2_batch *batch; /* being written */
     number_map path_by_call; /* row of its paths */
     held_call *held;
@@ -189,9 +205,10 @@ struct lo2_otf2_writer {
 /* otf2_state.c */
 int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
 bool otf2_grow(void **at, size_t *room, size_t need, size_t element);
+bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element); /* what is new is NONE */
 /* NULL: failed, as any of these. */
 lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
-lo2_otf2_location *otf2_location_of_task(lo2_otf2_writer *w, uint32_t task);
+int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location); /* nothing more is written there */
 lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu);
 lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
 lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number);
@@ -203,12 +220,27 @@ uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location); /* NONE: failed */
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
 
+/* otf2_threads.c; time: of the first event to come, if the thread has no location yet */
+lo2_otf2_location *otf2_location_of(lo2_otf2_writer *w, actor who, int64_t time);
+lo2_otf2_location *otf2_location_of_worker(lo2_otf2_writer *w, actor who, int64_t time);
+/* Where events of the thread wait, which may have no location yet. */
+lo2_otf2_location *otf2_waiting_place(lo2_otf2_writer *w, uint32_t task);
+uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number); /* its index; NONE: failed */
+/* A process that has a location group, or else the one that stands for all others. */
+uint32_t otf2_group(const lo2_otf2_writer *w, uint32_t process);
+/* Of a pool, one that nothing was written to after that time; NONE: there is none. */
+uint32_t otf2_take_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, uint64_t time);
+void otf2_put_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, lo2_otf2_location *location);
+int otf2_end_threads(lo2_otf2_writer *w); /* whose rows are in the batch */
+int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns, bool ended);
+void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
+
 /* otf2_contexts.c */
 bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
 void number_map_forget(number_map *map, uint64_t key); /* it is new again */
 void number_map_free(number_map *map);
 /* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
-uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint16_t call);
+uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call);
 uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
 /* Leave what is open there, for lack of the true end, and mark it: the stretch off the CPU, or all. */
 int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
@@ -260,14 +292,12 @@ uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint3
 
 /* otf2_ring_metrics.c */
 int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
-int otf2_measure_batch(lo2_otf2_writer *w, const batch_counts *counts, uint16_t call, int64_t time);
+int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts *counts, uint16_t call, int64_t time);
 int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
 
 /* otf2_metrics.c */
 int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written);
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
-int otf2_expect_ends(lo2_otf2_writer *w, const lo2_batch *b);
-void otf2_forget_ends(lo2_otf2_writer *w);
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
 int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
 

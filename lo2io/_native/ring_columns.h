@@ -93,6 +93,7 @@ typedef struct {
     int64_t *time_ns;
     uint32_t *ring;
     uint32_t *task;             /* the submitter */
+    uint32_t *process;
     uint32_t *pid;
     uint32_t *tid;
     uint8_t *kind;              /* 0 begin, 1 issued, 2 complete, 3 cancelled; of 2 and 3 the columns below are as in the row */
@@ -121,6 +122,9 @@ typedef struct {
     uint64_t *id;               /* of the request */
     uint32_t *ring;
     uint32_t *task;             /* the worker */
+    uint32_t *process;
+    uint32_t *pid;
+    uint32_t *tid;
     uint8_t *opcode;
     uint16_t *inferred;         /* enum lo2_ring_inferred bits */
     int64_t *queue_time_ns;     /* handed over; unknown: continued by a link */
@@ -132,6 +136,7 @@ typedef struct {
 typedef struct {
     int64_t *time_ns;
     uint32_t *ring;
+    uint32_t *process;          /* the ring's; UINT32_MAX not known yet */
     uint32_t *in_flight;        /* requests that began and have not ended */
     uint32_t *punted;           /* of them, handed to workers */
     uint32_t *workers;          /* worker threads alive that serve its submitters */

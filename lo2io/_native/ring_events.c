@@ -17,8 +17,9 @@ static void write_event(engine *e, ring_thread *location, const ring_request *r,
     ring_event_row row = {.id = r->id, .before = e->nr_operations, .user_data = request_data(r), .previous = r->previous_id,
                           .culprit = r->culprit, .call = call, .time = time, .bytes = ends ? r->bytes : r->length,
                           .queued = UNKNOWN, .executing = UNKNOWN, .waiting = UNKNOWN, .ring = r->ring_number,
-                          .task = r->task, .pid = r->pid, .tid = r->tid, .handle = request_handle(r),
-                          .worker_tid = r->worker_tid, .waker_tid = ends ? r->waker_tid : NONE, .traits = r->traits,
+                          .task = r->task, .process = r->process, .pid = r->pid, .tid = r->tid,
+                          .handle = request_handle(r), .worker_tid = r->worker_tid,
+                          .waker_tid = ends ? r->waker_tid : NONE, .traits = r->traits,
                           .inferred = r->inferred, .kind = kind, .opcode = r->opcode, .sqe_flags = r->sqe_flags};
     if (ends) {
         row.queued = r->queued;

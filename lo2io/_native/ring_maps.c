@@ -292,7 +292,7 @@ ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t
                         .notify = UNKNOWN, .end = UNKNOWN, .end_before = UNKNOWN, .looked = UNKNOWN, .offset = UNKNOWN, .length = UNKNOWN,
                         .bytes = UNKNOWN, .fd = -1, .fd2 = -1, .handle = NONE, .handle2 = NONE, .worker = NONE,
                         .worker_tid = NONE, .worker_index = NONE, .waker = NONE, .waker_tid = NONE, .task = NONE,
-                        .task_index = NONE, .pid = NONE, .tid = NONE, .op_flags = NONE, .file_index = NONE,
+                        .task_index = NONE, .process = NONE, .pid = NONE, .tid = NONE, .op_flags = NONE, .file_index = NONE,
                         .buffer_index = -1};
     if (!was_known && address)
         address_link(set, index);

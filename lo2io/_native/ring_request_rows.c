@@ -11,6 +11,7 @@ static void write_event_row(lo2_batch *b, const ring_event_row *x)
     c->time_ns[row] = x->time;
     c->ring[row] = x->ring;
     c->task[row] = x->task;
+    c->process[row] = x->process;
     c->pid[row] = x->pid;
     c->tid[row] = x->tid;
     c->kind[row] = x->kind;
@@ -97,6 +98,9 @@ static void write_work_row(lo2_batch *b, const ring_work_row *x)
     c->id[row] = x->id;
     c->ring[row] = x->ring;
     c->task[row] = x->task;
+    c->process[row] = x->process;
+    c->pid[row] = x->pid;
+    c->tid[row] = x->tid;
     c->opcode[row] = x->opcode;
     c->inferred[row] = x->inferred;
     c->queue_time_ns[row] = x->queue;

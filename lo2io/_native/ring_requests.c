@@ -59,6 +59,7 @@ void request_give_to(engine *e, ring_request *r, task *t)
 {
     r->task = t->number;
     r->task_index = (uint32_t)(t - e->tasks.at);
+    r->process = e->processes.at[t->process].number;
     r->pid = e->processes.at[t->process].pid;
     r->tid = t->tid;
     r->written = ring_is_chosen(e, r->id);

@@ -29,7 +29,7 @@ typedef struct {
     uint32_t older, newer;        /* of those that live, or of those that have ended and keep their address */
     uint32_t ring_older, ring_newer;
     uint32_t ring, ring_number;
-    uint32_t task_index, task, pid, tid; /* of the submitter; task NONE: not known yet */
+    uint32_t task_index, task, process, pid, tid; /* of the submitter; task NONE: not known yet */
     uint32_t held;                /* entries in a location's queue that speak of it */
     uint64_t data;                /* libaio: aio_data; `ctx` is its ring's number + 1 and `user_data` the address of its iocb */
     int64_t end_before;           /* nobody saw its end, but it had ended by then */
@@ -107,7 +107,7 @@ typedef struct {
 typedef struct {
     uint64_t id, before, user_data, previous, culprit;
     int64_t call, time, bytes, queued, executing, waiting;
-    uint32_t ring, task, pid, tid, handle, worker_tid, waker_tid;
+    uint32_t ring, task, process, pid, tid, handle, worker_tid, waker_tid;
     int32_t result;
     int16_t error;
     uint16_t traits, inferred;
@@ -116,7 +116,7 @@ typedef struct {
 typedef struct {
     uint64_t id;
     int64_t queue, begin, end;
-    uint32_t ring, task;
+    uint32_t ring, task, process, pid, tid;
     uint16_t inferred;
     uint8_t opcode;
 } ring_work_row;

@@ -25,8 +25,8 @@ void ring_state_queue(engine *e, const ring *r, int64_t time)
         return;
     }
     set->state_queue.at[set->state_queue.count++] =
-        (ring_state_row){r->number, r->in_flight, r->punted, r->workers, at_most(r->cq_least), at_most(r->cq_most),
-                         time};
+        (ring_state_row){r->number, r->process_number, r->in_flight, r->punted, r->workers, at_most(r->cq_least),
+                         at_most(r->cq_most), time};
 }
 
 static bool flush_states(engine *e)
@@ -40,6 +40,7 @@ static bool flush_states(engine *e)
             return false;
         c->time_ns[row] = s->time;
         c->ring[row] = s->ring;
+        c->process[row] = s->process;
         c->in_flight[row] = s->in_flight;
         c->punted[row] = s->punted;
         c->workers[row] = s->workers;

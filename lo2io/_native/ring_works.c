@@ -121,8 +121,11 @@ static void finish(engine *e, ring_thread *th, int64_t time, uint16_t inferred)
     }
     if (!r->written)
         return;
+    const task *worker = &e->tasks.at[th - e->ring_requests->threads.at];
+    const process *p = &e->processes.at[worker->process];
     row_of_work(e, &(ring_work_row){.id = r->id, .queue = th->work_queue, .begin = th->work_begin, .end = time,
-                                    .ring = r->ring_number, .task = task_number, .opcode = r->opcode,
+                                    .ring = r->ring_number, .task = task_number, .process = p->number, .pid = p->pid,
+                                    .tid = worker->tid, .opcode = r->opcode,
                                     .inferred = th->work_inferred | inferred});
 }
 

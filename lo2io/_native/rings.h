@@ -65,7 +65,7 @@ typedef struct {
     VEC(registered_file) registered; /* by place, as far as requests have named them */
 } ring;
 
-typedef struct { uint32_t ring, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
+typedef struct { uint32_t ring, process, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
 typedef struct { uint32_t ring, ring_number, next; } ring_use; /* a thread submits to a ring */
 typedef struct { uint32_t oldest, newest, count; } ring_list;
 

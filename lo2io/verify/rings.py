@@ -30,12 +30,18 @@ _ATTRIBUTES: Final = {
     "culprit": "io_uring culprit",
     "cause": "io_uring request",
     "asked": "asked",
+    "ring": "io_uring ring",
 }
-_STATES: Final = re.compile(r"states of ring ([0-9]+)\b")
-"""How the location of a ring's metrics is called."""
+_STATES: Final = re.compile(r"states of (?:ring ([0-9]+)\b|rings of )")
+"""How the location of a ring's metrics is called, or that of rings which have it in turn."""
+_RING: Final = re.compile(r"ring ([0-9]+)\b")
+"""How the attribute begins that names the ring of a metric where rings share a location."""
+LIFE: Final = "thread in turn"
+"""Canonical name of the regions that are a thread's life on a location that threads have in turn."""
 STATUSES: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 PATHS: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
 """By number, as in ``ring_columns.h``."""
+_SHARED: Final = -1
 _UNSAID: Final = "completed"
 """Status of a request whose end bears none."""
 
@@ -95,6 +101,7 @@ class RingRules:
         self._handles = handles_of(definitions, *RING_PARADIGMS)
         regions = definitions.table("region")
         self._works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
+        self._lives = {ref for ref, values in regions.items() if definitions.text(values[1]) == LIFE}
         self._curves = _curves(definitions)
         self._begun = Ids()
         self._missing: dict[int, _Reference] = {}
@@ -182,7 +189,7 @@ class RingRules:
         if region in self._works:
             self.counts.works += 1
             self._refers(state, time, "cause")
-        if outer is not None and (region in self._works or outer in self._works):
+        if outer is not None and outer not in self._lives and (region in self._works or outer in self._works):
             names = [repr(self._definitions.name("region", ref)) for ref in (region, outer)]
             self._report("ring.worker", state, time, f"{names[0]} is entered inside of {names[1]}")
 
@@ -195,6 +202,9 @@ class RingRules:
     def _metric(self, _state: LocationState, _time: int, arguments: tuple[int, ...]) -> None:
         metric, number, _, values = arguments
         ring = self._curves.get(metric)
+        if ring == _SHARED:
+            name = _RING.match(self._text("ring") or "")
+            ring = int(name[1]) if name else None
         if ring is not None:
             times = self.counts.states.setdefault(ring, {})
             times[number] = times.get(number, 0) + 1
@@ -209,11 +219,11 @@ class RingRules:
 
 
 def _curves(definitions: Definitions) -> dict[int, int]:
-    """Metric → the ring whose states it tells."""
+    """Metric → the ring whose states it tells; ``_SHARED``: an attribute of each event names it."""
     found = {}
     for ref, record in definitions.record_of.get("metric", {}).items():
         if record == "MetricInstance":
             name = _STATES.match(definitions.name("location", definitions.table("metric")[ref][1]))
             if name:
-                found[ref] = int(name[1])
+                found[ref] = int(name[1]) if name[1] else _SHARED
     return found

@@ -3,8 +3,9 @@
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
 operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
 execute them; every block device a location with its requests, or every CPU one with samples of them (details:
-``lo2io/_native/otf2_events.c``). A gap the kernel reported is a marker of severity HIGH: on the CPU's location, or
-where CPUs have none at the host's node of the system tree; the text names the CPU.
+``lo2io/_native/otf2_events.c``). Beyond ``OWN_LOCATIONS`` threads and rings share locations (``otf2_threads.c``). A gap
+the kernel reported is a marker of severity HIGH: on the CPU's location, or where CPUs have none at the host's node of
+the system tree; the text names the CPU.
 """
 
 from __future__ import annotations
@@ -22,14 +23,21 @@ from lo2io.writers.otf2_library import FUNCTIONS, O_CLOEXEC, native_values, open
 from lo2io.writers.otf2_parts import HOST_NODE, Trace
 from lo2io.writers.otf2_rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.writers.otf2_rows import Rows
+from lo2io.writers.otf2_shared import LIFE_ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+OWN_LOCATIONS = 768
+"""So many locations belong to one thread, ring, disk … each; threads and rings beyond them share locations.
+
+Readers open a file per location, and a process may open 1,024 by default: a quarter is left for what is shared.
+"""
 _LOST, _VANISHED = 0, 1
 """The two kinds of markers."""
+_FOR_EVER = 2**63 - 1
 
 
 class Otf2Writer:
@@ -135,7 +143,7 @@ class Otf2Writer:
         for member, address in self._archive.addresses().items():
             setattr(config.functions, member, address)
         config.values = native_values()[0]
-        for ref, member in enumerate((*definitions.ATTRIBUTES, *RING_ATTRIBUTES)):
+        for ref, member in enumerate((*definitions.ATTRIBUTES, *RING_ATTRIBUTES, *LIFE_ATTRIBUTES)):
             setattr(config.attributes, member, ref)
         config.flags, config.nr_flags = flags, len(flags)
         config.calls, config.nr_calls = calls, len(calls)
@@ -148,6 +156,8 @@ class Otf2Writer:
         config.contexts, config.metrics = layout.contexts, layout.metrics
         config.sampled = self._meta.sample_rate > 1
         config.start_ns = self._meta.start_ns
+        config.stop_ns = _FOR_EVER if self._meta.stop_ns is None else self._meta.stop_ns
+        config.most_own = OWN_LOCATIONS
         return [flags, calls, opcodes], config
 
     def _new_native(self, config: Any) -> Any:
@@ -179,6 +189,7 @@ class Otf2Writer:
 
     def _end_locations(self, end: TraceEnd) -> None:
         """Calls in flight end for their regions with their thread, or with the trace; all else with the trace."""
+        self._check(lib.lo2_otf2_add_waiting(self._native))
         view = lib.lo2_otf2_state(self._native)
         if not view.nr_locations:
             # otf2-print and others refuse a trace without locations. The threads were there, though they did nothing;
@@ -187,10 +198,11 @@ class Otf2Writer:
                 self._check(lib.lo2_otf2_add_task(self._native, task))
         for location in range(view.nr_locations):
             of_task = view.locations[location].kind == lib.LO2_OTF2_TASK
-            row = self._rows.tasks.get(view.locations[location].key) if of_task else None
+            row = self._rows.tasks.get(view.locations[location].user) if of_task else None
             exit_time = row.exit_time_ns if row is not None else UNKNOWN_I64
-            end_ns = end.stop_ns if exit_time == UNKNOWN_I64 else min(exit_time, end.stop_ns)
-            self._check(lib.lo2_otf2_end_location(self._native, location, end_ns))
+            ended = exit_time != UNKNOWN_I64
+            end_ns = min(exit_time, end.stop_ns) if ended else end.stop_ns
+            self._check(lib.lo2_otf2_end_location(self._native, location, end_ns, ended))
 
     @staticmethod
     def _span(end: TraceEnd, view: Any) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from lo2io.writers.otf2_metrics import write_metrics
 from lo2io.writers.otf2_parts import HOST_NODE, Parts, Trace
 from lo2io.writers.otf2_regions import write_contexts, write_regions
 from lo2io.writers.otf2_rings import (
-    RING_THREADS,
+    RING_ATTRIBUTES,
     define_ring_handles,
     kinds_of_ring_handles,
     ring_texts,
@@ -29,6 +29,7 @@ from lo2io.writers.otf2_rings import (
     write_ring_metrics,
 )
 from lo2io.writers.otf2_rows import FileRow, TaskRow, given_paths, known, realtime_at, request_operation
+from lo2io.writers.otf2_shared import Groups, write_life_attributes, write_shared_threads, write_thread
 from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ class Writer:
         self._trace = trace
         self._parts = Parts(definitions, trace)
         self._next_file = 0
-        self._proxies: set[int] = set()
         self._files: dict[int, int] = {}
 
     def write_all(self) -> None:
@@ -137,6 +137,7 @@ class Writer:
         for ref, (name, description, kind) in enumerate(ATTRIBUTES.values()):
             self._out.write("Attribute", ref, self._out.string(name), self._out.string(description), value(kind))
         write_ring_attributes(self._parts, len(ATTRIBUTES))
+        write_life_attributes(self._parts, len(ATTRIBUTES) + len(RING_ATTRIBUTES))
 
     # ---- processes and threads ----
 
@@ -152,14 +153,13 @@ class Writer:
         view = self._trace.view
         threads: dict[int, list[tuple[int, TaskRow]]] = {}
         for location in range(view.nr_locations):
-            if view.locations[location].kind == lib.LO2_OTF2_TASK:
+            if view.locations[location].kind == lib.LO2_OTF2_TASK and not view.locations[location].shared:
                 row = self._task_of(view.locations[location])
-                self._proxies.add(view.locations[location].handle)
                 threads.setdefault(row.process, []).append((location, row))
         rows = self._trace.rows.tasks.values()
         names = {row.process: row.comm for row in rows if row.tid == row.pid}
         cgroups = {row.process: row.cgroup for row in rows if row.cgroup}
-        groups: dict[int, int] = {}
+        groups = Groups(self._parts)
         for process in sorted(threads):
             row = threads[process][0][1]
             if not known(row.pid):
@@ -167,20 +167,16 @@ class Writer:
                 group = self._parts.group("no process recorded", HOST_NODE)
                 self._parts.location(location, "no thread recorded", group)
                 continue
-            group = groups[process] = self._parts.group(
-                f"{names.get(process) or row.comm or 'process'} [{row.pid}]",
-                HOST_NODE,
-                groups.get(row.parent_process, UNDEFINED_U32),
-            )
+            name = f"{names.get(process) or row.comm or 'process'} [{row.pid}]"
+            creator = groups.find(row.parent_process)
+            group = self._parts.group(name, HOST_NODE, UNDEFINED_U32 if creator is None else creator)
+            groups.add(process, group, name)
             self._parts.number_property("LocationGroupProperty", group, "Process ID", row.pid)
             self._containment(group, cgroups.get(process, ""))
             for location, thread in threads[process]:
                 self._parts.location(location, f"thread {thread.comm or 'of process'} {thread.tid}", group)
-                self._parts.number_property("LocationProperty", location, "Thread ID", thread.tid)
-                self._parts.number_property("LocationProperty", location, "lo2io task", thread.task)
-                if thread.kind in RING_THREADS:
-                    self._parts.text_property("LocationProperty", location, "io_uring", RING_THREADS[thread.kind])
-
+                write_thread(self._parts, location, thread)
+        write_shared_threads(self._parts, groups)
         self._process_metrics(groups)
         write_ring_metrics(self._parts, groups)
 
@@ -193,14 +189,17 @@ class Writer:
         if container:
             self._parts.text_property("LocationGroupProperty", group, "Container", container)
 
-    def _process_metrics(self, groups: dict[int, int]) -> None:
-        """A metric location in the group of each process that moved bytes."""
+    def _process_metrics(self, groups: Groups) -> None:
+        """A metric location in the group of each process that moved bytes; processes without a group have one."""
         view = self._trace.view
         for location in range(view.nr_locations):
             if view.locations[location].kind == lib.LO2_OTF2_PROCESS_METRICS:
                 row = self._task_of(view.locations[location])
-                group = groups[row.process]
-                self._parts.location(location, f"metrics of process {row.pid}", group, "METRIC")
+                group, name = groups.find(row.process), f"metrics of process {row.pid}"
+                if group is None or view.locations[location].shared:
+                    group, whose = groups.shared(view.locations[location])
+                    name = f"metrics of {whose}"
+                self._parts.location(location, name, group, "METRIC")
                 self._parts.scopes[location] = ("LOCATION_GROUP", group)
 
     # ---- files and handles ----
@@ -248,7 +247,8 @@ class Writer:
         define_ring_handles(self._parts, table, RING_PARADIGMS)
         table.name_by_file(self._name_of_file)
         table.name_by_fd(self._out.string)
-        for ref in self._proxies - {UNKNOWN_U32}:
+        processes = (trace.view.processes[index] for index in range(trace.view.nr_processes))
+        for ref in sorted(process.handle for process in processes if known(process.handle)):
             # What sync(2) flushes is everything: a proxy without a file.
             flags = value("IO_HANDLE_FLAG_PRE_CREATED") | value("IO_HANDLE_FLAG_ALL_PROXY")
             table.replace(ref, self._out.string("sync"), UNDEFINED_U32, flags, value("IO_ACCESS_MODE_WRITE_ONLY"))

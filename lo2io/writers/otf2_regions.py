@@ -9,6 +9,7 @@ from lo2io._native._lib import lib
 from lo2io.model import CallKind, RequestOp
 from lo2io.writers.otf2_library import UNDEFINED_U32, value
 from lo2io.writers.otf2_rows import REQUEST_NAMES
+from lo2io.writers.otf2_shared import LIFE, life_words
 
 if TYPE_CHECKING:
     from lo2io.writers.otf2_parts import Parts, Trace
@@ -96,6 +97,13 @@ def _describe(trace: Trace, region: Any) -> _Region:
         return _Region(name, name, "Block request", "FILE_IO", "block I/O", "SAMPLING")
     if region.kind == lib.LO2_OTF2_RING_WORK:
         return _describe_work(trace, region.key)
+    return _describe_thread(trace, region)
+
+
+def _describe_thread(trace: Trace, region: Any) -> _Region:
+    if region.kind == lib.LO2_OTF2_LIFE:
+        name, text = life_words(trace, region.key)
+        return _Region(name, LIFE, text, "CODE", "threads in turn")
     row = trace.rows.tasks.get(region.key) if region.kind == lib.LO2_OTF2_RUNNING else None
     if row is not None:
         return _Region(f"{row.comm or 'thread'} {row.tid}", str(row.tid), "Thread on a CPU", "CODE", "threads on CPUs")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lo2io.writers.otf2_handles import HandleTable
     from lo2io.writers.otf2_parts import Parts, Trace
     from lo2io.writers.otf2_rows import RingRow
+    from lo2io.writers.otf2_shared import Groups
 
 RING_ATTRIBUTES: Final = {
     "ring": ("io_uring ring", "Ring of the request, or of the call: an io_uring, or a context of libaio", "STRING"),
@@ -159,33 +160,59 @@ def write_ring_attributes(parts: Parts, first: int) -> None:
         parts.out.write("Attribute", ref, *texts, value(f"TYPE_{kind}"))
 
 
-def write_ring_metrics(parts: Parts, groups: Mapping[int, int]) -> None:
-    """Locations of metrics, in the group of the process that the ring belongs to, by ``groups``."""
+def write_ring_metrics(parts: Parts, groups: Groups) -> None:
+    """Locations of metrics, in the group of the process that the ring belongs to."""
     trace = parts.trace
     view = trace.view
     nobody: int | None = None
+    own = set()
     for location in range(view.nr_locations):
         kind, ring = view.locations[location].kind, view.locations[location].key
         if kind not in {lib.LO2_OTF2_RING_STATES, lib.LO2_OTF2_RING_BATCHES}:
             continue
-        row = trace.rows.rings.get(ring)
-        group = groups.get(row.process) if row is not None else None
-        if group is None:
-            nobody = group = nobody if nobody is not None else parts.group("other rings", HOST_NODE, kind="UNKNOWN")
         what = "states" if kind == lib.LO2_OTF2_RING_STATES else "batches"
+        if view.locations[location].shared:
+            group, whose = groups.shared(view.locations[location])
+            parts.location(location, f"{what} of rings of {whose} in turn", group, "METRIC")
+            parts.scopes[location] = ("LOCATION_GROUP", group)
+            continue
+        own.add(ring)
+        row = trace.rows.rings.get(ring)
+        place = groups.find(row.process) if row is not None else None
+        if place is None:
+            nobody = place = nobody if nobody is not None else parts.group("other rings", HOST_NODE, kind="UNKNOWN")
+        group = place
         parts.location(location, f"{what} of {ring_name(trace, ring)}", group, "METRIC")
         parts.scopes[location] = ("LOCATION_GROUP", group)
         if row is not None:
             _write_properties(parts, location, row)
+    if any(view.locations[location].shared for location in range(view.nr_locations)):
+        _write_shared_rings(parts, groups, own)
 
 
-def _write_properties(parts: Parts, location: int, row: RingRow) -> None:
-    for name, number in (
+def _write_shared_rings(parts: Parts, groups: Groups, own: set[int]) -> None:
+    """What is known of rings that have no location of their own: properties of their process' group, by their names."""
+    for ring, row in sorted(parts.trace.rows.rings.items()):
+        facts = {name: number for name, number in _facts(row) if number is not None}
+        if ring in own or not facts:
+            continue
+        group = groups.find(row.process)
+        text = ", ".join(f"{name} {number}" for name, number in facts.items())
+        name = ring_name(parts.trace, ring)
+        parts.text_property("LocationGroupProperty", groups.common() if group is None else group, name, text)
+
+
+def _facts(row: RingRow) -> tuple[tuple[str, int | None], ...]:
+    return (
         ("lo2io ring", row.ring),
         ("Submission queue entries", row.sq_entries or None),
         ("Completion queue entries", row.cq_entries or None),
         ("Setup flags", row.flags if not row.kind and known(row.flags) else None),
-    ):
+    )
+
+
+def _write_properties(parts: Parts, location: int, row: RingRow) -> None:
+    for name, number in _facts(row):
         if number is not None:
             parts.number_property("LocationProperty", location, name, number)
 

@@ -204,7 +204,7 @@ def test_sync_of_a_pid_used_again(write: Write) -> None:
     for task, end in enumerate((T + 10, UNKNOWN_I64, UNKNOWN_I64)):
         maker = BatchMaker(first_id=100 * (task + 1))
         maker.first_operation = task
-        maker.call("sync", T + 20 * task, T + 20 * task + 5, task=task, pid=100, tid=100, result=0)
+        maker.call("sync", T + 20 * task, T + 20 * task + 5, task=task, process=task, pid=100, tid=100, result=0)
         maker.task(task, process=task, pid=100, tid=100, exit_time_ns=end)
         batches.append(maker.make())
     written = write(*batches)

@@ -212,7 +212,7 @@ def test_pid_used_again(write: Write, end: int) -> None:
     first.call("read", at(0.1), at(0.2), task=0, handle=0, bytes_result=10)
     first.task(0, b"old", exit_time_ns=end)
     second.first_operation = 1
-    second.call("read", at(0.4), at(0.5), task=1, tid=100, handle=0, bytes_result=20)
+    second.call("read", at(0.4), at(0.5), task=1, process=1, tid=100, handle=0, bytes_result=20)
     second.task(1, b"new", process=1, tid=100)
     written = write(first.make(), second.make(), meta=META, end=finish(1))
     found = {
@@ -230,7 +230,7 @@ def test_pid_used_again_within_a_batch(write: Write, maker: BatchMaker, end: int
     """Batches are large enough for a pid to come round: what a process did is its own nevertheless."""
     maker.call("read", at(0.1), at(0.2), task=0, handle=0, bytes_result=10)
     maker.task(0, b"old", exit_time_ns=end)
-    maker.call("read", at(0.4), at(0.5), task=1, tid=100, handle=0, bytes_result=20)
+    maker.call("read", at(0.4), at(0.5), task=1, process=1, tid=100, handle=0, bytes_result=20)
     maker.task(1, b"new", process=1, tid=100)
     written = write(maker.make(), meta=META, end=finish(1))
     assert curve(written, PROCESS, "bytes read per second") == [(0, 0), (1, 100)]

@@ -114,7 +114,7 @@ def test_pid_that_is_used_again_is_another_process(write: Write) -> None:
     first, second = BatchMaker(), BatchMaker()
     on_ring(first, 501, T, T, T + 5)
     first.task(0)
-    on_ring(second, 503, T + 10, T + 11, T + 12, task=1)
+    on_ring(second, 503, T + 10, T + 11, T + 12, task=1, process=1)
     second.task(1, process=1, tid=100, comm=b"again")
     verified(write(first.make(), second.make()))
 

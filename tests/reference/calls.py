@@ -173,6 +173,7 @@ class Calls:
         return {
             "begin_time_ns": op.time,
             "task": op.task,
+            "process": op.task.process.index,
             "tid": op.task.tid,
             "pid": op.task.process.pid,
             "call": spec.name,

@@ -109,6 +109,9 @@ def _work_row(work: Execution) -> Row:
         "request": work.request,
         "ring": work.request.ring,
         "task": work.lane.task,
+        "process": work.lane.task.process.index,
+        "pid": work.lane.task.process.pid,
+        "tid": work.lane.task.tid,
         "opcode": work.last.opcode
         if work.last is not None and work.last.request is work.request
         else work.request.opcode,

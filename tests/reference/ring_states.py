@@ -56,6 +56,7 @@ class States:
             {
                 "time_ns": time,
                 "ring": ring,
+                "process": None if ring.process is None else ring.process.index,
                 "in_flight": ring.unread if ring.kind else len(state.open_requests),
                 "punted": len(state.punted),
                 "workers": state.workers,
