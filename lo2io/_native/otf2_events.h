@@ -77,7 +77,8 @@ typedef struct {
     uint8_t sampled;              /* not every request of rings is written: their bytes are in no rate */
     int64_t start_ns;             /* intervals of metrics are counted from here */
     int64_t stop_ns;              /* no thread ends later; INT64_MAX: not known yet */
-    uint64_t most_own;            /* so many locations are given to one thread or ring each; all further ones are shared */
+    uint64_t most_own;            /* so many locations are given to one thread or ring each, and so many groups to one
+                                     process each; all further ones are shared */
 } lo2_otf2_config;
 
 enum lo2_otf2_location_kind {

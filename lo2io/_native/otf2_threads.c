@@ -2,8 +2,8 @@
  * Which thread has which location, and when.
  *
  * The first locations (config.most_own) belong to one thread each. All further ones are shared: a thread has a location
- * from its first event until its end, and then another thread of its process may have it. Processes that come so late
- * that none of their threads has a location of its own share one group of locations among them.
+ * from its first event until its end, and then another thread of its process may have it. As many processes have a
+ * location group each; all further ones share one group, and its locations.
  *
  *      location 900   |== thread 5012 ==|   |== thread 5047 ==||== thread 5051 =
  *      location 901      |====== thread 5013 ======|   |== thread 5049 ==|
@@ -199,14 +199,16 @@ int otf2_end_threads(lo2_otf2_writer *w)
 static lo2_otf2_location *new_location(lo2_otf2_writer *w, uint32_t task, uint32_t process, bool worker, uint64_t time)
 {
     lo2_otf2_location *location;
-    if (w->view.nr_locations < w->config.most_own) {
-        if ((location = otf2_location_new(w, LO2_OTF2_TASK, task))) {
-            w->processes[process].own |= process != COMMON;
-            location->group = process;
-        }
-        return location;
+    if (process != COMMON && !w->processes[process].own && w->nr_own_processes < w->config.most_own) {
+        w->processes[process].own = 1;
+        w->nr_own_processes++;
     }
     uint32_t group = otf2_group(w, process);
+    if (w->view.nr_locations < w->config.most_own) {
+        if ((location = otf2_location_new(w, LO2_OTF2_TASK, task)))
+            location->group = group;
+        return location;
+    }
     if (w->batch && end_threads_until(w, time))
         return NULL;
     uint32_t id = otf2_take_free(w, worker ? &w->processes[group].workers : &w->processes[group].threads, time);

@@ -154,6 +154,7 @@ struct lo2_otf2_writer {
     uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* their references, NONE */
     number_map region_by_key, context_by_key, process_by_number;
     lo2_otf2_process *processes;
+    uint32_t nr_own_processes;
     size_t processes_room;
     lo2_otf2_location *unplaced; /* stand for threads of which only waiting events are known */
     number_map unplaced_by_task;

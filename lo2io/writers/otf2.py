@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 OWN_LOCATIONS = 768
-"""So many locations belong to one thread, ring, disk … each; threads and rings beyond them share locations.
+"""So many locations belong to one thread, ring, disk … each; threads and rings beyond them share locations. As many
+processes have a location group each.
 
 Readers open a file per location, and a process may open 1,024 by default: a quarter is left for what is shared.
 """

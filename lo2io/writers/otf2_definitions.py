@@ -29,7 +29,7 @@ from lo2io.writers.otf2_rings import (
     write_ring_metrics,
 )
 from lo2io.writers.otf2_rows import FileRow, TaskRow, given_paths, known, realtime_at, request_operation
-from lo2io.writers.otf2_shared import Groups, write_life_attributes, write_shared_threads, write_thread
+from lo2io.writers.otf2_shared import COMMON, Groups, write_life_attributes, write_shared_threads, write_thread
 from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
 if TYPE_CHECKING:
@@ -153,27 +153,29 @@ class Writer:
         view = self._trace.view
         threads: dict[int, list[tuple[int, TaskRow]]] = {}
         for location in range(view.nr_locations):
-            if view.locations[location].kind == lib.LO2_OTF2_TASK and not view.locations[location].shared:
-                row = self._task_of(view.locations[location])
+            found = view.locations[location]
+            if found.kind == lib.LO2_OTF2_TASK and not (found.shared and found.group == COMMON):
+                row = self._task_of(found)
                 threads.setdefault(row.process, []).append((location, row))
         rows = self._trace.rows.tasks.values()
         names = {row.process: row.comm for row in rows if row.tid == row.pid}
         cgroups = {row.process: row.cgroup for row in rows if row.cgroup}
         groups = Groups(self._parts)
         for process in sorted(threads):
-            row = threads[process][0][1]
+            first, row = threads[process][0]
             if not known(row.pid):
-                location, _ = threads[process][0]
                 group = self._parts.group("no process recorded", HOST_NODE)
-                self._parts.location(location, "no thread recorded", group)
+                self._parts.location(first, "no thread recorded", group)
                 continue
             name = f"{names.get(process) or row.comm or 'process'} [{row.pid}]"
             creator = groups.find(row.parent_process)
             group = self._parts.group(name, HOST_NODE, UNDEFINED_U32 if creator is None else creator)
-            groups.add(process, group, name)
+            groups.add(process, view.locations[first].group, group, name)
             self._parts.number_property("LocationGroupProperty", group, "Process ID", row.pid)
             self._containment(group, cgroups.get(process, ""))
             for location, thread in threads[process]:
+                if view.locations[location].shared:
+                    continue
                 self._parts.location(location, f"thread {thread.comm or 'of process'} {thread.tid}", group)
                 write_thread(self._parts, location, thread)
         write_shared_threads(self._parts, groups)

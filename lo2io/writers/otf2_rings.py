@@ -152,8 +152,8 @@ def _place(row: RingRow | None) -> str:
 
 
 def write_ring_attributes(parts: Parts, first: int) -> None:
-    """The attributes, if an event has one of them, with references from ``first`` on."""
-    if not parts.trace.view.uses_rings:
+    """The attributes, with references from ``first`` on: if an event has one of them, or one of those behind them."""
+    if not (parts.trace.view.uses_rings or parts.trace.view.shares_threads):  # references must have no gap
         return
     for ref, (name, description, kind) in enumerate(RING_ATTRIBUTES.values(), first):
         texts = parts.out.string(name), parts.out.string(description)

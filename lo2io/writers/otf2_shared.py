@@ -58,39 +58,35 @@ class Groups:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._of: dict[int, tuple[int, str]] = {}
+        self._of_index: dict[int, tuple[int, str]] = {}
         self._common: int | None = None
 
-    def add(self, process: int, group: int, name: str) -> None:
-        """A process with a group of its own: its row, the group's reference, and what it is called."""
+    def add(self, process: int, index: int, group: int, name: str) -> None:
+        """A process with a group of its own: its number in the tables and in the native loop, the group, its name."""
         self._of[process] = group, name
+        if index != COMMON:
+            self._of_index[index] = group, name
 
     def find(self, process: int) -> int | None:
-        """The group of a process, if it has one of its own."""
+        """The group of a process by its number in the tables, if it has one of its own."""
         return self._of[process][0] if process in self._of else None
 
     def shared(self, location: Any) -> tuple[int, str]:
         """The group that a location lies in, and whose threads and rings it is."""
-        view = self._parts.trace.view
-        number = view.processes[location.group].number
-        if location.group != COMMON and number in self._of:
-            return self._of[number]
+        if location.group != COMMON and location.group in self._of_index:
+            return self._of_index[location.group]
         return self.common(), _FURTHER
 
     def common(self) -> int:
         """The group of the processes that have none of their own."""
         if self._common is None:
-            threads = self._parts.trace.view
+            view = self._parts.trace.view
+            all_shared = (view.locations[i] for i in range(view.nr_locations) if view.locations[i].shared)
+            kinds = {location.kind for location in all_shared if location.group not in self._of_index}
             # A PROCESS group must have a location of a thread.
-            kinds = {threads.locations[i].kind for i in range(threads.nr_locations) if self._lies_here(i)}
             kind = "PROCESS" if lib.LO2_OTF2_TASK in kinds else "UNKNOWN"
             self._common = self._parts.group(_FURTHER, HOST_NODE, kind=kind)
         return self._common
-
-    def _lies_here(self, location: int) -> bool:
-        found = self._parts.trace.view.locations[location]
-        if not found.shared:
-            return False
-        return found.group == COMMON or self._parts.trace.view.processes[found.group].number not in self._of
 
 
 def write_shared_threads(parts: Parts, groups: Groups) -> None:

@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ from scalewriter import ScaleSpool, number_paths
 from lo2io.errors import TraceError
 from lo2io.model import ClockSync
 from lo2io.pipeline import convert
+from lo2io.tables import open_trace
 from lo2io.verify import verify
+from lo2io.writers.otf2 import OWN_LOCATIONS
 
 if TYPE_CHECKING:
     from lo2io.verify.rules import Counts
@@ -74,6 +77,64 @@ def test_5000_threads_are_5000_locations(tmp_path: Path) -> None:
     assert (counts.operations, counts.handles) == (10_000, 40)
     assert len(list((tmp_path / "trace/traces").glob("*.evt"))) == 5_000 + 40 + 8, "threads, metrics of processes, CPUs"
     assert found["peak_bytes"] < 256 * MIB
+
+
+def short_threads_spool(path: Path, threads: int, calls: int) -> Path:
+    """Threads of one process, one after another, four at a time at most; each makes more calls than the one before."""
+    spool = ScaleSpool(path, 4, calls=("read",), stop_ns=10**13)
+    spool.fact_task(1_000, 10, 10).call(FIRST, FIRST + 10, 0, 10, "read", 1, fd=3, count=MOST)
+    number = np.arange(threads)
+    born, tid = FIRST + 10**6 * (number + 1), 10_000 + number
+    spool.fork(born, number % 4, 10, tid, 10)
+    for call in range(calls):
+        t = born + 1_000 + call * 10**5 * np.ones(threads, np.int64)
+        makes = number % calls >= call
+        spool.call(t[makes], t[makes] + 500, number[makes] % 4, tid[makes], "read", 5, fd=3, count=MOST)
+    spool.task_exit(born + 3 * 10**6, number % 4, 10, tid)
+    return spool.write()
+
+
+def calls_by_thread(trace: Path) -> Counter[int]:
+    """Tid → transfers that an archive tells of, by properties of locations, or attributes where threads share one."""
+    found: Counter[int] = Counter()
+    with otf2.reader.open(str(trace / "traces.otf2")) as archive:
+        ids = {p.location: p.value for p in archive.definitions.location_properties if p.name == "Thread ID"}
+        for location, event in archive.events:
+            for attribute, value in (event.attributes or {}).items():
+                if attribute.name == "Thread ID":
+                    ids[location] = value
+            if isinstance(event, otf2.events.IoOperationComplete):
+                found[ids[location]] += 1
+    return found
+
+
+def test_3000_short_threads_share_locations(tmp_path: Path) -> None:
+    """Their files are no more than any shell allows to open, and no thread's calls are taken for another's."""
+    spool = short_threads_spool(tmp_path / "spool", 3_000, 3)
+    trace = tmp_path / "trace"
+    assert converted(spool, trace)["proven"]
+    assert verified(trace).operations == 1 + 2 * 3_000
+    assert len(list((trace / "traces").glob("*.evt"))) <= OWN_LOCATIONS + 8, "four threads at a time, and the CPUs"
+    tids = open_trace(trace).operations.column("tid").to_pylist()
+    assert calls_by_thread(trace) == Counter(tids)
+    done = subprocess.run(["otf2-print", "-Werror", trace / "traces.otf2"], stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0
+
+
+def test_2000_processes_that_run_once_share_locations(tmp_path: Path) -> None:
+    """As those that a shell or make starts."""
+    spool = ScaleSpool(tmp_path / "spool", 4, calls=("read",), stop_ns=10**13)
+    spool.fact_task(1_000, 10, 10).call(FIRST, FIRST + 10, 0, 10, "read", 1, fd=3, count=MOST)
+    number = np.arange(2_000)
+    born, pid = FIRST + 10**6 * (number + 1), 10_000 + number
+    spool.fork(born, number % 4, pid, pid, 10)
+    spool.call(born + 1_000, born + 1_500, number % 4, pid, "read", 5, fd=3, count=MOST)
+    spool.task_exit(born + 10**6 + 5, number % 4, pid, pid)
+    trace = tmp_path / "trace"
+    assert converted(spool.write(), trace)["proven"]
+    assert verified(trace).operations == 2_001
+    assert len(list((trace / "traces").glob("*.evt"))) <= OWN_LOCATIONS * 2 + 8, "metrics of processes among them"
+    assert calls_by_thread(trace) == Counter([10, *pid.tolist()])
 
 
 def test_threads_with_much_to_say_keep_their_files_open(tmp_path: Path) -> None:
