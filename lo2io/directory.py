@@ -1,6 +1,7 @@
 """The directory of a trace: made, found to be lo2io's own before anything in it is removed, given to who called sudo.
 
-Nothing is removed by its name alone: a folder called ``lo2io`` may well be somebody's sources.
+Nothing is removed by its name alone: a folder called ``lo2io`` may well be somebody's sources. Everything is reached
+through the directory held open (:mod:`lo2io.folder`), and who writes into a trace has it locked.
 """
 
 from __future__ import annotations
@@ -9,206 +10,249 @@ import contextlib
 import itertools
 import os
 import re
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
+from lo2io.folder import Folder, sudo_caller
+from lo2io.spool.format import ANY_SEGMENT_PATTERN, FILE_PATTERN, SEGMENT_FILE_PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 SPOOL = "spool"
 """The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
-TRACE_FILES = ("traces.otf2", "traces.def", "traces.marker", "traces", "lo2io")
+_ANCHOR = "traces.otf2"
+TRACE_FILES = ("traces.def", "traces.marker", "traces", "lo2io", _ANCHOR)
+"""In the order in which they get their place: with the anchor, the trace is whole."""
 _REPLACED = ".replaced"
-"""Holds the former trace until the new recording has succeeded."""
+"""Holds the former trace until the new one has its place."""
+_PART = ".part"
+"""Holds a trace while it is being written."""
 _CONTENTS = {
     "traces": re.compile(r"\d+\.(evt|def|snap)"),
-    "lo2io": re.compile(r"\w+\.arrow|metadata\.json"),
-    SPOOL: re.compile(r"cpu-\d+\.ring|facts\.ring|spool\.json(\.new)?|\.reserve|dumps\.jsonl|\.recorder"),
+    "lo2io": re.compile(r"(\w+\.arrow|metadata\.json)(\.part)?"),
+    SPOOL: FILE_PATTERN,
 }
-"""What lo2io writes into each folder of a trace, and nothing else …"""
-_SEGMENT = re.compile(r"\.?seg-\d{6,}")
-_SEGMENT_CONTENTS = re.compile(r"cpu-\d+\.ring|facts\.ring|segment\.json")
-"""… but for a flight recorder's spool, which has folders of files."""
+"""What lo2io writes into each folder of a trace, and nothing else, but for the segments of a spool."""
 _DUMP = re.compile(r"dump-\d{8}-\d{6}(-\d+)?")
 """A window that a flight recorder wrote meanwhile: a trace of its own, which no later recording touches."""
 
 
 @contextlib.contextmanager
-def fresh_directory(trace: Path, *, force: bool, made: bool = False) -> Iterator[Path]:
-    """The directory to record into, its spool's path yielded; one that was made here and stayed empty is removed.
+def locked_directory(path: Path | None, stem: str = "") -> Iterator[Folder]:
+    """The directory of a trace that is being written, locked meanwhile; one made here that stays empty is removed.
+
+    Args:
+        path: The directory; what is missing of its path is made.
+        stem: Without a path: the name of a new one in the working directory, or with a number behind it. Two
+            recordings may begin in the same second.
+
+    Raises:
+        UsageError: It cannot be opened or made, or another process writes there.
+    """
+    trace = _new_directory(stem) if path is None else open_directory(path)
+    try:
+        try:
+            trace.lock()
+        except UsageError as error:
+            raise UsageError(f"write {trace.path}", error.answer, error.remedy) from None
+        yield trace
+    finally:
+        trace.discard_if_empty()
+        trace.close()
+
+
+def open_directory(path: Path) -> Folder:
+    """Open or make a directory to write into.
+
+    Raises:
+        UsageError: That cannot be done.
+    """
+    try:
+        return Folder.open_or_make(path)
+    except NotADirectoryError as error:
+        raise UsageError(f"write {path}", "it is no directory", "name another with -o") from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _new_directory(stem: str) -> Folder:
+    here = open_directory(Path())
+    for number in itertools.count(1):
+        name = stem if number == 1 else f"{stem}-{number}"
+        try:
+            return here.make(name)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(Path(name), error) from error
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
+    """The spool's directory, made in that of a trace, locked, and left open.
 
     A former trace is put aside, and removed only when the recording has succeeded: a command that could not be started
     costs nothing.
 
     Args:
-        trace: The directory; what is missing of its path is made.
+        trace: The directory, locked.
         force: Replace a trace that is there.
-        made: It was made for this recording already, by :func:`new_directory`.
 
     Raises:
-        UsageError: It exists, and is not empty, and ``force`` is not set; or it is no trace's and will not be removed.
+        UsageError: It is not empty, and ``force`` is not set; or it is no trace's and will not be removed; or somebody
+            reads the spool that is there.
     """
-    _check_replaceable(trace, force=force)
-    aside = trace / _REPLACED
-    made = made or not trace.exists()
-    try:
-        trace.mkdir(parents=True, exist_ok=True)
-        former = [entry for entry in trace.iterdir() if entry.name != _REPLACED and not _DUMP.fullmatch(entry.name)]
-        if former:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-        for entry in former:
-            entry.rename(aside / entry.name)
-    except OSError as error:
-        raise _unwritable(trace, error) from error
-    try:
-        yield trace / SPOOL
-    except BaseException:
-        if former and not (trace / SPOOL).exists():
-            for entry in list(aside.iterdir()):
-                entry.rename(trace / entry.name)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        if made:
-            with contextlib.suppress(OSError):
-                trace.rmdir()  # only if nothing came of it
-
-
-def new_directory(stem: str) -> Path:
-    """Make a directory of this name, or with a number behind it: two recordings may begin in the same second.
-
-    Raises:
-        UsageError: Nothing can be made here.
-    """
-    for number in itertools.count(1):
-        path = Path(stem if number == 1 else f"{stem}-{number}")
+    former = _check_replaceable(trace, force=force)
+    with _put_aside(trace, former, lambda: trace.is_folder(SPOOL)):
         try:
-            path.mkdir()
-        except FileExistsError:
-            continue
+            spool = trace.make(SPOOL)
         except OSError as error:
-            raise _unwritable(path, error) from error
-        return path
-    raise AssertionError
+            raise _unwritable(trace.path, error) from error
+        try:
+            spool.lock()
+            yield spool
+        except BaseException:
+            spool.discard_if_empty()  # nothing was recorded
+            raise
 
 
 @contextlib.contextmanager
-def whole_trace(trace: Path, spool: Path, *, force: bool) -> Iterator[None]:
-    """What is written meanwhile becomes a whole trace, or nothing stays of it: converting can then be tried again.
+def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder]:
+    """What is written into the folder that this yields becomes a whole trace, or nothing stays of it.
+
+    A former trace stays until then.
+
+    Args:
+        trace: The directory, locked.
+        spool: What is read meanwhile.
+        force: Replace a trace that is there.
 
     Raises:
         UsageError: There is a trace already and ``force`` is not set, or something that is not lo2io's, or it cannot
             be written.
     """
-    if trace.exists() and trace.resolve() == spool.resolve():
-        raise UsageError(f"write {trace}", "it is the spool itself", "name another directory with -o")
-    present = [name for name in TRACE_FILES if os.path.lexists(trace / name)]
-    if "traces.otf2" in present and not force:
-        raise UsageError(
-            f"write {trace}", "there is a trace already", "name another with -o, or replace it with --force"
-        )
-    for name in present:
-        if not _is_own(trace / name):
-            raise UsageError(f"write {trace}", f"its {name!r} is none of a trace of lo2io", "name another with -o")
-    made = not trace.exists()
+    tried = f"write {trace.path}"
+    if os.path.sameopenfile(trace.fd, spool.fd):
+        raise UsageError(tried, "it is the spool itself", "name another directory with -o")
+    present = [name for name in TRACE_FILES if trace.status(name)]
+    if _ANCHOR in present and not force:
+        raise UsageError(tried, "there is a trace already", "name another with -o, or replace it with --force")
+    for name in (*present, _PART, _REPLACED):
+        if trace.status(name) and not _is_own(trace, name):
+            raise UsageError(tried, f"its {name!r} is none of a trace of lo2io", "name another with -o")
     try:
-        _remove_trace(trace)
-        trace.mkdir(parents=True, exist_ok=True)
+        trace.remove(_PART)  # of one that was killed
+        part = trace.make(_PART)
     except OSError as error:
-        raise _unwritable(trace, error) from error
+        raise _unwritable(trace.path, error) from error
+    try:
+        with part.named():
+            yield part
+        give_away(part, itself=False)
+        with _put_aside(trace, present, lambda: trace.is_file(_ANCHOR)):
+            for name in TRACE_FILES:
+                if part.status(name):
+                    part.rename(name, trace)
+    except OSError as error:
+        raise _unwritable(trace.path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.discard()
+
+
+def is_dump(name: str) -> bool:
+    """Whether a flight recorder names a window so."""
+    return bool(_DUMP.fullmatch(name))
+
+
+def give_away(folder: Folder, *, itself: bool = True, contents: bool = True) -> None:
+    """Make who called sudo the owner of a folder that lo2io made and of what is in it, as if written by that user."""
+    caller = sudo_caller()
+    if caller and contents:
+        folder.give_contents(caller)
+    if caller and itself:
+        folder.give(caller)
+
+
+@contextlib.contextmanager
+def _put_aside(trace: Folder, names: list[str], is_replaced: Callable[[], bool]) -> Iterator[None]:
+    """Meanwhile these entries lie aside; after an error they return, unless what replaces them is there by then."""
+    try:
+        trace.remove(_REPLACED)
+        aside = trace.make(_REPLACED) if names else None
+        if aside:
+            for name in names:
+                trace.rename(name, aside)
+    except OSError as error:
+        raise _unwritable(trace.path, error) from error
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
-            _remove_trace(trace)
-            if made:
-                trace.rmdir()
+        if aside and not is_replaced():
+            for name in aside.names():
+                trace.remove(name)
+                aside.rename(name, trace)
         raise
+    finally:
+        if aside:
+            with contextlib.suppress(OSError):
+                aside.discard()
 
 
-def sudo_caller(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Uid and gid of who called sudo; None where nobody did, or root."""
-    uid, gid = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
-    if os.geteuid() != 0 or not uid.isdecimal() or not gid.isdecimal() or uid == "0":
-        return None
-    return int(uid), int(gid)
-
-
-def give_away(trace: Path, owner: tuple[int, int]) -> None:
-    """Make a user the owner of a trace that root wrote, as if the user had written it; what fails stays root's.
-
-    The directory may lie where that user can rename and link as they like. So nothing is followed, only what is root's
-    and has one name is given away, and what is inside before the folder around it.
-    """
-    with contextlib.suppress(OSError):
-        fd = os.open(trace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            for _, folders, files, folder in os.fwalk(".", topdown=False, dir_fd=fd, follow_symlinks=False):
-                for name in (*files, *folders):
-                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    if found.st_uid == 0 and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
-                        os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
-            if os.fstat(fd).st_uid == 0:
-                os.fchown(fd, *owner)
-        finally:
-            os.close(fd)
-
-
-def _check_replaceable(trace: Path, *, force: bool) -> None:
+def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
+    """The entries of a trace that may be replaced."""
+    tried = f"write {trace.path}"
     try:
-        entries = list(trace.iterdir()) if trace.is_dir() else [trace] if os.path.lexists(trace) else []
+        entries = [name for name in trace.names() if not _DUMP.fullmatch(name)]
+        known = all(name in (*TRACE_FILES, SPOOL, _PART, _REPLACED) and _is_own(trace, name) for name in entries)
     except OSError as error:
-        raise _unwritable(trace, error) from error
-    entries = [entry for entry in entries if not _DUMP.fullmatch(entry.name)]
-    if not entries:
-        return
-    known = all(
-        entry.name == _REPLACED or (entry.name in (*TRACE_FILES, SPOOL) and _is_own(entry)) for entry in entries
-    )
-    if not trace.is_dir() or not known:
-        raise UsageError(f"write {trace}", "it exists, and holds what is no trace of lo2io", "name another with -o")
-    if not force:
-        raise UsageError(f"write {trace}", "it exists", "name another with -o, or replace it with --force")
+        raise _unwritable(trace.path, error) from error
+    if not known:
+        raise UsageError(tried, "it exists, and holds what is no trace of lo2io", "name another with -o")
+    if entries and not force:
+        raise UsageError(tried, "it exists", "name another with -o, or replace it with --force")
+    if SPOOL in entries:
+        with trace.enter(SPOOL) as spool:
+            spool.lock()
+    return [name for name in entries if name != _REPLACED]
 
 
-def _is_own(path: Path) -> bool:
+def _is_own(folder: Folder, name: str) -> bool:
     """Whether lo2io wrote it: a plain file of its name, or a folder of nothing but what it writes there."""
-    if path.is_symlink():
+    if name in {_PART, _REPLACED}:
+        if not folder.is_folder(name):
+            return False
+        with folder.enter(name) as inner:
+            return all(each in (*TRACE_FILES, SPOOL, _PART) and _is_own(inner, each) for each in inner.names())
+    if name not in _CONTENTS:
+        return folder.is_file(name)
+    if not folder.is_folder(name):
         return False
-    if path.name not in _CONTENTS:
-        return path.is_file()
-    if not path.is_dir():
-        return False
-    pattern = _CONTENTS[path.name]
-    return all(
-        _holds_only(entry, _SEGMENT_CONTENTS)
-        if path.name == SPOOL and _SEGMENT.fullmatch(entry.name)
-        else pattern.fullmatch(entry.name) and entry.is_file()
-        for entry in path.iterdir()
-    )
+    with folder.enter(name) as inner:
+        return all(
+            _holds_only(inner, each, SEGMENT_FILE_PATTERN)
+            if name == SPOOL and ANY_SEGMENT_PATTERN.fullmatch(each)
+            else _CONTENTS[name].fullmatch(each) and _is_plain(inner, each)
+            for each in inner.names()
+        )
 
 
-def _holds_only(folder: Path, pattern: re.Pattern[str]) -> bool:
+def _holds_only(folder: Folder, name: str, pattern: re.Pattern[str]) -> bool:
     """A folder of nothing but files of these names."""
-    return (
-        folder.is_dir()
-        and not folder.is_symlink()
-        and all(pattern.fullmatch(entry.name) and entry.is_file() for entry in folder.iterdir())
-    )
+    if not folder.is_folder(name):
+        return False
+    with folder.enter(name) as inner:
+        return all(pattern.fullmatch(each) and _is_plain(inner, each) for each in inner.names())
 
 
-def _remove_trace(trace: Path) -> None:
-    for name in TRACE_FILES:
-        path = trace / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _is_plain(folder: Folder, name: str) -> bool:
+    """A file, or the socket of a flight recorder."""
+    found = folder.status(name)
+    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISSOCK(found.st_mode))
 
 
 def _unwritable(trace: Path, error: OSError) -> UsageError:

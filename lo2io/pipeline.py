@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordingResult, RecordOptions
+from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
 from lo2io.catalog import ENDING, left_out, load_catalog
-from lo2io.directory import SPOOL, fresh_directory, give_away, new_directory, sudo_caller, whole_trace
-from lo2io.errors import Lo2ioError, UsageError
+from lo2io.directory import SPOOL, fresh_directory, give_away, locked_directory, whole_trace
+from lo2io.errors import Lo2ioError, SpoolError, UsageError
+from lo2io.folder import Folder, private_umask
 from lo2io.interrupts import interrupted_by_signals
 from lo2io.model import UNKNOWN_I64, CallFilter, Completeness, TraceEnd
 
@@ -143,53 +143,60 @@ def record(
 
         selection, chosen = choose(request.filter, selection, load_catalog())
         droppable = choose_calls(request.filter, selection.events, load_catalog())
-    directory = request.output or new_directory(_default_name(request))
-    try:
-        with fresh_directory(directory, force=request.force, made=request.output is None) as spool:
-            recording = record_spool(_options(request, spool, selection, chosen, droppable), tell, show)
-    except KeyboardInterrupt:
-        if (directory / SPOOL).exists():
-            urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(directory)}`")
-        recorded = Recorded(INTERRUPTED, directory, None)
-    else:
-        recorded = _finish(request, recording, directory, urgent, progress)
-    caller = sudo_caller()
-    if caller and directory.is_dir():
-        give_away(directory, caller)
+    with private_umask() as umask, locked_directory(request.output, _default_name(request)) as trace:
+        try:
+            with fresh_directory(trace, force=request.force) as spool:
+                options = _options(request, spool, selection, chosen, droppable)
+                options = replace(options, umask=umask)
+                exit_code = record_spool(options, tell, show).exit_code
+        except KeyboardInterrupt:
+            if not trace.is_folder(SPOOL):
+                return Recorded(INTERRUPTED, trace.path, None)
+            urgent(f"interrupted while stopping; the spool is kept: `{_convert_command(trace.path)}`")
+            recorded = Recorded(INTERRUPTED, trace.path, None)
+        else:
+            recorded = _finish(request, exit_code, spool, trace, say=urgent, progress=progress)
+        give_away(spool)
+        if trace.parent is not None:
+            give_away(trace, contents=False)
     return recorded
 
 
 def _finish(
     request: RecordRequest,
-    recording: RecordingResult,
-    directory: Path,
+    exit_code: int,
+    spool: Folder,
+    trace: Folder,
+    *,
     say: Callable[[str], None],
     progress: Callable[[Path], Any],
 ) -> Recorded:
     """Convert; whatever stops that leaves the spool and says how to go on."""
+    directory = trace.path
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
-        return Recorded(recording.exit_code, directory, None)
+        return Recorded(exit_code, directory, None)
     try:
-        with interrupted_by_signals(), progress(recording.spool) as advance:
-            converted = convert(recording.spool, directory, progress=advance, block_records=request.block_records)
+        with interrupted_by_signals(), progress(spool.place) as advance:
+            output = contextlib.nullcontext(trace)
+            converted = _convert(spool, output, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(recording.exit_code or 128 + number, directory, None)
+        return Recorded(exit_code or 128 + number, directory, None)
     except Lo2ioError as error:
         say(f"{error}{'; ' if error.remedy else ''}{error.remedy}")
         say(f"the spool is kept: `{_convert_command(directory)}`")
-        return Recorded(recording.exit_code or error.exit_code, directory, None)
+        return Recorded(exit_code or error.exit_code, directory, None)
     except Exception:
         say(f"converting failed; the spool is kept: `{_convert_command(directory)}`")
         raise
     if not request.keep_spool:
         try:
-            shutil.rmtree(recording.spool)
+            spool.discard()
         except KeyboardInterrupt:  # the trace is whole: half a spool beside it is of no use
-            shutil.rmtree(recording.spool, ignore_errors=True)
-    return Recorded(recording.exit_code, directory, converted)
+            spool.discard()
+    return Recorded(exit_code, directory, converted)
 
 
 def _check_known(block_records: str | None) -> None:
@@ -219,10 +226,11 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
 
 
 def _options(
-    request: RecordRequest, spool: Path, selection: Selection, chosen: str, droppable: CallFilter
+    request: RecordRequest, spool: Folder, selection: Selection, chosen: str, droppable: CallFilter
 ) -> RecordOptions:
     return RecordOptions(
-        spool=spool,
+        spool=spool.path,
+        folder=spool,
         events=selection.events,
         optional=selection.optional,
         newer=selection.newer,
@@ -301,10 +309,47 @@ def convert(
 
     Raises:
         UsageError: A filter or a kind of records that nobody knows; more requests than were chosen when recording;
-            there is a trace already, or what is no trace of lo2io.
+            there is a trace already, or what is no trace of lo2io; another process writes the spool or the trace.
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
+    with private_umask(), _open_spool(spool_path) as spool:
+        return _convert(
+            spool,
+            locked_directory(trace),
+            force=force,
+            progress=progress,
+            filters=filters,
+            block_records=block_records,
+            sample_rate=sample_rate,
+        )
+
+
+def _open_spool(path: Path) -> Folder:
+    """A spool that nobody writes, held open and locked for reading."""
+    try:
+        spool = Folder.open(path)
+    except OSError as error:
+        remedy = "name a spool: T/spool, if --keep-spool or --no-convert left it"
+        raise SpoolError(f"read {path}", error.strerror or str(error), remedy) from error
+    try:
+        spool.lock(shared=True)
+    except UsageError as error:
+        raise UsageError(f"convert {path}", error.answer, "wait for its end, or try `lo2io dump`") from None
+    return spool
+
+
+def _convert(
+    spool_folder: Folder,
+    output: contextlib.AbstractContextManager[Folder],
+    *,
+    force: bool = False,
+    progress: Callable[[int], None] | None = None,
+    filters: Sequence[str] = (),
+    block_records: str | None = None,
+    sample_rate: int | None = None,
+) -> Converted:
+    """As :func:`convert`; what is written into is opened once the spool's description was read."""
     _check_known(block_records)
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -316,18 +361,22 @@ def convert(
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
     from lo2io.streams import open_batches  # noqa: PLC0415
 
-    spool = SpoolReader(spool_path)
-    catalog = load_catalog()
-    criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
-    check_devices(criteria.filter, spool.meta.devices)
-    rate = _sample_rate(spool.meta, sample_rate)
-    spool.meta = meta = replace(spool.meta, filter=str(criteria.filter), sample_rate=rate)
-    accounts = Reconciler(meta, catalog.calls)
-    with (
-        whole_trace(trace, spool_path, force=force),
-        open_batches(spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress) as batches,
-    ):
-        return _write_trace(trace, meta, batches, accounts, block_records)
+    with spool_folder.named():
+        spool = SpoolReader(spool_folder.place)
+        catalog = load_catalog()
+        criteria = Criteria(parse_all((spool.meta.filter, *filters)), spool.meta.cgroup)
+        check_devices(criteria.filter, spool.meta.devices)
+        rate = _sample_rate(spool.meta, sample_rate)
+        spool.meta = meta = replace(spool.meta, filter=str(criteria.filter), sample_rate=rate)
+        accounts = Reconciler(meta, catalog.calls)
+        with (
+            output as trace,
+            whole_trace(trace, spool_folder, force=force) as part,
+            open_batches(
+                spool, catalog, criteria, held=BATCHES_HELD, watch=accounts.write, progress=progress
+            ) as batches,
+        ):
+            return replace(_write_trace(part.place, meta, batches, accounts, block_records), trace=trace.path)
 
 
 def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:

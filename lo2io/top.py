@@ -25,7 +25,7 @@ from lo2io.capture.asking import ask_for_dump
 from lo2io.directory import SPOOL
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
 from lo2io.interrupts import ended_by_signals
-from lo2io.spool.format import DUMPS_NAME
+from lo2io.spool.format import CONTROL_NAME
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -146,7 +146,7 @@ class Recorder:
 
     def await_ready(self) -> None:
         """Wait until the recorder can be asked; of one that ran already, nothing is to be waited for."""
-        while self._child is not None and not (self.trace / SPOOL / DUMPS_NAME).exists():
+        while self._child is not None and not (self.trace / SPOOL / CONTROL_NAME).exists():
             self._check_child()
             time.sleep(_START_S)
 

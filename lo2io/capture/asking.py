@@ -1,32 +1,25 @@
-"""Asking a flight recorder, from outside, for the window it keeps.
-
-The recorder holds a lock on a file of its spool as long as it records: who holds it is the process that
-``spool.json`` names, and not another that got its number. It gets SIGUSR1, and says in ``dumps.jsonl`` what came of it.
-"""
+"""Asking a flight recorder, from outside, for the window it keeps: at the socket in its spool."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import select
-import signal
-from pathlib import Path
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
+from lo2io.capture.control import REQUEST, peer_uid
 from lo2io.capture.dumping import BEGUN, BUSY, DONE, FAILED, REFUSED
-from lo2io.directory import SPOOL
+from lo2io.directory import SPOOL, is_dump
 from lo2io.errors import AccessError, CaptureError, UsageError
-from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, META_NAME, parse_meta
+from lo2io.folder import Folder
+from lo2io.spool.format import CONTROL_NAME, META_NAME, parse_meta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TextIO
+    from pathlib import Path
 
-    from lo2io.model import SpoolMeta
-
-_POLL_MS = 50
+_MAX_LINE = 1 << 16
 
 
 def ask_for_dump(trace: Path) -> Path:
@@ -44,54 +37,42 @@ def ask_for_dump(trace: Path) -> Path:
         CaptureError: The window could not be written.
     """
     tried = f"dump {trace}"
-    meta = _read_meta(tried, trace)
     with contextlib.ExitStack() as held:
         try:
-            process = os.pidfd_open(meta.recorder_pid)
-        except ProcessLookupError:
-            raise _over(tried, trace) from None
-        held.callback(os.close, process)
-        try:
-            recorder = os.open(trace / SPOOL / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-            held.callback(os.close, recorder)
-            log = held.enter_context((trace / SPOOL / DUMPS_NAME).open(encoding="ascii"))
-        except FileNotFoundError:
-            raise _over(tried, trace) from None
-        if not _is_locked(recorder):
-            raise _over(tried, trace)
-        log.seek(0, os.SEEK_END)
-        try:
-            signal.pidfd_send_signal(process, signal.SIGUSR1)
+            spool = held.enter_context(held.enter_context(Folder.open(trace)).enter(SPOOL))
         except PermissionError as error:
-            raise AccessError(tried, "the recorder is another user's", "run it with sudo") from error
-        except ProcessLookupError:
-            raise _over(tried, trace) from None
-        return _await_dump(tried, trace, log, process)
+            raise AccessError(tried, error.strerror or str(error), "run it with sudo") from error
+        except OSError as error:
+            remedy = "name the directory given with -o to a recording with --last"
+            raise UsageError(tried, "nothing is being recorded there", remedy) from error
+        recorder = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        _connect(tried, trace, spool, recorder)
+        recorder.sendall(REQUEST)
+        return trace / _await_dump(tried, trace, recorder)
 
 
-def _read_meta(tried: str, trace: Path) -> SpoolMeta:
-    name = trace / SPOOL / META_NAME
+def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) -> None:
+    """Connect to the recorder, and see that the process on the other side is the spool's owner's."""
     try:
-        meta = parse_meta(name.read_bytes(), str(name))
+        recorder.connect(str(spool.place / CONTROL_NAME))
     except PermissionError as error:
-        raise AccessError(tried, f"{name}: {error.strerror}", "run it with sudo") from error
-    except OSError as error:
-        raise UsageError(
-            tried, "nothing is being recorded there", "name the directory given with -o to a recording with --last"
-        ) from error
-    if not meta.segments:
-        raise UsageError(
-            tried, "its recording keeps everything, it is no flight recorder", "record with --last or --max-size"
-        )
-    return meta
+        raise AccessError(tried, "the recorder is another user's", "run it with sudo") from error
+    except FileNotFoundError:
+        raise _no_socket(tried, trace, spool) from None
+    except OSError:
+        raise _over(tried, trace) from None
+    owner = os.fstat(spool.fd).st_uid
+    if peer_uid(recorder) != owner:
+        answer = f"uid {peer_uid(recorder)} answers there, and the recording is uid {owner}'s"
+        raise AccessError(tried, answer, "see who made that directory")
 
 
-def _is_locked(recorder: int) -> bool:
-    try:
-        fcntl.flock(recorder, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
+def _no_socket(tried: str, trace: Path, spool: Folder) -> UsageError:
+    with contextlib.suppress(OSError):
+        if not parse_meta(spool.read(META_NAME), str(trace / SPOOL / META_NAME)).segments:
+            answer = "its recording keeps everything, it is no flight recorder"
+            return UsageError(tried, answer, "record with --last or --max-size")
+    return _over(tried, trace)
 
 
 def _over(tried: str, trace: Path) -> UsageError:
@@ -100,32 +81,26 @@ def _over(tried: str, trace: Path) -> UsageError:
     )
 
 
-def _await_dump(tried: str, trace: Path, log: TextIO, process: int) -> Path:
-    """Read on in the log until it tells the end of the first window begun from here on."""
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    path = None
-    while True:
-        ended = bool(poll.poll(_POLL_MS))
-        for event in _new_events(log):
-            if event["event"] == BEGUN and path is None:
-                path = event["path"]
-            elif path is None and (event["event"] == REFUSED or (event["event"] == FAILED and event["path"] is None)):
-                remedy = "try again a little later" if event["text"] == BUSY else "see what the recorder said"
-                raise CaptureError(tried, event["text"], remedy)
-            elif path is not None and event["path"] == path:
-                if event["event"] == DONE:
-                    return Path(path)
-                raise CaptureError(tried, event["text"], "see what the recorder said")
-        if ended:
-            raise _over(tried, trace)
+def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
+    """Read what the recorder tells until the first window that is begun from here on is written: its name."""
+    window = ""
+    for event, name, text in _events(recorder):
+        if event == BEGUN and not window:
+            window = name
+        elif not window and (event == REFUSED or (event == FAILED and not name)):
+            remedy = "try again a little later" if text == BUSY else "see what the recorder said"
+            raise CaptureError(tried, text, remedy)
+        elif window and name == window:
+            if event == DONE and is_dump(window):
+                return window
+            raise CaptureError(tried, text, "see what the recorder said")
+    raise _over(tried, trace)
 
 
-def _new_events(log: TextIO) -> Iterator[dict[str, str]]:
-    while True:
-        position = log.tell()
-        line = log.readline()
-        if not line.endswith("\n"):  # the rest is still being written
-            log.seek(position)
-            return
-        yield json.loads(line)
+def _events(recorder: socket.socket) -> Iterator[tuple[str, str, str]]:
+    """What happens to windows: event, the window's name, and a text that a terminal takes literally."""
+    with recorder.makefile("rb") as lines:
+        while (line := lines.readline(_MAX_LINE)).endswith(b"\n"):
+            told: dict[str, Any] = json.loads(line)
+            text = "".join(each if each.isprintable() else "?" for each in str(told["text"]))
+            yield str(told["event"]), str(told["name"]), text

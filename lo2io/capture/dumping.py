@@ -2,36 +2,35 @@
 
 The segments get second names (hard links), so that the recorder may go on removing them, and a description of their
 own; `lo2io convert`, a child of low priority, makes the trace. One at a time. Whatever fails there is told, and harms
-nothing. ``dumps.jsonl`` in the spool tells those who asked from outside what became of it.
+nothing. Those who asked from outside are told at the recorder's socket (:mod:`lo2io.capture.control`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
-import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from lo2io.capture.control import Control
 from lo2io.capture.session import NO_WINDOW
-from lo2io.directory import SPOOL, give_away, sudo_caller
+from lo2io.directory import SPOOL, give_away
 from lo2io.errors import Lo2ioError
-from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, META_NAME, dump_meta
+from lo2io.spool.format import META_NAME, dump_meta
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lo2io.folder import Folder
     from lo2io.model import SpoolMeta
     from lo2io.spool.segments import Segment, SegmentedSpool
 
@@ -56,7 +55,7 @@ class Dumper:
     """Writes one window at a time.
 
     Args:
-        spool: The flight recorder's; its directory is locked from here on.
+        spool: The flight recorder's.
         note: Called with each notice for the user, from whatever thread.
         convert: Further options of `lo2io convert`.
         keep_spool: Leave the window's spool beside its trace.
@@ -80,9 +79,7 @@ class Dumper:
         self._thread: threading.Thread | None = None
         self._child: subprocess.Popen[str] | None = None
         self._given_up = False
-        self._log: TextIO = (spool.path / DUMPS_NAME).open("x", encoding="ascii")
-        self._recorder = os.open(spool.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(self._recorder, fcntl.LOCK_EX)
+        self.control = Control(spool.folder, note)
 
     def claim(self, why: str) -> bool:
         """Make sure that no other window is being written; if one is, the request is refused."""
@@ -109,20 +106,24 @@ class Dumper:
         """
         target = None
         try:
-            target = _new_folder(self._spool.path.parent)
-            self._post(BEGUN, path=target)
-            folder = target / SPOOL
-            folder.mkdir()
+            trace = self._spool.folder.parent
+            assert trace is not None  # noqa: S101 - the spool was made there
+            target = _new_folder(trace)
+            self._post(BEGUN, target)
+            folder = target.make(SPOOL)
             names = self._spool.link(folder, end)
             if not names:
                 self._fail(why, target, "the spool's bound left no room for a window")
                 return
             meta = describe(names)
-            (folder / META_NAME).write_bytes(dump_meta(meta))
+            folder.write(META_NAME, dump_meta(meta))
+        except Lo2ioError as error:
+            self._fail(why, target, str(error))
+            return
         except OSError as error:
             self._fail(why, target, error.strerror or str(error))
             return
-        thread = threading.Thread(target=self._run, args=(why, target, meta), name="lo2io-dump", daemon=True)
+        thread = threading.Thread(target=self._run, args=(why, target, folder, meta), name="lo2io-dump", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # no more threads
@@ -146,12 +147,7 @@ class Dumper:
                 child.send_signal(signal.SIGINT)
                 told = child
             thread.join(_POLL_S)
-        if self._recorder >= 0:
-            os.close(self._recorder)
-            self._recorder = -1
-            self._log.close()
-            for name in (DUMPS_NAME, LOCK_NAME):
-                (self._spool.path / name).unlink(missing_ok=True)
+        self.control.close()
 
     def lived(self, begin_ns: int, end_ns: int) -> tuple[int, ...]:
         """The processes that converted somewhen in a span of CLOCK_MONOTONIC: their I/O is lo2io's own."""
@@ -167,28 +163,34 @@ class Dumper:
 
     # ---- in a thread of its own ----
 
-    def _run(self, why: str, target: Path, meta: SpoolMeta) -> None:
-        spool = target / SPOOL
-        arguments = ["convert", str(spool), "-o", str(target), *self._convert]
+    def _run(self, why: str, target: Folder, spool: Folder, meta: SpoolMeta) -> None:
+        def command(spool: Path, target: Path) -> list[str]:
+            return ["convert", str(spool), "-o", str(target), *self._convert]
+
         try:
-            answer = self._run_child([sys.executable, "-P", "-m", "lo2io", *arguments])
+            answer = self._run_child(
+                [sys.executable, "-P", "-m", "lo2io", *command(spool.place, target.place)], (spool, target)
+            )
         except (OSError, Lo2ioError) as error:
             reason = "given up" if self._given_up else str(error)
-            command = shlex.join(["lo2io", *arguments])
-            self._fail(why, target, f"{reason}; its spool is kept: `{command}`", keep=True)
+            shown = shlex.join(["lo2io", *command(spool.path, target.path)])
+            self._fail(why, target, f"{reason}; its spool is kept: `{shown}`", keep=True)
             return
         if not self._keep_spool:
-            shutil.rmtree(spool, ignore_errors=True)
-        caller = sudo_caller()
-        if caller:
-            give_away(target, caller)
+            with contextlib.suppress(OSError):
+                spool.discard()
+        give_away(target)
         seconds = ((meta.stop_ns or meta.start_ns) - meta.start_ns) / NS_PER_S
         self._free()
-        self._note(f"{target} holds the last {seconds:.1f} s ({why}); {answer}")
-        self._post(DONE, path=target, text=answer)
+        self._note(f"{target.path} holds the last {seconds:.1f} s ({why}); {answer}")
+        self._post(DONE, target, answer)
 
-    def _run_child(self, command: list[str]) -> str:
+    def _run_child(self, command: list[str], folders: tuple[Folder, ...] = ()) -> str:
         """Convert; the last line of what the child said.
+
+        Args:
+            command: What converts.
+            folders: What it gets by descriptor.
 
         Raises:
             Lo2ioError: It failed.
@@ -208,6 +210,7 @@ class Dumper:
                 text=True,
                 errors="replace",
                 start_new_session=True,  # Ctrl-C is the recorder's
+                pass_fds=[folder.fd for folder in folders],
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -220,6 +223,8 @@ class Dumper:
             _, told = child.communicate()
         finally:
             life.end_ns = time.monotonic_ns()
+        for folder in folders:
+            told = told.replace(str(folder.place), str(folder.path))
         lines = told.rstrip().splitlines()
         if child.returncode:
             # An error's remedy stands in a line of its own, set in: the error is above it.
@@ -230,34 +235,31 @@ class Dumper:
 
     # ---- telling ----
 
-    def _fail(self, why: str, target: Path | None, answer: str, *, keep: bool = False) -> None:
+    def _fail(self, why: str, target: Folder | None, answer: str, *, keep: bool = False) -> None:
         if target is not None and not keep:
-            shutil.rmtree(target, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                target.discard()
         self._free()
         self._note(f"{NO_WINDOW} for {why}: {answer}")
-        self._post(FAILED, path=target, text=answer)
+        self._post(FAILED, target, answer)
 
     def _free(self) -> None:
         with self._lock:
             self._busy = False
 
-    def _post(self, event: str, *, path: Path | None = None, text: str = "") -> None:
-        line = json.dumps({"event": event, "path": None if path is None else str(path), "text": text})
-        with self._lock, contextlib.suppress(OSError, ValueError):  # a full disk, or the recording is over
-            self._log.write(line + "\n")
-            self._log.flush()
+    def _post(self, event: str, target: Folder | None = None, text: str = "") -> None:
+        self.control.post(event, target.path.name if target else "", text)
 
 
-def _new_folder(beside: Path) -> Path:
+def _new_folder(trace: Folder) -> Folder:
     """``dump-20261121-060000`` in a directory, or with a number behind it.
 
     Raises:
         OSError: It cannot be created.
+        UsageError: As :meth:`Folder.make`.
     """
     stem = time.strftime("dump-%Y%m%d-%H%M%S")
     for number in itertools.count(1):
-        path = (beside / (stem if number == 1 else f"{stem}-{number}")).absolute()
         with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
+            return trace.make(stem if number == 1 else f"{stem}-{number}")
     raise AssertionError

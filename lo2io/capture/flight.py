@@ -149,6 +149,7 @@ class FlightRecorder:
         self._rescan, self._look = rescan, look
         self._session, self._meta = session, meta
         self._clerk.start()
+        self.dumper.control.start(lambda: self.request_dump("lo2io dump"))
 
     def request_dump(self, why: str) -> bool:
         """Have the window that ends now written as a trace; refused, with a notice, while another is being written."""

@@ -106,13 +106,20 @@ class StoppedCommand:
         user: Whom it shall run as; None: whoever lo2io runs as.
         mask: The signal mask it shall have.
         ignored: Signals it shall ignore.
+        umask: Its umask; None: as lo2io's is.
 
     Attributes:
         pid: The child's.
     """
 
     def __init__(
-        self, command: Sequence[str], user: User | None, mask: Iterable[int] = (), ignored: Iterable[int] = ()
+        self,
+        command: Sequence[str],
+        user: User | None,
+        mask: Iterable[int] = (),
+        ignored: Iterable[int] = (),
+        *,
+        umask: int | None = None,
     ) -> None:
         self._command = tuple(command)
         wait_end, self._go = os.pipe()
@@ -122,6 +129,8 @@ class StoppedCommand:
             os.close(self._go)
             os.close(self._answer)
             _restore_signals(ignored)
+            if umask is not None:
+                os.umask(umask)
             _become(self._command, user, frozenset(mask), wait_end, status_end)
         os.close(wait_end)
         os.close(status_end)

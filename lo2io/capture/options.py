@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from lo2io.folder import Folder
+
 DEFAULT_RING_BYTES = 4 << 20
 _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
@@ -62,6 +64,8 @@ class RecordOptions:
         notices: What the user must know of this choice; told first, and kept in the spool …
         unnamed: … and what only if files are named by ``/proc``.
         tracefs: Where tracefs is mounted; None: find it.
+        folder: The spool's directory if it is made already; None: ``spool`` is to be made.
+        umask: The command's; None: as lo2io's is.
     """
 
     spool: Path
@@ -94,6 +98,8 @@ class RecordOptions:
     notices: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
     tracefs: Path | None = None
+    folder: Folder | None = None
+    umask: int | None = None
 
     @property
     def is_flight(self) -> bool:

@@ -126,7 +126,7 @@ def record(
         if options.until_last:
             wait.adopt_orphans()
         if options.command:
-            command = StoppedCommand(options.command, user, signals.before, signals.ignored)
+            command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
         try:
             meta = _run(_Plan(options, events, command, cgroup, signals, note, show))
         finally:
@@ -169,6 +169,11 @@ def _run(plan: _Plan) -> SpoolMeta:
         scanner = _start(session, writer, plan)
         meta = _describe(plan, session, filters, flight.first_segments if flight else ())
         writer.write_meta(meta)
+        if writer.unreserved:
+            note(
+                f"no space could be put aside in {options.spool} ({writer.unreserved}): "
+                "if that disk fills up, the spool's description may stay that of the start"
+            )
         accounting = Accounting(command.pid if command else None, plan.cgroup.folder if plan.cgroup else None)
         if flight:
             flight.start(session, meta, scanner.rescan, accounting.look)
@@ -249,10 +254,10 @@ def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str,
 def _make_spool(options: RecordOptions) -> SpoolWriter:
     cpus = sysfs.read_online_cpus()
     if not options.is_flight:
-        return SpoolWriter(options.spool, cpus)
+        return SpoolWriter(options.spool, cpus, folder=options.folder)
     from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - flight recorders alone have need of it
 
-    return SegmentedSpool(options.spool, cpus, options.max_bytes)
+    return SegmentedSpool(options.spool, cpus, options.max_bytes, folder=options.folder)
 
 
 def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> FlightRecorder | None:

@@ -3,6 +3,9 @@
 In: the name of a file or folder. Out: that name, once everything is written and on the disk. What was there before is
 replaced with ``force`` alone, and only if it is an export of the same kind: a file that begins as such do, a folder of
 nothing but what an export's ``lo2io-export.json`` lists.
+
+What is being written lies in a folder that is lo2io's alone, beside its future name (:mod:`lo2io.folder`). The file or
+folder inside has the mode that the umask gives: an export is made to be handed on, as any program's output is.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ import contextlib
 import errno
 import json
 import os
-import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lo2io._version import __version__
-from lo2io.directory import give_away, sudo_caller
+from lo2io.directory import give_away
 from lo2io.errors import Lo2ioError, UsageError
+from lo2io.folder import Folder, told_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +34,8 @@ Progress: TypeAlias = Callable[[float], None]
 MARKER: Final = "lo2io-export.json"
 """In an export that is a folder: what it is, of which trace, and its files."""
 MARKER_FORMAT: Final = "lo2io-export"
+_REPLACED: Final = ".replaced"
+"""What had the name before, while the new export gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +64,38 @@ def open_output(
         facts: What else a folder's ``lo2io-export.json`` says; must be fit for JSON.
 
     Yields:
-        A name in the same folder, so that renaming it is one step.
+        Where to write: in a folder beside the name, so that renaming it is one step.
 
     Raises:
         UsageError: There is something, and ``force`` is not set; or it is no export of the kind.
         Lo2ioError: It cannot be written.
     """
-    _check_replaceable(path, force=force, folder=folder, magic=magic)
-    part = path.absolute().parent / f".lo2io-{os.urandom(6).hex()}.part"
-    try:
-        if folder:
-            part.mkdir()
-        yield part
-        if folder:
-            _write_marker(part, facts or {})
-        _hand_over(part)
-        _sync(part)
-        _check_replaceable(path, force=force, folder=folder, magic=magic)  # it may have come up meanwhile
-        _rename(part, path.absolute())
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        remedy = "free space there, or choose another place" if full else "choose another place"
-        raise Lo2ioError(f"write {path}", error.strerror or str(error), remedy) from error
-    finally:
-        _remove(part)
+    tried = f"write {path}"
+    with contextlib.ExitStack() as held:
+        try:
+            beside = held.enter_context(Folder.open(path.absolute().parent))
+        except OSError as error:
+            answer = f"there is no folder {path.absolute().parent}"
+            raise UsageError(tried, answer, "make it, or choose another") from error
+        _check_replaceable(beside, path, force=force, folder=folder, magic=magic)
+        try:
+            part = held.enter_context(beside.make(f".lo2io-{os.urandom(6).hex()}.part"))
+            held.callback(_discard, part)
+            if folder:
+                os.mkdir(path.name, dir_fd=part.fd)  # of the mode that the umask gives
+            with told_as(part.place / path.name, path):
+                yield part.place / path.name
+            if folder:
+                _write_marker(part, path.name, facts or {})
+            give_away(part, itself=False)
+            _sync(part)
+            # Something may have come up meanwhile.
+            _check_replaceable(beside, path, force=force, folder=folder, magic=magic)
+            _replace(beside, part, path.name)
+        except OSError as error:
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+            remedy = "free space there, or choose another place" if full else "choose another place"
+            raise Lo2ioError(tried, error.strerror or str(error), remedy) from error
 
 
 def check_apart(path: Path, trace: Path) -> None:
@@ -103,17 +117,15 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else (path,)) if file.is_file())
 
 
-def _check_replaceable(path: Path, *, force: bool, folder: bool, magic: bytes) -> None:
+def _check_replaceable(beside: Folder, path: Path, *, force: bool, folder: bool, magic: bytes) -> None:
     tried = f"write {path}"
     try:
-        if not path.absolute().parent.is_dir():
-            raise UsageError(tried, f"there is no folder {path.absolute().parent}", "make it, or choose another")
         if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
             answer = "an export gets its name when it is whole, and so cannot go through a pipe or to a device"
             raise UsageError(tried, answer, "name a file or folder that is yet to be made")
-        if not os.path.lexists(path) or (folder and _is_empty_folder(path)):
+        if not beside.status(path.name) or (folder and _is_empty_folder(beside, path.name)):
             return
-        own = _is_own_folder(path) if folder else _is_own_file(path, magic)
+        own = _is_own_folder(beside, path.name) if folder else _is_own_file(beside, path.name, magic)
     except OSError as error:
         raise UsageError(tried, error.strerror or str(error), "name a place you may write to") from error
     if not own:
@@ -123,86 +135,64 @@ def _check_replaceable(path: Path, *, force: bool, folder: bool, magic: bytes) -
         raise UsageError(tried, "it exists", "choose another name, or replace it with --force")
 
 
-def _is_own_file(path: Path, magic: bytes) -> bool:
-    if path.is_symlink() or not path.is_file():
+def _is_own_file(beside: Folder, name: str, magic: bytes) -> bool:
+    return beside.is_file(name) and beside.read(name, max(len(magic), 1))[: len(magic)] in {b"", magic}
+
+
+def _is_empty_folder(beside: Folder, name: str) -> bool:
+    if not beside.is_folder(name):
         return False
-    with path.open("rb") as file:
-        begin = file.read(max(len(magic), 1))
-    return begin.startswith(magic) if begin else True
+    with beside.enter(name) as found:
+        return not found.names()
 
 
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-
-
-def _is_own_folder(path: Path) -> bool:
+def _is_own_folder(beside: Folder, name: str) -> bool:
     """Nothing lies there but files that an export wrote."""
-    if path.is_symlink() or not path.is_dir():
+    if not beside.is_folder(name):
         return False
-    try:
-        marker = json.loads((path / MARKER).read_text(encoding="utf-8"))
-        known = {MARKER, *marker["files"]} if marker["format"] == MARKER_FORMAT else set()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # without going through it: it may be a whole disk
-    there = (entry for entry in path.rglob("*") if entry.is_symlink() or not entry.is_dir())
-    return bool(known) and all(str(entry.relative_to(path)) in known for entry in there)
-
-
-def _write_marker(part: Path, facts: Mapping[str, Any]) -> None:
-    files = sorted(str(file.relative_to(part)) for file in part.rglob("*") if file.is_file())
-    marker = {"format": MARKER_FORMAT, "lo2io": __version__, **facts, "files": files}
-    (part / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-
-
-def _hand_over(part: Path) -> None:
-    """What root writes under sudo belongs to who called it, as a trace does."""
-    owner = sudo_caller()
-    if owner is None:
-        return
-    if part.is_dir():
-        give_away(part, owner)
-    else:
-        os.chown(part, *owner, follow_symlinks=False)
-
-
-def _sync(path: Path) -> None:
-    for entry in (*path.rglob("*"), path) if path.is_dir() else (path,):
-        _sync_one(entry)
-
-
-def _sync_one(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _rename(part: Path, path: Path) -> None:
-    aside = part.with_suffix(".replaced")
-    if part.is_dir() and path.exists():  # rename(2) replaces no folder that holds something
+    with beside.enter(name) as found:
         try:
-            path.rename(aside)
-            part.rename(path)
+            marker = json.loads(found.read(MARKER))
+            known = {MARKER, *marker["files"]} if marker["format"] == MARKER_FORMAT else set()
+        except (OSError, ValueError, KeyError, TypeError):
+            return False  # without going through it: it may be a whole disk
+        return bool(known) and known.issuperset(found.files())
+
+
+def _write_marker(part: Folder, name: str, facts: Mapping[str, Any]) -> None:
+    with part.enter(name) as folder:
+        marker = {"format": MARKER_FORMAT, "lo2io": __version__, **facts, "files": folder.files()}
+        (folder.place / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+
+
+def _sync(part: Folder) -> None:
+    """Have everything on the disk: files, and then the folders around them."""
+    for _, _, files, folder in os.fwalk(".", topdown=False, dir_fd=part.fd):
+        for name in files:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        os.fsync(folder)
+
+
+def _replace(beside: Folder, part: Folder, name: str) -> None:
+    """Give the export its name; what had it before is removed with the folder of the part."""
+    found = beside.status(name)
+    if found and stat.S_ISDIR(found.st_mode):  # rename(2) replaces no folder that holds something
+        try:
+            beside.rename(name, part, _REPLACED)
+            part.rename(name, beside)
         finally:  # of an error, or of Ctrl-C
-            _settle(aside, path)
+            if not beside.status(name):
+                part.rename(_REPLACED, beside, name)
     else:
-        part.replace(path)
-    _sync_one(path.parent)
+        part.rename(name, beside)
+    os.fsync(beside.fd)
 
 
-def _settle(aside: Path, path: Path) -> None:
-    """What was put aside gets its name back, unless another has it by now."""
-    if path.exists():
-        _remove(aside)
-    elif aside.exists():
-        aside.rename(path)
-
-
-def _remove(part: Path) -> None:
+def _discard(part: Folder) -> None:
     """What stayed of an export that failed; an error here must not hide the one that led to it."""
     with contextlib.suppress(OSError):
-        if part.is_dir():
-            shutil.rmtree(part)
-        else:
-            part.unlink(missing_ok=True)
+        part.discard()

@@ -28,12 +28,21 @@ their own, which a reader of 1 would not miss."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
 SEGMENT_NAME = "segment.json"
-DUMPS_NAME = "dumps.jsonl"
-"""What became of each request to write the window of a flight recorder, one object a line."""
-LOCK_NAME = ".recorder"
-"""Locked (flock(2)) by the flight recorder that writes the spool."""
+NEW_META_NAME = "spool.json.new"
+"""The next ``spool.json`` while it is being written."""
+RESERVE_NAME = ".reserve"
+"""Space put aside for the last ``spool.json``."""
+CONTROL_NAME = ".control"
+"""The socket at which a flight recorder takes requests for its window."""
 BACKENDS = ("perf", "bpf")
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
+_RECORDS = rf"cpu-\d{{4,}}\.(ring|calls)|{re.escape(FACTS_NAME)}"
+FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
+"""Every file of a spool. lo2io removes a spool only if it holds nothing else …"""
+SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
+"""… and, of a flight recorder's, segments of these files …"""
+ANY_SEGMENT_PATTERN = re.compile(rf"\.?{SEGMENT_PATTERN.pattern}")
+"""… of which one begins with a dot while it is being made or removed."""
 MAX_META_BYTES = 256 << 20
 """No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import struct
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
-from lo2io.spool.format import DUMPS_NAME, LOCK_NAME, SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
+from lo2io.spool.format import META_NAME, SEGMENT_NAME, SegmentStart, dump_segment_start, segment_name
 from lo2io.spool.writer import DiskFullError, Sink, SpoolWriter, make_files
 from lo2io.units import format_bytes
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lo2io.folder import Folder
     from lo2io.model import SpoolMeta
     from lo2io.spool.writer import AppendFile
 
@@ -37,6 +37,8 @@ META_COPIES = 5
 META_EXTRA = 1 << 20
 """Beyond those: counts and notices come at the end, and each segment describes its start."""
 _FACT_TIMES = struct.Struct("<IHHQQ")
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+_COPY_BYTES = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -45,7 +47,7 @@ class Segment:
     """A folder of the spool: files of every CPU's ring, in their order, and last the one of facts."""
 
     name: str
-    path: Path
+    folder: Folder
     files: list[AppendFile]
     removed: bool = False
     facts_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -69,10 +71,12 @@ class Segment:
             self.removed = True
             for file in self.files:
                 file.close()
-            hidden = self.path.with_name(f".{self.name}")
+            spool, hidden = self.folder.parent, f".{self.name}"
+            assert spool is not None  # noqa: S101 - the spool makes its segments
             with contextlib.suppress(OSError):
-                self.path.rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+                spool.rename(self.name, spool, hidden)
+                spool.remove(hidden)
+            self.folder.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +121,16 @@ class SegmentedSpool(SpoolWriter):
         path: Directory to create.
         cpus: Whose rings it takes.
         max_bytes: No more than this lies in the directory at any time; None: no bound.
+        folder: As :class:`SpoolWriter` has it.
 
     Raises:
         UsageError: ``path`` exists and is not an empty directory.
         CaptureError: It cannot be created.
     """
 
-    def __init__(self, path: Path, cpus: Sequence[int], max_bytes: int | None = None) -> None:
+    def __init__(
+        self, path: Path, cpus: Sequence[int], max_bytes: int | None = None, *, folder: Folder | None = None
+    ) -> None:
         self.skipped_facts = 0
         """Bytes of facts there was no room for."""
         self._max_bytes = max_bytes
@@ -135,7 +142,7 @@ class SegmentedSpool(SpoolWriter):
         self._kept: list[Segment] = []
         self._nr_written = 1
         """Newest segments that ring bytes may still come to."""
-        super().__init__(path, cpus)
+        super().__init__(path, cpus, folder=folder)
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
         first = self._make()
@@ -147,12 +154,12 @@ class SegmentedSpool(SpoolWriter):
     def _make(self) -> Segment:
         name = segment_name(self._created)
         self._created += 1
-        folder, hidden = self.path / name, self.path / f".{name}"
-        hidden.mkdir()
-        files = make_files(hidden, self.cpus)
-        hidden.rename(folder)  # cut off, a spool has whole segments only
+        folder = self.folder.make(f".{name}")
+        files = make_files(folder, self.cpus)
+        self.folder.rename(f".{name}", self.folder, name)  # cut off, a spool has whole segments only
+        folder.path = self.path / name
         for file in files:
-            file.path = folder / file.path.name
+            file.path = folder.path / file.name
         return Segment(name, folder, files)
 
     # ---- what is there ----
@@ -205,7 +212,8 @@ class SegmentedSpool(SpoolWriter):
     def write_meta(self, meta: SpoolMeta) -> None:
         """As :meth:`SpoolWriter.write_meta`; what it takes is taken from the bound."""
         super().write_meta(meta)
-        size = (self.path / "spool.json").stat().st_size
+        found = self.folder.status(META_NAME)
+        size = found.st_size if found else 0
         self._overhead = max(self._overhead, META_COPIES * size + META_EXTRA)
 
     # ---- writing ----
@@ -249,7 +257,7 @@ class SegmentedSpool(SpoolWriter):
             self._reserve(len(records))
             with contextlib.suppress(DiskFullError), segment.facts_lock:
                 if segment.removed:
-                    raise DiskFullError(segment.path, "removed")
+                    raise DiskFullError(segment.folder.path, "removed")
                 segment.facts.append([records])
                 return True
             with self._lock:
@@ -334,27 +342,42 @@ class SegmentedSpool(SpoolWriter):
         """Leave in a segment what a spool needs that is cut off while this one is its oldest."""
         with segment.link_lock, contextlib.suppress(OSError):
             if not segment.removed:
-                (segment.path / SEGMENT_NAME).write_bytes(dump_segment_start(start))
+                segment.folder.write(SEGMENT_NAME, dump_segment_start(start))
 
-    def link(self, target: Path, end: Segment) -> tuple[str, ...]:
+    def link(self, target: Folder, end: Segment) -> tuple[str, ...]:
         """Give the files of all segments before ``end`` a second name, in folders of ``target``.
+
+        A file system without hard links (vfat, some of FUSE) gets copies.
 
         Returns:
             The segments' names, oldest first; none: ``end`` is the oldest by now, or gone.
 
         Raises:
-            OSError: That cannot be done (a file system without hard links: EPERM).
+            OSError: That cannot be done.
         """
-        with contextlib.ExitStack() as held:
-            with self._lock:
-                segments = self._kept[: self._kept.index(end)] if end in self._kept else []
+        copies: list[tuple[int, int]] = []
+        with contextlib.ExitStack() as opened:
+            with contextlib.ExitStack() as held:
+                with self._lock:
+                    segments = self._kept[: self._kept.index(end)] if end in self._kept else []
+                    for segment in segments:
+                        held.enter_context(segment.link_lock)
                 for segment in segments:
-                    held.enter_context(segment.link_lock)
-            for segment in segments:
-                (target / segment.name).mkdir()
-                for file in segment.files:
-                    os.link(file.path, target / segment.name / file.path.name)
-            return tuple(segment.name for segment in segments)
+                    folder = opened.enter_context(target.make(segment.name))
+                    for file in segment.files:
+                        try:
+                            os.link(file.name, file.name, src_dir_fd=segment.folder.fd, dst_dir_fd=folder.fd)
+                        except OSError as error:
+                            if error.errno not in _NO_LINKS:
+                                raise
+                            copies.append((segment.folder.open_file(file.name), folder.create(file.name)))
+                            opened.callback(os.close, copies[-1][0])
+                            opened.callback(os.close, copies[-1][1])
+            # The segments may go from here on: their files are open.
+            for source, copy in copies:
+                while os.sendfile(copy, source, None, _COPY_BYTES):
+                    pass
+        return tuple(segment.name for segment in segments)
 
     # ---- the end ----
 
@@ -366,14 +389,14 @@ class SegmentedSpool(SpoolWriter):
         for segment in self._kept:
             for file in segment.files:
                 file.close()
+            segment.folder.close()
+        super().close()
 
     def discard(self) -> None:
         """Remove every segment, and the directory."""
         self.close()
         for segment in self._kept:
             segment.remove()
-        for name in (DUMPS_NAME, LOCK_NAME):
-            (self.path / name).unlink(missing_ok=True)
         super().discard()
 
 

@@ -1,7 +1,7 @@
 """A spool on its way to the disk: ring bytes, facts and ``spool.json`` in, a directory out.
 
 Ring files and facts only grow; ``spool.json`` is replaced whole. Space for the last ``spool.json`` is put aside at the
-start, so that a disk the rings filled still takes it.
+start, so that a disk the rings filled still takes it. The directory is held open and locked while it is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import os
 from typing import TYPE_CHECKING, Protocol, Self
 
 from lo2io.errors import CaptureError, UsageError
-from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, kernel_name, ring_name
+from lo2io.folder import Folder
+from lo2io.spool.format import (
+    FACTS_NAME,
+    META_NAME,
+    NEW_META_NAME,
+    RESERVE_NAME,
+    dump_meta,
+    kernel_name,
+    ring_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 
     from lo2io.model import SpoolMeta
 
-_RESERVE_NAME = ".reserve"
 _RESERVE_EXTRA = 256 << 10
 """Bytes beyond three times the first ``spool.json``: counts and notices come only at the end."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -51,9 +59,11 @@ class Sink(Protocol):
 class AppendFile:
     """A file that only grows by whole writes: what does not fit entirely is taken back."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.name = name
+        self.path = folder.path / name
+        """For messages."""
+        self.fd = folder.create(name)
         self.size = 0
 
     def append(self, views: Sequence[memoryview | bytes]) -> int:
@@ -101,28 +111,38 @@ class SpoolWriter:
         cpus: Whose rings it takes.
         kernel_records: Whether ``calls[i]`` takes what lo2io's programs in the kernel write on ``cpus[i]``; else there
             is no ``calls[i]``.
+        folder: The directory if it is made already, and locked; None: ``path`` is made.
+
+    Attributes:
+        folder: The directory, locked until it is closed, which :meth:`close` leaves to whoever reads it next.
+        unreserved: Why no space could be put aside, if there was room; empty: there is some.
 
     Raises:
-        UsageError: ``path`` exists and is not an empty directory.
+        UsageError: ``path`` exists.
         CaptureError: It cannot be created.
     """
 
-    def __init__(self, path: Path, cpus: Sequence[int], *, kernel_records: bool = False) -> None:
+    def __init__(
+        self, path: Path, cpus: Sequence[int], *, kernel_records: bool = False, folder: Folder | None = None
+    ) -> None:
         self.path = path
         self.cpus = tuple(cpus)
         self.calls: tuple[Sink, ...] = ()
         self._kernel_records = kernel_records
         self._files: list[AppendFile] = []
+        self._reserved = -1
+        self.unreserved = ""
         tried = f"create the spool {path}"
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise UsageError(tried, "the directory is not empty", "name another, or remove it")
+            if folder is None:
+                folder = Folder.open_or_make(path.parent).make(path.name)
+                folder.lock()
+            self.folder = folder
             self.rings, self.facts = self._create()
             if kernel_records:
                 self.calls = tuple(self._file(kernel_name(cpu)) for cpu in cpus)
         except FileExistsError as error:
-            raise UsageError(tried, "it exists and is no directory", "name another") from error
+            raise UsageError(tried, "it exists", "name another, or remove it") from error
         except OSError as error:
             raise CaptureError(
                 tried, error.strerror or str(error), "name a directory you may write, on a disk with space"
@@ -135,7 +155,7 @@ class SpoolWriter:
 
     def _create(self) -> tuple[tuple[Sink, ...], Sink]:
         """What takes each CPU's bytes, and the facts."""
-        self._files = make_files(self.path, self.cpus)
+        self._files = make_files(self.folder, self.cpus)
         return tuple(self._files[:-1]), self._files[-1]
 
     def add_ring(self, cpu: int) -> None:
@@ -168,9 +188,9 @@ class SpoolWriter:
 
     def _file(self, name: str) -> AppendFile:
         """The spool's file of this name, created if it is not there yet."""
-        file = next((file for file in self._files if file.path.name == name), None)
+        file = next((file for file in self._files if file.name == name), None)
         if file is None:
-            file = AppendFile(self.path / name)
+            file = AppendFile(self.folder, name)
             self._files.append(file)
         return file
 
@@ -181,28 +201,29 @@ class SpoolWriter:
             CaptureError: The disk takes not even that.
         """
         content = dump_meta(meta)
-        reserve = self.path / _RESERVE_NAME
-        target = self.path / META_NAME
-        fresh = self.path / (META_NAME + ".new")
         try:
             if meta.complete:
-                reserve.unlink(missing_ok=True)
+                self._free_reserve()
             try:
-                fresh.write_bytes(content)
+                self._write_new_meta(content)
             except OSError:  # the rings have filled the disk before the first one was written
-                reserve.unlink(missing_ok=True)
-                fresh.write_bytes(content)
-            fresh.replace(target)
+                self._free_reserve()
+                self._write_new_meta(content)
+            self.folder.rename(NEW_META_NAME, self.folder, META_NAME)
             if not meta.complete:
-                _reserve(reserve, 3 * len(content) + _RESERVE_EXTRA)
+                self._reserve_space(3 * len(content) + _RESERVE_EXTRA)
         except OSError as error:
             with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
+                self.folder.remove(NEW_META_NAME)
             raise CaptureError(
-                f"write {target}",
+                f"write {self.path / META_NAME}",
                 error.strerror or str(error),
                 f"free {len(content)} bytes on that disk, or use another",
             ) from error
+
+    def _write_new_meta(self, content: bytes) -> None:
+        self.folder.remove(NEW_META_NAME)
+        self.folder.write(NEW_META_NAME, content)
 
     def put_aside(self, size: int) -> None:
         """Put space aside for the first ``spool.json``, where rings are written before it.
@@ -214,26 +235,47 @@ class SpoolWriter:
             CaptureError: The disk has not even that.
         """
         try:
-            _reserve(self.path / _RESERVE_NAME, 5 * size + _RESERVE_EXTRA)
+            self._reserve_space(5 * size + _RESERVE_EXTRA)
         except OSError as error:
             raise CaptureError(
                 f"create the spool {self.path}", error.strerror or str(error), "use a disk with space"
             ) from error
 
+    def _reserve_space(self, size: int) -> None:
+        """Put space aside: so many bytes at least.
+
+        Where the kernel cannot (ext2, FUSE, NFS before 4.2), glibc writes the bytes, and reads the file for that.
+        """
+        if self._reserved < 0:
+            self._reserved = self.folder.create(RESERVE_NAME)
+        try:
+            os.posix_fallocate(self._reserved, 0, size)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            self.unreserved = error.strerror or str(error)
+
+    def _free_reserve(self) -> None:
+        if self._reserved >= 0:
+            os.close(self._reserved)
+            self._reserved = -1
+        self.folder.remove(RESERVE_NAME)
+
     def close(self) -> None:
-        """Close every file."""
+        """Close every file; the directory stays open."""
         for file in self._files:
             file.close()
+        if self._reserved >= 0:
+            os.close(self._reserved)
+            self._reserved = -1
 
     def discard(self) -> None:
         """Remove every file and the directory."""
         self.close()
-        for file in self._files:
-            file.path.unlink(missing_ok=True)
-        for name in (META_NAME, _RESERVE_NAME):
-            (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody else's file appeared in it
-            self.path.rmdir()
+        for name in (*(file.name for file in self._files), META_NAME, RESERVE_NAME):
+            self.folder.remove(name)
+        self.folder.discard_if_empty()  # unless somebody else's file appeared in it
+        self.folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -242,14 +284,6 @@ class SpoolWriter:
         self.close()
 
 
-def make_files(folder: Path, cpus: Sequence[int]) -> list[AppendFile]:
+def make_files(folder: Folder, cpus: Sequence[int]) -> list[AppendFile]:
     """Create a file for each CPU's ring, and last the one for facts."""
-    return [AppendFile(folder / name) for name in (*map(ring_name, cpus), FACTS_NAME)]
-
-
-def _reserve(path: Path, size: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, size)
-    finally:
-        os.close(fd)
+    return [AppendFile(folder, name) for name in (*map(ring_name, cpus), FACTS_NAME)]

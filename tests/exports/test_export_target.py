@@ -17,6 +17,7 @@ from lo2io.cli_report import report
 from lo2io.errors import Lo2ioError, UsageError
 from lo2io.exports import formats, target
 from lo2io.exports.target import MARKER, ExportSummary, open_output
+from lo2io.folder import Folder
 
 MAGIC = b"LO2\n"
 
@@ -44,11 +45,12 @@ def write_file(path: Path, text: bytes, *, force: bool = False) -> None:
 
 
 def test_it_has_its_name_at_the_end_alone(tmp_path: Path) -> None:
-    """Meanwhile another, in the same folder: renaming is one step there."""
+    """Meanwhile it lies in a folder beside it that is nobody else's: renaming it is one step."""
     with open_output(tmp_path / "F", force=False) as part:
         part.write_bytes(b"x")
-        assert part.parent == tmp_path
-        assert names(tmp_path) == [part.name]
+        (place,) = tmp_path.iterdir()
+        assert names(place) == ["F"]
+        assert place.stat().st_mode & 0o777 == 0o700
     assert names(tmp_path) == ["F"]
     assert (tmp_path / "F").read_bytes() == b"x"
 
@@ -89,7 +91,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkey
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
     write_folder(tmp_path / "F", "x")
     part = next(path for path in synced if path.endswith(".part"))
-    assert sorted(synced[:-1]) == [part, *(f"{part}/{name}" for name in ("b", MARKER, "sub", "sub/a"))]
+    assert sorted(synced[:-1]) == [part, f"{part}/F", *(f"{part}/F/{name}" for name in ("b", MARKER, "sub", "sub/a"))]
     assert synced[-1] == str(tmp_path)
 
 
@@ -171,15 +173,14 @@ def test_a_folder_that_is_no_export_is_not_gone_through(tmp_path: Path, monkeypa
 def test_ended_while_one_replaces_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
     """Ctrl-C between the two renames, or behind them: one of both is there, whole, and nothing else."""
     write_folder(tmp_path / "D", "old")
-    rename, calls = Path.rename, iter(range(1, 9))
+    rename, calls = Folder.rename, iter(range(1, 9))
 
-    def interrupted(self: Path, to: Path) -> Path:
-        done = rename(self, to)
+    def interrupted(*arguments: Any) -> None:
+        rename(*arguments)
         if next(calls) == nth:
             raise KeyboardInterrupt
-        return done
 
-    monkeypatch.setattr(Path, "rename", interrupted)
+    monkeypatch.setattr(Folder, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_folder(tmp_path / "D", "new", force=True)
     assert names(tmp_path) == ["D", "D/b", f"D/{MARKER}", "D/sub", "D/sub/a"]
@@ -206,14 +207,14 @@ def test_a_folder_that_cannot_get_its_name_back(tmp_path: Path, monkeypatch: pyt
     """The former one returns if the new one cannot take its place."""
     write_folder(tmp_path / "D", "old")
     before = names(tmp_path)
-    rename = type(tmp_path).rename
+    rename = Folder.rename
 
-    def refuse(self: Path, to: Path) -> Path:
-        if self.name.endswith(".part"):
+    def refuse(self: Folder, name: str, *target: Any) -> None:
+        if self.path.name.endswith(".part") and name == "D":
             raise PermissionError(1, os.strerror(1))
-        return rename(self, to)
+        rename(self, name, *target)
 
-    monkeypatch.setattr(type(tmp_path), "rename", refuse)
+    monkeypatch.setattr(Folder, "rename", refuse)
     with pytest.raises(Lo2ioError, match="not permitted"):
         write_folder(tmp_path / "D", "new", force=True)
     assert names(tmp_path) == before

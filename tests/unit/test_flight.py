@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from lo2io.folder import Folder
 
 
 @pytest.fixture
@@ -139,8 +143,9 @@ def converter(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Instead of ``lo2io convert``; what it was called with. It leaves what it was given."""
     calls: list[list[str]] = []
 
-    def run(_: object, command: list[str]) -> str:
-        calls.append(command)
+    def run(_: object, command: list[str], folders: tuple[Folder, ...]) -> str:
+        names = {str(folder.place): str(folder.path) for folder in folders}
+        calls.append([names.get(word, word) for word in command])
         return "complete: all"
 
     monkeypatch.setattr(dumping.Dumper, "_run_child", run)
@@ -154,13 +159,23 @@ def test_a_window_is_a_spool_of_its_own(
     recorder = rig(FlightOptions(last_s=2.0, keep_spool=True, convert=("--block-records", "both")))
     recorder.start()
     recorder.run(5)
-    recorder.flight._session = type("Alive", (), {"is_draining": True})()  # type: ignore[assignment]
-    recorder.flight.request_dump("a test")
-    recorder.flight._session = recorder.session
-    at = [ring.nr_samples[0] for ring in recorder.rings]
-    recorder.flight.pass_ended()
-    recorder.run(5)
-    (window,) = tmp_path.glob("dump-*")
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(str(recorder.spool.path / ".control"))
+        told = asker.makefile("r")
+        recorder.flight._session = type("Alive", (), {"is_draining": True})()  # type: ignore[assignment]
+        asker.sendall(b"dump\n")
+        while not recorder.flight._requests:
+            time.sleep(0.001)
+        recorder.flight._session = recorder.session
+        at = [ring.nr_samples[0] for ring in recorder.rings]
+        recorder.flight.pass_ended()
+        recorder.run(5)
+        (window,) = tmp_path.glob("dump-*")
+        log = [json.loads(told.readline()) for _ in range(2)]
+        assert [(entry["event"], entry["name"]) for entry in log] == [("begun", window.name), ("done", window.name)]
+        recorder.finish()
+        assert told.read() == "", "whoever still listens is told that the recording is over"
+    assert not (recorder.spool.path / ".control").exists()
     reader = SpoolReader(window / "spool")
     for index, (paths, _) in enumerate(reader.streams()):
         found = serials(paths)
@@ -169,11 +184,7 @@ def test_a_window_is_a_spool_of_its_own(
     assert reader.meta.complete
     assert 2.0 <= ((reader.meta.stop_ns or 0) - reader.meta.start_ns) / 1e9 <= 2.7
     assert converter[0][-6:] == ["convert", str(window / "spool"), "-o", str(window), "--block-records", "both"]
-    assert any(f"{window} holds the last" in notice and "(a test)" in notice for notice in recorder.notices)
-    log = [json.loads(line) for line in (recorder.spool.path / "dumps.jsonl").read_text().splitlines()]
-    assert [(entry["event"], entry["path"]) for entry in log] == [("begun", str(window)), ("done", str(window))]
-    recorder.finish()
-    assert not (recorder.spool.path / "dumps.jsonl").exists()
+    assert any(f"{window} holds the last" in notice and "(lo2io dump)" in notice for notice in recorder.notices)
 
 
 def test_requests_after_the_end_are_refused(rig: Callable[[FlightOptions], Rig], tmp_path: Path) -> None:
@@ -193,15 +204,15 @@ def test_what_cannot_be_linked_is_told_and_left(
     recorder.start()
     recorder.run(3)
 
-    def refuse(*_: object) -> None:
-        raise OSError(1, "Operation not permitted")
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refuse)
         assert recorder.flight.dumper.claim("a test")
         recorder.flight._requests.append("a test")
         recorder.run(0.1)
-    assert recorder.notices == ["no window was written for a test: Operation not permitted"]
+    assert recorder.notices == ["no window was written for a test: Input/output error"]
     assert not list(tmp_path.glob("dump-*"))
     assert recorder.flight.dumper.claim("another")
     assert not recorder.flight.dumper.claim("a third")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,10 @@ import pytest
 
 from lo2io import directory
 from lo2io.errors import UsageError
+from lo2io.folder import Folder, sudo_caller
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -23,31 +26,85 @@ def make_trace(path: Path) -> None:
     (path / "lo2io/operations.arrow").touch()
 
 
+@contextlib.contextmanager
+def recorded_into(path: Path, *, force: bool = False) -> Iterator[Folder]:
+    """As a recording opens its directories; the spool's."""
+    with directory.locked_directory(path) as trace, directory.fresh_directory(trace, force=force) as spool:
+        yield spool
+        spool.close()
+
+
+@contextlib.contextmanager
+def converted_into(path: Path, spool: Path, *, force: bool = False) -> Iterator[Path]:
+    """As converting opens its directories; where to write."""
+    with (
+        Folder.open(spool) as read,
+        directory.locked_directory(path) as trace,
+        directory.whole_trace(trace, read, force=force) as part,
+    ):
+        yield part.place
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(entry.name for entry in folder.iterdir())
+
+
 def test_a_former_trace_is_removed_only_after_success(tmp_path: Path) -> None:
     """A recording that fails before it began leaves the former trace as it was; one that went well replaces it."""
     trace = tmp_path / "T"
     make_trace(trace)
-    with pytest.raises(RuntimeError), directory.fresh_directory(trace, force=True):  # noqa: PT012 - what it does meanwhile
-        assert [entry.name for entry in trace.iterdir()] == [".replaced"]
+    with pytest.raises(RuntimeError), recorded_into(trace, force=True):  # noqa: PT012 - what it does meanwhile
+        assert names(trace) == [".replaced", "spool"]
         raise RuntimeError
     assert (trace / "traces.otf2").read_text() == "old"
-    assert sorted(entry.name for entry in trace.iterdir()) == ["lo2io", "traces", "traces.otf2"]
-    with directory.fresh_directory(trace, force=True) as spool:
-        spool.mkdir()
-    assert [entry.name for entry in trace.iterdir()] == ["spool"]
+    assert names(trace) == ["lo2io", "traces", "traces.otf2"]
+    with recorded_into(trace, force=True) as spool:
+        spool.write("spool.json", b"")
+    assert names(trace) == ["spool"]
 
 
-@pytest.mark.parametrize("name", ["lo2io/cli.py", "traces/notes.txt", "spool/mail", "letter", "traces.otf2/x"])
+@pytest.mark.parametrize(
+    "left",
+    [
+        ["spool/cpu-0003.calls", "spool/cpu-0003.ring", "spool/facts.ring", "spool/.reserve", "spool/spool.json.new"],
+        ["spool/seg-000007/cpu-0003.ring", "spool/.seg-000006/segment.json", "spool/.control", "spool/spool.json"],
+        [".part/traces/0.evt", ".part/traces.def", ".part/lo2io/files.arrow.part"],
+        [".replaced/traces.otf2", ".replaced/lo2io/metadata.json", "spool/facts.ring"],
+    ],
+)
+def test_all_that_a_killed_recorder_leaves_may_be_replaced(tmp_path: Path, left: list[str]) -> None:
+    """Every file of a spool, cut off or kept, a trace that was being written, and a former one put aside."""
+    for name in left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match="it exists") as caught, recorded_into(tmp_path):
+        pass
+    assert "--force" in caught.value.remedy
+    with recorded_into(tmp_path, force=True) as spool:
+        spool.write("spool.json", b"")
+    assert names(tmp_path) == ["spool"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lo2io/cli.py", "traces/notes.txt", "spool/mail", "letter", "traces.otf2/x"),
+        *(".part/x", ".replaced/x", "spool/seg-000001/x"),
+    ],
+)
 def test_what_is_not_ours_is_never_removed(tmp_path: Path, name: str) -> None:
     """Folders of the same names with other contents are somebody's, with --force and without."""
-    file = tmp_path / name
-    file.parent.mkdir(exist_ok=True)
+    trace, spool = tmp_path / "T", tmp_path / "S"
+    file = trace / name
+    file.parent.mkdir(parents=True)
     file.write_text("precious")
+    spool.mkdir()
     for force in (False, True):
-        with pytest.raises(UsageError, match="no trace"), directory.fresh_directory(tmp_path, force=force):
+        with pytest.raises(UsageError, match="no trace"), recorded_into(trace, force=force):
             pass
-        if name.startswith(("lo2io", "traces")):
-            writing = directory.whole_trace(tmp_path, tmp_path / "elsewhere", force=force)
+        if name.startswith(("lo2io", "traces", ".")):
+            writing = converted_into(trace, spool, force=force)
             with pytest.raises(UsageError, match=r"none of a trace|already"), writing:
                 pass
     assert file.read_text() == "precious"
@@ -58,54 +115,78 @@ def test_links_are_not_followed_into_others_files(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     make_trace(tmp_path / "link")
-    with directory.fresh_directory(tmp_path / "link", force=True) as spool:
-        spool.mkdir()
+    with recorded_into(tmp_path / "link", force=True) as spool:
+        spool.write("spool.json", b"")
     assert (tmp_path / "link").is_symlink()
-    assert [entry.name for entry in (tmp_path / "real").iterdir()] == ["spool"]
+    assert names(tmp_path / "real") == ["spool"]
 
 
 def test_an_empty_directory_of_the_users_stays(tmp_path: Path) -> None:
     """Only one that was made for the recording goes when nothing came of it."""
     (tmp_path / "mine").mkdir()
     for name in ("mine", "new"):
-        with pytest.raises(RuntimeError), directory.fresh_directory(tmp_path / name, force=False):
+        with pytest.raises(RuntimeError), recorded_into(tmp_path / name):
             raise RuntimeError
-    assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]
+    assert names(tmp_path) == ["mine"]
+    assert names(tmp_path / "mine") == []
 
 
 def test_two_recordings_in_one_second_have_two_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second gets a number."""
     monkeypatch.chdir(tmp_path)
-    assert [str(directory.new_directory("T")) for _ in range(3)] == ["T", "T-2", "T-3"]
+    with contextlib.ExitStack() as held:
+        traces = [held.enter_context(directory.locked_directory(None, "T")) for _ in range(3)]
+        assert [str(trace.path) for trace in traces] == ["T", "T-2", "T-3"]
 
 
 def test_half_a_trace_does_not_stay(tmp_path: Path) -> None:
     """What stops converting leaves nothing that would stop the next one; a spool beside it is left alone."""
     trace, spool = tmp_path / "T", tmp_path / "T/spool"
     spool.mkdir(parents=True)
-    with pytest.raises(KeyboardInterrupt), directory.whole_trace(trace, spool, force=False):  # noqa: PT012
-        make_trace(trace)
+    with pytest.raises(KeyboardInterrupt), converted_into(trace, spool) as part:  # noqa: PT012
+        make_trace(part)
         raise KeyboardInterrupt
-    assert list(trace.iterdir()) == [spool]
-    with directory.whole_trace(trace, spool, force=False):
-        make_trace(trace)
-    with pytest.raises(UsageError, match="already"), directory.whole_trace(trace, spool, force=False):
+    assert names(trace) == ["spool"]
+    with converted_into(trace, spool) as part:
+        make_trace(part)
+        assert names(trace) == [".part", "spool"]
+    assert names(trace) == ["lo2io", "spool", "traces", "traces.otf2"]
+    with pytest.raises(UsageError, match="already"), converted_into(trace, spool):
         pass
-    with pytest.raises(UsageError, match="spool itself"), directory.whole_trace(spool, spool, force=True):
+    with pytest.raises(UsageError, match="spool itself"), converted_into(spool, spool, force=True):
         pass
+
+
+def test_a_trace_is_replaced_by_a_whole_one_alone(tmp_path: Path) -> None:
+    """What stops converting with --force leaves the trace that was there; files that the new one has not, go."""
+    trace, spool = tmp_path / "T", tmp_path / "S"
+    make_trace(trace)
+    (trace / "traces.marker").touch()
+    spool.mkdir()
+    with pytest.raises(RuntimeError), converted_into(trace, spool, force=True) as part:  # noqa: PT012
+        make_trace(part)
+        raise RuntimeError
+    assert names(trace) == ["lo2io", "traces", "traces.marker", "traces.otf2"]
+    with converted_into(trace, spool, force=True) as part:
+        make_trace(part)
+        (part / "traces.otf2").write_text("new")
+    assert names(trace) == ["lo2io", "traces", "traces.otf2"]
+    assert (trace / "traces.otf2").read_text() == "new"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_who_called_sudo_gets_the_trace(tmp_path: Path) -> None:
-    """All of it but what has another name elsewhere, or is a link."""
-    trace = tmp_path / "T"
-    make_trace(trace)
+def test_who_called_sudo_gets_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that lo2io made, and not what a link in it leads to."""
+    assert sudo_caller({"SUDO_UID": "65534", "SUDO_GID": "65533"}) == (65534, 65533)
+    assert sudo_caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
+    assert sudo_caller({}) is None
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65533")
     (tmp_path / "shadow").touch()
-    os.link(tmp_path / "shadow", trace / "traces.def")
-    (trace / "out").symlink_to(tmp_path / "shadow")
-    assert directory.sudo_caller({"SUDO_UID": "65534", "SUDO_GID": "65533"}) == (65534, 65533)
-    assert directory.sudo_caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
-    assert directory.sudo_caller({}) is None
-    directory.give_away(trace, (65534, 65533))
-    assert {path.stat().st_uid for path in (trace, *trace.glob("*/*"), trace / "traces.otf2")} == {65534}
+    (tmp_path / "S").mkdir()
+    with converted_into(tmp_path / "T", tmp_path / "S") as part:
+        make_trace(part)
+        (part / "traces/out").symlink_to(tmp_path / "shadow")
+    given = (tmp_path / "T").rglob("*")
+    assert {path.lstat().st_uid for path in given} == {65534}
     assert (tmp_path / "shadow").stat().st_uid == 0

@@ -12,6 +12,7 @@ import pytest
 from perfwriter import SpoolBuilder
 
 from lo2io.errors import SpoolError, UsageError
+from lo2io.folder import Folder
 from lo2io.model import ClockSync, Cpu
 from lo2io.spool import facts
 from lo2io.spool.format import SEGMENT_NAME, SegmentStart, dump_meta, parse_segment_start, segment_name
@@ -182,10 +183,16 @@ def test_a_full_disk_costs_the_oldest_segments_first(tmp_path: Path, monkeypatch
         assert len(spool.kept) == 2, "a broken disk gets no better by removing"
 
 
-def test_links_outlive_the_segments(tmp_path: Path) -> None:
-    """All before the given one, and what is written on does not come to them."""
-    target = tmp_path / "window"
-    target.mkdir()
+@pytest.mark.parametrize("links", [True, False])
+def test_links_outlive_the_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool) -> None:
+    """All before the given one, and what is written on does not come to them; so do copies where there are no links."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    target = Folder.open_or_make(tmp_path / "window")
     with SegmentedSpool(tmp_path / "spool", [0]) as spool:
         for number in range(2):
             spool.rings[0].append([b"part%d" % number])
@@ -196,7 +203,8 @@ def test_links_outlive_the_segments(tmp_path: Path) -> None:
         while spool.drop_oldest():
             pass
         assert spool.link(target, end) == ()
-    assert [path.read_bytes() for path in sorted(target.rglob("*.ring")) if "cpu" in path.name] == [b"part0", b"part1"]
+    found = sorted(target.path.rglob("cpu-*.ring"))
+    assert [path.read_bytes() for path in found] == [b"part0", b"part1"]
     assert not (tmp_path / "spool" / "seg-000000").exists()
 
 
@@ -233,7 +241,7 @@ def test_a_damaged_description_of_a_segment_is_refused(tmp_path: Path, content: 
         spool.write_meta(FLIGHT)
         go_on(spool, 1)
         spool.drop_oldest()
-        (spool.current.path / SEGMENT_NAME).write_bytes(content)
+        (spool.current.folder.path / SEGMENT_NAME).write_bytes(content)
         with pytest.raises(SpoolError, match=SEGMENT_NAME):
             SpoolReader(tmp_path / "spool")
     with pytest.raises(SpoolError):

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lo2io._native import _lib
-from lo2io.errors import SpoolError, UsageError
+from lo2io.errors import CaptureError, SpoolError, UsageError
+from lo2io.folder import Folder
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
 from lo2io.spool import facts
 from lo2io.spool.format import MAGIC, META_NAME, VERSION, dump_meta, parse_meta, ring_name
@@ -211,14 +212,15 @@ def test_discarding_removes_what_was_written_and_nothing_else(tmp_path: Path) ->
 
 
 def test_no_spool_overwrites_anything(tmp_path: Path) -> None:
-    """Not a file, not a directory with something in it; an empty one will do."""
+    """Not a file, not a directory, not what a link leads to: the directory is made, and is the spool's alone."""
     (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "file"):
-        with pytest.raises(UsageError) as caught:
-            SpoolWriter(path, [0])
-        assert caught.value.remedy
     (tmp_path / "empty").mkdir()
-    SpoolWriter(tmp_path / "empty", [0]).close()
+    (tmp_path / "link").symlink_to("new")
+    for name in ("file", "empty", "link"):
+        with pytest.raises(UsageError) as caught:
+            SpoolWriter(tmp_path / name, [0])
+        assert caught.value.remedy
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("gone", [META_NAME, "facts.ring", "cpu-0005.ring"])
@@ -233,7 +235,7 @@ def test_a_spool_without_one_of_its_files_is_none(tmp_path: Path, gone: str) -> 
 
 def test_appending_takes_back_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short writes are continued; at the disk's end the file ends where the last whole append ended."""
-    file = AppendFile(tmp_path / "file")
+    file = AppendFile(Folder.open(tmp_path), "file")
     real, space = os.writev, 10
 
     def short_writev(fd: int, views: list[Any]) -> int:
@@ -340,3 +342,22 @@ def test_ring_facts_are_laid_out_as_the_native_header_says(given: dict[str, int]
     names = ("sq_entries", "cq_entries", "poller", "nr_files", "nr_buffers")
     assert tuple(getattr(native, name) for name in names) == values
     assert facts.FACT_RING == _lib.lib.LO2_FACT_RING
+
+
+@pytest.mark.parametrize("answer", [errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS])
+def test_a_file_system_that_puts_nothing_aside_is_recorded_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    """It is known why; only a disk that is full ends the recording."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with SpoolWriter(tmp_path / "spool", [0]) as writer:
+        writer.put_aside(1)
+        writer.write_meta(META)
+        assert writer.unreserved == os.strerror(answer)
+        answer = errno.ENOSPC
+        with pytest.raises(CaptureError, match="No space left"):
+            writer.put_aside(1)

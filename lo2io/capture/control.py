@@ -1,0 +1,112 @@
+"""The socket of a flight recorder: requests for its window in, what becomes of them out, an object a line.
+
+The socket lies in the spool, a directory of the recorder's alone. The kernel tells each side who is on the other: the
+recorder listens to root and to its own user, and who asks believes nobody but the spool's owner. No process gets a
+signal by a number that a file holds: that number may be anybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING
+
+from lo2io.spool.format import CONTROL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.folder import Folder
+
+REQUEST = b"dump\n"
+_PEER = struct.Struct("=iII")
+"""struct ucred (include/linux/socket.h): pid, uid, gid."""
+_REQUEST_S = 2.0
+"""Who connects and does not ask within this time is not listened to."""
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Whose process is on the other side, as the kernel knows it."""
+    _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(uid)
+
+
+class Control:
+    """Takes requests from :meth:`start` on; who asked is told all that is posted.
+
+    Args:
+        spool: The directory that gets the socket.
+        note: Called with a notice if it cannot: vfat has no sockets.
+    """
+
+    def __init__(self, spool: Folder, note: Callable[[str], None]) -> None:
+        self._spool = spool
+        self._askers: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._socket: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(str(spool.place / CONTROL_NAME))
+            self._socket.listen()
+        except OSError as error:
+            self._socket.close()
+            self._socket = None
+            note(f"`lo2io dump` cannot ask this recording ({error.strerror} for a socket there); SIGUSR1 can")
+
+    def start(self, ask: Callable[[], object]) -> None:
+        """Call ``ask`` at each request, in a thread of its own."""
+        if self._socket is not None:
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._socket, ask), name="lo2io-control", daemon=True
+            )
+            self._thread.start()
+
+    def post(self, event: str, name: str, text: str) -> None:
+        """Tell everybody who asked. Who does not read is not told any more."""
+        line = json.dumps({"event": event, "name": name, "text": text}).encode("ascii") + b"\n"
+        with self._lock:
+            for asker in list(self._askers):
+                try:
+                    asker.sendall(line)
+                except OSError:
+                    self._askers.remove(asker)
+                    asker.close()
+
+    def close(self) -> None:
+        """Nobody can ask any more, and who has asked is told that by the end of the connection."""
+        listening, self._socket = self._socket, None
+        if listening is None:
+            return
+        listening.shutdown(socket.SHUT_RDWR)  # ends the thread's accept
+        if self._thread is not None:
+            self._thread.join()
+        listening.close()
+        with self._lock:
+            for asker in self._askers:
+                asker.close()
+            self._askers.clear()
+        with contextlib.suppress(OSError):
+            self._spool.remove(CONTROL_NAME)
+
+    def _serve(self, listening: socket.socket, ask: Callable[[], object]) -> None:
+        with contextlib.suppress(OSError):  # the end
+            while True:
+                asker, _ = listening.accept()
+                if self._is_request(asker):
+                    asker.setblocking(False)
+                    with self._lock:
+                        self._askers.append(asker)
+                    ask()
+                else:
+                    asker.close()
+
+    @staticmethod
+    def _is_request(asker: socket.socket) -> bool:
+        asker.settimeout(_REQUEST_S)
+        with contextlib.suppress(OSError):
+            return peer_uid(asker) in {0, os.geteuid()} and asker.recv(len(REQUEST)) == REQUEST
+        return False

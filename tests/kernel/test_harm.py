@@ -1,0 +1,140 @@
+"""lo2io runs as root and writes where users point it: nobody else's files change, and no recording is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from workloads import attacker
+from workloads.machine import finish, recording
+from workloads.record import LO2IO, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+pytestmark = pytest.mark.requires("root", "tracefs", "events")
+NOBODY = 65534
+ROUNDS = int(os.environ.get("LO2IO_ATTACK_ROUNDS", "2"))
+"""How often each command runs under attack."""
+
+
+def lo2io(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, whatever that is."""
+    return subprocess.run([LO2IO, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own are closed."""
+    with tempfile.TemporaryDirectory(prefix="lo2io-harm-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def victim(place: Path) -> Path:
+    """A folder of root's files with the names that lo2io writes; some are missing, to be created by mistake."""
+    folder = place / "victim"
+    folder.mkdir()
+    for name in attacker.NAMES[::2]:
+        (folder / name).write_text("precious")
+    return folder
+
+
+@contextlib.contextmanager
+def attacked(homes: Path, victim: Path, names: Sequence[str]) -> Iterator[list[int]]:
+    """Folders of nobody's, each with an empty ``T``, in which nobody exchanges what lo2io makes; and how often."""
+    for name in names:
+        (homes / name / "T").mkdir(parents=True)
+        for folder in (homes / name, homes / name / "T"):
+            os.chown(folder, NOBODY, NOBODY)
+    done: list[int] = []
+    with subprocess.Popen(
+        [sys.executable, "-S", attacker.__file__, str(homes), str(victim)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/",
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        yield done
+        done.append(int(process.communicate()[0]))
+
+
+def everything(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Names, owners, modes, times and contents."""
+    return {
+        str(path.relative_to(folder)): (
+            *(path.lstat().st_uid, path.lstat().st_mode, path.lstat().st_mtime_ns, path.lstat().st_nlink),
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_nobody_has_root_write_to_other_files(place: Path, victim: Path) -> None:
+    """Folders and files are exchanged for links while lo2io records, converts, dumps, exports and replaces.
+
+    Whether a command succeeds is the attacker's to decide: it can take away what is written. The victim's files stay.
+    """
+    trace, homes = place / "trace", place / "homes"
+    work = ("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do cat /etc/passwd > /dev/null; sleep 0.05; done")
+    assert lo2io("record", "-q", "--keep-spool", "-o", trace, "--", "true").returncode == 0
+    commands: list[tuple[str | Path, ...]] = [
+        ("record", "-q", "--force", "-o", homes / "record/T", "--", *work),
+        ("system-wide", "-q", "--force", "--last", "1s", "-o", homes / "flight/T", "--", *work),
+        ("convert", "--force", trace / "spool", "-o", homes / "convert/T"),
+        ("export", trace, "--to", "parquet", "--force", "-o", homes / "export/T/out"),
+        ("report", trace, "--force", "--html", homes / "html/T/page.html"),
+    ]
+    homes.mkdir()
+    before = everything(victim)
+    with attacked(homes, victim, ["record", "flight", "convert", "export", "html"]) as exchanged:
+        for _ in range(ROUNDS):
+            running = [
+                subprocess.Popen([LO2IO, *map(str, each)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                for each in commands
+            ]
+            time.sleep(0.6)
+            lo2io("dump", homes / "flight/T")
+            for process in running:
+                assert "Traceback" not in process.communicate()[1]
+    assert exchanged[0] > len(commands)
+    assert everything(victim) == before
+
+
+def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
+    """With --force, too: neither another recording, nor converting, nor an other flight recorder take what is in use.
+
+    Each says who has it. Afterwards the first one's window and trace are whole, and may be replaced.
+    """
+    trace = tmp_path / "T"
+    with recording(trace, "-e", "pread64", "--last", "5s") as process:
+        refused = [
+            lo2io("record", "--force", "-o", trace, "--", "true"),
+            lo2io("system-wide", "--force", "--last", "1s", "-o", trace, "--", "true"),
+            lo2io("convert", "--force", trace / "spool", "-o", tmp_path / "other"),
+            lo2io("convert", "--force", trace / "spool", "-o", trace),
+        ]
+        for done in refused:
+            assert done.returncode == 2, done.stderr
+            assert f"(pid {process.pid}) uses it" in done.stderr
+            assert "system-wide" in done.stderr
+        assert not (tmp_path / "other").exists()
+        window = Path(lo2io("dump", trace).stdout.strip())
+        process.terminate()
+        finish(process, trace)
+    verified(window)
+    verified(trace)
+    assert lo2io("record", "-q", "--force", "-o", trace, "--", "true").returncode == 0
+    verified(trace)
