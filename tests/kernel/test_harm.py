@@ -138,3 +138,47 @@ def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
     verified(trace)
     assert lo2io("record", "-q", "--force", "-o", trace, "--", "true").returncode == 0
     verified(trace)
+
+
+@pytest.mark.requires("losetup", "mkfs.ext2", "fallocate")
+def test_a_file_system_without_fallocate_is_recorded_to(place: Path) -> None:
+    """ext2 refuses fallocate(2); the recording is whole, and its window, too."""
+    image, disk = place / "image", place / "disk"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    disk.mkdir()
+    subprocess.run(["mkfs.ext2", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+    try:
+        probe = subprocess.run(["fallocate", "--length", "1", str(disk / "probe")], capture_output=True, check=False)
+        assert b"not supported" in probe.stderr
+        done = lo2io("record", "-q", "-o", disk / "T", "--", "true")
+        assert done.returncode == 0, done.stderr
+        verified(disk / "T")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_streams_may_be_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """The command runs, finds the same streams closed, and its exit code is lo2io's; the trace is whole."""
+    look = """
+import os, sys
+seen = [fd for fd in (0, 1, 2) if os.path.exists(f"/proc/self/fd/{fd}")]
+open(sys.argv[1], "w").write(str(seen))
+sys.exit(3)
+"""
+    redirections = " ".join(f"{fd}>&-" for fd in closed)
+    command = [str(LO2IO), "record", "-o", str(tmp_path / "T"), "--", sys.executable, "-S", "-c", look]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", *command, str(tmp_path / "seen")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "seen").read_text() == str([fd for fd in (0, 1, 2) if fd not in closed])
+    assert done.stdout == "", "messages are for stderr, closed or not"
+    assert ("complete" in done.stderr) == (2 not in closed)
+    verified(tmp_path / "T")
