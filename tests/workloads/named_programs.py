@@ -205,11 +205,12 @@ def compare(names: Names, log: Path) -> Comparison:
     for index, (tid, calls) in enumerate(expected.items()):
         mine = rows[tid][-len(calls) :] if index == 0 else rows[tid]  # the first was strace's own child before its exec
         assert [(row["call"], row["result"]) for row in mine] == [(seen.call, seen.result) for seen in calls]
-        _compare_thread(names, result, list(zip(calls, mine, strict=True)))
+        compare_thread(names, result, list(zip(calls, mine, strict=True)))
     return result
 
 
-def _compare_thread(names: Names, result: Comparison, pairs: Sequence[tuple[Seen, Row]]) -> None:
+def compare_thread(names: Names, result: Comparison, pairs: Sequence[tuple[Seen, Row]]) -> None:
+    """Add what the names of one thread's calls are, row by row; both have the same calls."""
     assert result.wrong is not None
     opened_as: dict[int, bytes] = {}
     for seen, row in pairs:
