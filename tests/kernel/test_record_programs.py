@@ -147,14 +147,22 @@ def test_fio_psync(tmp_path: Path) -> None:
     assert sum(row["bytes_result"] for row in rows) == job["read"]["io_bytes"] + job["write"]["io_bytes"]
 
 
-@pytest.mark.requires("fio")
+_ASKED = re.compile(
+    r"aio_lio_opcode=IOCB_CMD_P(\w+), aio_fildes=(\d+), aio_buf=0x\w+, aio_nbytes=(\d+), aio_offset=(\d+)"
+)
+_EVENT = re.compile(r"obj=0x(\w+), res=(-?\d+)")
+
+
+@pytest.mark.requires("fio", "strace")
 def test_fio_libaio(tmp_path: Path) -> None:
-    """Asynchronous requests are no reads and writes; the block device shows them, and the calls that submit them."""
+    """Each request as strace and fio's own log have it, and its completion with the call that returned it."""
     (tmp_path / "data").write_bytes(b"x" * (4 << 20))
-    command, _ = fio(tmp_path, "--ioengine=libaio", "--direct=1", "--iodepth=4", "--rw=randread")
+    command, log = fio(tmp_path, "--ioengine=libaio", "--direct=1", "--iodepth=4", "--rw=randread")
     # Once before, unrecorded: then what the program itself is read from lies in memory.
     subprocess.run(command, capture_output=True, check=True)
-    recorded = record(tmp_path / "T", command, "-e", "default,aio", attempts=3)
+    said = tmp_path / "strace"
+    trace_calls = ["strace", "-f", "-qq", "-o", said, "-e", "trace=io_submit,io_getevents"]
+    recorded = record(tmp_path / "T", [*trace_calls, *command], "-e", "default,aio", attempts=3)
     job = json.loads(recorded.stdout)["jobs"][0]
     submitted = recorded.calls("io_submit")
     assert sum(row["result"] for row in submitted if row["error"] == 0) == job["read"]["total_ios"] == 1009
@@ -165,3 +173,25 @@ def test_fio_libaio(tmp_path: Path) -> None:
         if row["task"] == submitted[0]["task"] and row["operation"] == "read" and not row["flags"] & METADATA
     ]
     assert sum(row["bytes_result"] for row in reads) == job["read"]["io_bytes"]
+    if recorded.trace.metadata["kernel_facts"]:
+        assert_requests_of_libaio(recorded, said.read_text(), read_iolog(log), {row["ring_request"] for row in reads})
+
+
+def assert_requests_of_libaio(
+    recorded: Recorded, strace: str, iolog: list[tuple[str, int, int]], causes: set[int]
+) -> None:
+    """What was asked for, in order, and what each io_getevents returned; each has sent a block request."""
+    requests = {row["id"]: row for row in recorded.trace.ring_requests.to_pylist()}
+    iocbs = recorded.trace.table("iocbs").to_pylist()
+    rows = [requests[row["request"]] for row in iocbs]
+    assert [(r["opcode"], r["fd"], r["bytes_request"], r["offset_bytes"]) for r in rows] == [
+        (opcode, *map(int, numbers)) for opcode, *numbers in _ASKED.findall(strace)
+    ]
+    assert [(row["opcode"].lower(), row["offset_bytes"], row["bytes_result"]) for row in rows] == iolog
+    ended: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for iocb, row in zip(iocbs, rows, strict=True):
+        ended[row["complete_time_ns"]].add((iocb["iocb"], row["result"]))
+    lines = [line for line in strace.splitlines() if "io_getevents(" in line]
+    told = [{(int(obj, 16), int(result)) for obj, result in _EVENT.findall(line)} for line in lines]
+    assert [ended.get(row["end_time_ns"], set()) for row in recorded.calls("io_getevents")] == told
+    assert {row["id"] for row in rows if row["path"] == "device"} == set(requests) == causes
