@@ -9,6 +9,7 @@ happens in a folder made for it, where fio finds the logs, and files or links un
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from lo2io.errors import CommandError, Lo2ioError, UsageError
 from lo2io.exports.fio_plan import BLOCK_BYTES, Extents, make_plan
 from lo2io.exports.iolog import JOB_FILE, default_settings, job_file, write_logs
 from lo2io.exports.target import check_apart
+from lo2io.folder import Folder
 from lo2io.replay_disks import check_disk, disk_size
 from lo2io.units import format_bytes
 
@@ -88,7 +90,8 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
     if not plan.jobs:
         raise UsageError(f"replay {trace.path}", "it holds nothing that fio can do", "record reads, writes or syncs")
     place = options.on if options.on is not None and options.on.is_dir() else None
-    folder = _make_folder(place)
+    held = _make_folder(place)
+    folder = held.place
     try:
         names, settings = _names(plan, options, say), _settings(options)
         if not names:
@@ -102,13 +105,14 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
         jobs = [job for job in plan.jobs.values() if not job.uses.keys().isdisjoint(names)]
         say(f"replaying {written:,} actions in {len(jobs):,} jobs on {len(names):,} files")
         _run(folder, as_json=as_json)
-        return Replayed(written, len(jobs), folder if options.keep else None)
+        return Replayed(written, len(jobs), held.path if options.keep else None)
     except OSError as error:
         remedy = "free space there, or name another place with --on"
-        raise Lo2ioError(f"write to {folder}", error.strerror or str(error), remedy) from error
+        raise Lo2ioError(f"write to {held.path}", error.strerror or str(error), remedy) from error
     finally:
         if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                held.discard()
 
 
 def _check(trace: Trace, options: ReplayOptions) -> None:
@@ -137,12 +141,15 @@ def _settings(options: ReplayOptions) -> Mapping[str, str | int]:
     return settings
 
 
-def _make_folder(place: Path | None) -> Path:
+def _make_folder(place: Path | None) -> Folder:
+    """A folder of its own, which fio gets by descriptor: whoever owns the place cannot exchange it for another."""
+    beside = place or Path(tempfile.gettempdir())
     try:
-        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        return Folder.open(beside).make(f"{_PREFIX}{os.urandom(4).hex()}")
     except OSError as error:
-        tried = f"make a folder in {place or tempfile.gettempdir()}"
-        raise UsageError(tried, error.strerror or str(error), "name another place with --on") from error
+        raise UsageError(
+            f"make a folder in {beside}", error.strerror or str(error), "name another place with --on"
+        ) from error
 
 
 def _names(plan: Plan, options: ReplayOptions, say: Callable[[str], None]) -> dict[int, bytes]:
@@ -175,7 +182,7 @@ def _make_files(plan: Plan, folder: Path, names: Mapping[int, bytes], extents: E
         return
     copied = {number: _original_size(plan.paths[number]) if options.copy else 0 for number in names}
     made = (_made_bytes(extents.blocks[number], needed[number], copied[number]) for number in names)
-    _check_space(folder, sum(copied.values()) + sum(made))
+    _check_space(folder, options.on, sum(copied.values()) + sum(made))
     for number, name in names.items():
         if needed[number] or copied[number]:
             path, source = folder / os.fsdecode(name), plan.paths[number] if copied[number] else None
@@ -232,12 +239,12 @@ def _original_size(path: bytes) -> int:
     return original.stat().st_size if original.is_file() and os.access(original, os.R_OK) else 0
 
 
-def _check_space(folder: Path, size: int) -> None:
+def _check_space(folder: Path, place: Path | None, size: int) -> None:
     found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     if size > free:
         answer = f"the files need {format_bytes(size)}, and {format_bytes(free)} are free"
-        raise UsageError(f"replay on {folder.parent}", answer, "name another place with --on")
+        raise UsageError(f"replay on {place or tempfile.gettempdir()}", answer, "name another place with --on")
 
 
 def _made_bytes(blocks: Collection[int], size: int, there: int) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from lo2io.capture.asking import ask_for_dump
 from lo2io.directory import SPOOL
 from lo2io.errors import CaptureError, Lo2ioError, UsageError
+from lo2io.folder import Folder
 from lo2io.interrupts import ended_by_signals
 from lo2io.spool.format import CONTROL_NAME
 
@@ -115,7 +116,8 @@ class Recorder:
         try:
             return watch_window(open_trace(path), {os.getpid()})
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError, Lo2ioError), Folder.open(self.trace) as trace:
+                trace.remove(path.name)
 
     def notice(self) -> str:
         """What the recorder said last about the recording, not about windows; empty if it said nothing."""

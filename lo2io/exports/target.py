@@ -75,7 +75,8 @@ def open_output(
         try:
             beside = held.enter_context(Folder.open(path.absolute().parent))
         except OSError as error:
-            answer = f"there is no folder {path.absolute().parent}"
+            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            answer = f"there is no folder {path.absolute().parent}" if missing else error.strerror or str(error)
             raise UsageError(tried, answer, "make it, or choose another") from error
         _check_replaceable(beside, path, force=force, folder=folder, magic=magic)
         try:

@@ -161,24 +161,30 @@ def test_a_file_system_without_fallocate_is_recorded_to(place: Path) -> None:
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_streams_may_be_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """The command runs, finds the same streams closed, and its exit code is lo2io's; the trace is whole."""
+    """The command runs, finds the same streams closed, and its exit code is lo2io's; the trace is whole.
+
+    The command has the user's umask, too, and the recording's directories and files are its owner's alone.
+    """
     look = """
 import os, sys
 seen = [fd for fd in (0, 1, 2) if os.path.exists(f"/proc/self/fd/{fd}")]
-open(sys.argv[1], "w").write(str(seen))
+open(sys.argv[1], "w").write(f"{seen} {os.umask(0):o}")
 sys.exit(3)
 """
     redirections = " ".join(f"{fd}>&-" for fd in closed)
-    command = [str(LO2IO), "record", "-o", str(tmp_path / "T"), "--", sys.executable, "-S", "-c", look]
+    command = [str(LO2IO), "record", "--keep-spool", "-o", str(tmp_path / "T"), "--", sys.executable, "-S", "-c", look]
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirections}', "sh", *command, str(tmp_path / "seen")],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        umask=0o002,
         check=False,
     )
     assert done.returncode == 3, done.stderr
-    assert (tmp_path / "seen").read_text() == str([fd for fd in (0, 1, 2) if fd not in closed])
+    assert (tmp_path / "seen").read_text() == f"{[fd for fd in (0, 1, 2) if fd not in closed]} 2"
+    for path in (tmp_path / "T", *(tmp_path / "T").rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
     assert done.stdout == "", "messages are for stderr, closed or not"
     assert ("complete" in done.stderr) == (2 not in closed)
     verified(tmp_path / "T")
