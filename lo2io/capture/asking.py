@@ -47,8 +47,13 @@ def ask_for_dump(trace: Path) -> Path:
             raise UsageError(tried, "nothing is being recorded there", remedy) from error
         recorder = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         _connect(tried, trace, spool, recorder)
-        recorder.sendall(REQUEST)
-        return trace / _await_dump(tried, trace, recorder)
+        try:
+            recorder.sendall(REQUEST)
+            return trace / _await_dump(tried, trace, recorder)
+        except ConnectionError:
+            raise _over(tried, trace) from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CaptureError(tried, "what answers there is no recorder of this lo2io", "see what it is") from error
 
 
 def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,25 @@ def test_a_recorder_that_was_killed_cannot_be_asked(tmp_path: Path) -> None:
         left.bind(str(tmp_path / "spool/.control"))
     with pytest.raises(UsageError, match="over, or was cut off"):
         ask_for_dump(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [b"[]\n", b"{\n", b'{"event": "done"}\n', b"[" * 60_000 + b"\n"])
+def test_an_answer_that_is_none_is_an_error(tmp_path: Path, answer: bytes) -> None:
+    """Whatever else listens there."""
+    (tmp_path / "spool").mkdir()
+    with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
+        other.bind(str(tmp_path / "spool/.control"))
+        other.listen()
+
+        def serve() -> None:
+            with other.accept()[0] as asker:
+                asker.recv(100)
+                asker.sendall(answer)
+
+        served = pool.submit(serve)
+        with pytest.raises(CaptureError, match="no recorder of this lo2io"):
+            ask_for_dump(tmp_path)
+        served.result()
 
 
 @as_root
