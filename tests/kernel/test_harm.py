@@ -23,6 +23,7 @@ pytestmark = pytest.mark.requires("root", "tracefs", "events")
 NOBODY = 65534
 ROUNDS = int(os.environ.get("LO2IO_ATTACK_ROUNDS", "2"))
 """How often each command runs under attack."""
+KINDS = ("record", "flight", "convert", "export", "html")
 
 
 def lo2io(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -90,26 +91,28 @@ def test_nobody_has_root_write_to_other_files(place: Path, victim: Path) -> None
     trace, homes = place / "trace", place / "homes"
     work = ("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do cat /etc/passwd > /dev/null; sleep 0.05; done")
     assert lo2io("record", "-q", "--keep-spool", "-o", trace, "--", "true").returncode == 0
-    commands: list[tuple[str | Path, ...]] = [
-        ("record", "-q", "--force", "-o", homes / "record/T", "--", *work),
-        ("system-wide", "-q", "--force", "--last", "1s", "-o", homes / "flight/T", "--", *work),
-        ("convert", "--force", trace / "spool", "-o", homes / "convert/T"),
-        ("export", trace, "--to", "parquet", "--force", "-o", homes / "export/T/out"),
-        ("report", trace, "--force", "--html", homes / "html/T/page.html"),
-    ]
     homes.mkdir()
     before = everything(victim)
-    with attacked(homes, victim, ["record", "flight", "convert", "export", "html"]) as exchanged:
-        for _ in range(ROUNDS):
+    with attacked(homes, victim, [f"{kind}{turn}" for turn in range(ROUNDS) for kind in KINDS]) as exchanged:
+        for turn in range(ROUNDS):
+            places = {kind: homes / f"{kind}{turn}/T" for kind in KINDS}
+            commands: list[tuple[str | Path, ...]] = [
+                ("record", "-q", "-o", places["record"], "--", *work),
+                ("system-wide", "-q", "--last", "1s", "-o", places["flight"], "--", *work),
+                ("convert", trace / "spool", "-o", places["convert"]),
+                ("export", trace, "--to", "parquet", "-o", places["export"] / "out"),
+                ("report", trace, "--html", places["html"] / "page.html"),
+            ]
             running = [
                 subprocess.Popen([LO2IO, *map(str, each)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                 for each in commands
             ]
-            time.sleep(0.6)
-            lo2io("dump", homes / "flight/T")
+            time.sleep(1)
+            lo2io("dump", places["flight"])
             for process in running:
                 assert "Traceback" not in process.communicate()[1]
-    assert exchanged[0] > len(commands)
+            assert "Traceback" not in lo2io("record", "-q", "--force", "-o", places["record"], "--", "true").stderr
+    assert exchanged[0] >= len(KINDS)
     assert everything(victim) == before
 
 

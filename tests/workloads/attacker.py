@@ -2,9 +2,10 @@
 
     attacker.py HOMES VICTIM [SECONDS]
 
-Run it as the owner of every folder of ``HOMES``. It renames what lo2io makes in ``HOMES/*/T``, and seldom ``T`` itself.
-In its place it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files there under all names that
-lo2io writes. It goes on until stdin ends, or for so many seconds, and prints how often it exchanged something.
+Run it as the owner of every ``HOMES/*`` and ``HOMES/*/T``. It renames what root makes in ``T``, and ``T`` itself, at once
+or a little later. In its place it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files there
+under all names that lo2io writes. After a while it takes the trap away, so that lo2io comes further. It goes on until
+stdin ends, or for so many seconds, and prints how often it exchanged something.
 """
 
 from __future__ import annotations
@@ -25,25 +26,59 @@ NAMES = (
 )
 """What lo2io writes, or once wrote."""
 _PAUSE_S = 0.001
-_SELDOM = 0.02
+_WAITS_S = (0.0, 0.1, 0.3)
+_HOLDS_S = (0.01, 0.1, 0.8)
+"""How long something is there before it is exchanged, and how long a trap stays: one of these times each."""
 _numbers = itertools.count()
 
 
-def exchange(entry: Path, victim: Path) -> bool:
-    """Put a trap in the place of an entry; whether that could be done."""
-    with contextlib.suppress(OSError):
-        if entry.is_symlink():
-            return False
-        # lo2io passes over such a name, as that of a window it dumped once.
-        entry.rename(entry.with_name(f"dump-20200101-{next(_numbers) % 1_000_000:06}"))
-        if random.random() < 0.5:  # noqa: S311
-            entry.symlink_to(victim)
+def aside(entry: Path) -> Path:
+    """A name in the same folder that lo2io passes over, as that of a window it dumped once."""
+    return entry.with_name(f"dump-20200101-{next(_numbers) % 1_000_000:06}")
+
+
+class Attack:
+    """On one ``T``: one trap at a time."""
+
+    def __init__(self, trace: Path, victim: Path) -> None:
+        self.nr_exchanged = 0
+        self._trace = trace
+        self._victim = victim
+        self._trap: tuple[Path, Path] | None = None
+        self._until = 0.0
+        self._is_near = False
+
+    def go_on(self) -> None:
+        """Set a trap, or take it away when its time is over."""
+        with contextlib.suppress(OSError):
+            if self._trap is None and time.monotonic() > self._until:
+                self._set()
+            elif self._trap is not None and time.monotonic() > self._until:
+                self._is_near = False
+                (entry, original), self._trap = self._trap, None
+                entry.unlink() if entry.is_symlink() else entry.rename(aside(entry))
+                original.rename(entry)
+
+    def _set(self) -> None:
+        made = [entry for entry in self._trace.iterdir() if entry.lstat().st_uid == 0 and entry.name[:5] != "dump-"]
+        if not made:
+            return
+        if not self._is_near:
+            self._is_near = True
+            self._until = time.monotonic() + random.choice(_WAITS_S)  # noqa: S311
+            return
+        entry = random.choice([*made, *made, self._trace])  # noqa: S311
+        original = aside(entry)
+        entry.rename(original)
+        self._trap = entry, original
+        self._until = time.monotonic() + random.choice(_HOLDS_S)  # noqa: S311
+        if random.random() < 0.3:  # noqa: S311
+            entry.symlink_to(self._victim)
         else:
             entry.mkdir()
             for name in NAMES:
-                (entry / name).symlink_to(victim / name)
-        return True
-    return False
+                (entry / name).symlink_to(self._victim / name)
+        self.nr_exchanged += 1
 
 
 def main() -> None:
@@ -51,17 +86,13 @@ def main() -> None:
     homes, victim = Path(sys.argv[1]), Path(sys.argv[2])
     bounded = len(sys.argv) > 3
     end = time.monotonic() + (float(sys.argv[3]) if bounded else float("inf"))
-    done = 0
+    attacks = [Attack(trace, victim) for trace in homes.glob("*/T")]
     print("ready", flush=True)
     while time.monotonic() < end and (bounded or not select.select([0], [], [], 0)[0]):
-        for trace in homes.glob("*/T"):
-            entries = [trace] if random.random() < _SELDOM else []  # noqa: S311
-            with contextlib.suppress(OSError):
-                entries += [entry for entry in trace.iterdir() if not entry.name.startswith("dump-2020")]
-            if entries:
-                done += exchange(random.choice(entries), victim)  # noqa: S311
+        for attack in attacks:
+            attack.go_on()
         time.sleep(_PAUSE_S)
-    print(done, flush=True)
+    print(sum(attack.nr_exchanged for attack in attacks), flush=True)
 
 
 if __name__ == "__main__":
