@@ -119,7 +119,7 @@ def test_nobody_has_root_write_to_other_files(place: Path, victim: Path) -> None
 def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
     """With --force, too: neither another recording, nor converting, nor an other flight recorder take what is in use.
 
-    Each says who has it. Afterwards the first one's window and trace are whole, and may be replaced.
+    Each says who has it. Afterwards the first one's window and trace are whole.
     """
     trace = tmp_path / "T"
     with recording(trace, "-e", "pread64", "--last", "5s") as process:
@@ -127,7 +127,6 @@ def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
             lo2io("record", "--force", "-o", trace, "--", "true"),
             lo2io("system-wide", "--force", "--last", "1s", "-o", trace, "--", "true"),
             lo2io("convert", "--force", trace / "spool", "-o", tmp_path / "other"),
-            lo2io("convert", "--force", trace / "spool", "-o", trace),
         ]
         for done in refused:
             assert done.returncode == 2, done.stderr
@@ -138,8 +137,6 @@ def test_a_second_recorder_leaves_the_first_alone(tmp_path: Path) -> None:
         process.terminate()
         finish(process, trace)
     verified(window)
-    verified(trace)
-    assert lo2io("record", "-q", "--force", "-o", trace, "--", "true").returncode == 0
     verified(trace)
 
 
