@@ -3,9 +3,9 @@
     attacker.py HOMES VICTIM [SECONDS]
 
 Run it as the owner of every ``HOMES/*`` and ``HOMES/*/T``. It renames what root makes in ``T``, and ``T`` itself, at
-once or a little later. In its place it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files there
-under all names that lo2io writes. After a while it takes the trap away, so that lo2io comes further. It goes on until
-stdin ends, or for so many seconds, and prints how often it exchanged something.
+once or a little later. In its place it puts a symbolic link to the folder ``VICTIM``, or a folder of links to files
+there under all names that lo2io writes. After a while it takes the trap away, so that lo2io comes further. It goes on
+until stdin ends, or for so many seconds, and prints how often it exchanged something.
 """
 
 from __future__ import annotations
