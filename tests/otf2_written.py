@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -188,3 +189,20 @@ def whole_text(trace: Path) -> str:
     ]
     text = _VOLATILE.sub("", "".join(texts))
     return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def transfers_by_thread(trace: Path, file: str | None = None) -> Counter[int]:
+    """Tid → completed operations of calls (of all files, or of one), from nothing but the archive.
+
+    A location belongs to the thread that its properties name, or to those that attributes name from there on.
+    """
+    found: Counter[int] = Counter()
+    with otf2.reader.open(str(trace / "traces.otf2")) as archive:
+        tids = {p.location: p.value for p in archive.definitions.location_properties if p.name == "Thread ID"}
+        for location, event in archive.events:
+            for attribute, value in (event.attributes or {}).items():
+                if attribute.name == "Thread ID":
+                    tids[location] = value
+            if isinstance(event, otf2.events.IoOperationComplete) and location in tids:
+                found[tids[location]] += file is None or (event.handle.file or event.handle).name == file
+    return +found

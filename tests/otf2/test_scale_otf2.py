@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import otf2
 import pytest
+from otf2_written import transfers_by_thread
 from scalereader import mixed, peak_bytes
 from scalewriter import ScaleSpool, number_paths
 
@@ -94,20 +95,6 @@ def short_threads_spool(path: Path, threads: int, calls: int) -> Path:
     return spool.write()
 
 
-def calls_by_thread(trace: Path) -> Counter[int]:
-    """Tid → transfers that an archive tells of, by properties of locations, or attributes where threads share one."""
-    found: Counter[int] = Counter()
-    with otf2.reader.open(str(trace / "traces.otf2")) as archive:
-        ids = {p.location: p.value for p in archive.definitions.location_properties if p.name == "Thread ID"}
-        for location, event in archive.events:
-            for attribute, value in (event.attributes or {}).items():
-                if attribute.name == "Thread ID":
-                    ids[location] = value
-            if isinstance(event, otf2.events.IoOperationComplete):
-                found[ids[location]] += 1
-    return found
-
-
 def test_3000_short_threads_share_locations(tmp_path: Path) -> None:
     """Their files are no more than any shell allows to open, and no thread's calls are taken for another's."""
     spool = short_threads_spool(tmp_path / "spool", 3_000, 3)
@@ -116,7 +103,7 @@ def test_3000_short_threads_share_locations(tmp_path: Path) -> None:
     assert verified(trace).operations == 1 + 2 * 3_000
     assert len(list((trace / "traces").glob("*.evt"))) <= OWN_LOCATIONS + 8, "four threads at a time, and the CPUs"
     tids = open_trace(trace).operations.column("tid").to_pylist()
-    assert calls_by_thread(trace) == Counter(tids)
+    assert transfers_by_thread(trace) == Counter(tids)
     done = subprocess.run(["otf2-print", "-Werror", trace / "traces.otf2"], stdout=subprocess.DEVNULL, check=False)
     assert done.returncode == 0
 
@@ -134,7 +121,7 @@ def test_2000_processes_that_run_once_share_locations(tmp_path: Path) -> None:
     assert converted(spool.write(), trace)["proven"]
     assert verified(trace).operations == 2_001
     assert len(list((trace / "traces").glob("*.evt"))) <= OWN_LOCATIONS * 2 + 8, "metrics of processes among them"
-    assert calls_by_thread(trace) == Counter([10, *pid.tolist()])
+    assert transfers_by_thread(trace) == Counter([10, *pid.tolist()])
 
 
 def test_threads_with_much_to_say_keep_their_files_open(tmp_path: Path) -> None:
