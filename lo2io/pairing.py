@@ -95,7 +95,7 @@ class Engine:
         if not self._started:
             self._started = True
             if self._completions_missing():
-                lib.lo2_engine_set_newest_first(self._engine)
+                lib.lo2_engine_set_completions_missing(self._engine)
         more: int = lib.lo2_engine_run(self._engine, native)
         if more < 0:
             answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")

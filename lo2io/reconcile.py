@@ -49,6 +49,8 @@ LEAST_SHARE: Final = 0.9
 _COMPAT_MACHINES: Final = frozenset({"x86_64", "aarch64"})
 """Their tracepoints of calls leave 32-bit programs out (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS, include/linux/ftrace.h)."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
+_INFERRED: Final = 3
+"""``requests.status``: it has ended, though its completion is missing."""
 _NR_OPERATIONS: Final = len(RequestOp)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -200,9 +202,10 @@ class _Groups:
         if not len(self.accounts) or not rows or not len(rows["device"]):
             return
         place, known = _places(self._devices, rows["device"])
-        moved = np.where(rows["error"] != 0, rows["bytes_issued"], rows["bytes_result"])
+        unseen = rows["status"] == _INFERRED
+        moved = np.where((rows["error"] != 0) | unseen, rows["bytes_issued"], rows["bytes_result"])
         begin = np.where(rows["insert_time_ns"] != UNKNOWN_I64, rows["insert_time_ns"], rows["issue_time_ns"])
-        known &= (rows["status"] == 0) & (moved != UNKNOWN_I64)
+        known &= ((rows["status"] == 0) | unseen) & (moved != UNKNOWN_I64)
         sure, perhaps = self._window.split(place, begin)
         for which, chosen in enumerate((known & sure, known & perhaps)):
             key = (which, place[chosen], rows["operation"][chosen].astype(np.intp))

@@ -24,6 +24,7 @@ from lo2io.matching import Criteria, Matcher
 from lo2io.model import UNKNOWN_I64
 from lo2io.moments import parse_moment
 from lo2io.number_sets import NumberSet
+from lo2io.table_columns import latest_end
 from lo2io.tables import Trace, as_numpy
 from lo2io.trace_batches import CALLS, REQUESTS, RINGS, Machine, call_specs, iter_subjects, make_batch
 from lo2io.units import format_duration
@@ -199,7 +200,7 @@ class _Choice:
 
     def _request_in_span(self, rows: Columns) -> Flags:
         begin = np.where(rows["insert_time_ns"] == UNKNOWN_I64, rows["issue_time_ns"], rows["insert_time_ns"])
-        end = np.where(rows["status"] == _MERGED, begin, rows["complete_time_ns"])
+        end = np.where(rows["status"] == _MERGED, begin, latest_end(rows))
         return self._span.holds(begin, end)
 
     def _ring_request_in_span(self, rows: Columns) -> Flags:

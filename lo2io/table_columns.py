@@ -17,6 +17,8 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lo2io.model import Columns
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -83,6 +85,9 @@ def number_of(name: str, text: str) -> Column:
 
 
 STATUS: Final = ("completed", "in flight", "merged")
+REQUEST_STATUS: Final = (*STATUS, "inferred", "end unknown")
+"""Inferred: its completion is missing, and something proves that it ended. End unknown: nothing does."""
+END_PROOF: Final = ("none", "call", "ring request", "later request")
 OFFSET_SOURCE: Final = ("unknown", "explicit", "followed", "kernel")
 ORIGIN: Final = (
     "opened",
@@ -179,14 +184,17 @@ REQUESTS: Final = (
     reference("tid", "submitter, as the kernel named it"),
     time_column("insert_time_ns", "queued; null: bypassed the scheduler"),
     time_column("issue_time_ns", "last issue to the device"),
-    time_column("complete_time_ns", "last completion"),
+    time_column("complete_time_ns", "last completion; null: none was seen"),
+    time_column("end_earliest_ns", "of an inferred end: no earlier than that; null: not inferred"),
+    time_column("end_latest_ns", "of an inferred end: no later than that; null: not inferred"),
     Column("sector", "uint64", "512 B", "first sector, as issued"),
     size_column("bytes_request", "at its begin"),
     size_column("bytes_issued", "after merging; null: never issued"),
     size_column("bytes_result", "sum of completions"),
     Column("error", "int32", "errno", "errno; 0: success"),
     Column("operation", "uint8", "", "what it does", labels=REQUEST_OPERATION),
-    Column("status", "uint8", "", "how it ended", labels=STATUS),
+    Column("status", "uint8", "", "how it ended", labels=REQUEST_STATUS),
+    Column("end_proof", "uint8", "", "of an inferred end: what proves it", labels=END_PROOF),
     Column("flags", "uint16", "", "1 preflush, 2 FUA, 4 readahead, 8 sync, 16 metadata"),
     Column("nr_requeues", "uint16", "", "times it went back to the queue"),
     Column("nr_merges", "uint16", "", "queued requests it absorbed"),
@@ -222,3 +230,9 @@ COMPLETENESS: Final = (
     Column("slack", "int64", "", "the true count is at most count + slack: it was read while events went on"),
     Column("vanished", "int64", "", "count - lost - samples, where that is positive"),
 )
+
+
+def latest_end(requests: Columns) -> NDArray[np.int64]:
+    """When block requests ended, or had ended at the latest; unknown where neither was seen nor is inferred."""
+    seen: NDArray[np.int64] = requests["complete_time_ns"]
+    return np.where(seen == UNKNOWN_I64, requests["end_latest_ns"], seen)

@@ -27,7 +27,7 @@ RINGS: Final = (
 )
 REQUESTS: Final = (
     *("id", "device", "task", "tid", "sector", "operation", "status", "bytes_request", "bytes_issued"),
-    *("insert_time_ns", "issue_time_ns", "complete_time_ns"),
+    *("insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns"),
 )
 
 

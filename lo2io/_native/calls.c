@@ -399,5 +399,7 @@ void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw
         kernel_facts_due(e, t);
     if (p->ends)
         ends_over(e, t, time);
+    if (t->nr_requests)
+        requests_end_with_call(e, t, time);
     let_go(e, t);
 }

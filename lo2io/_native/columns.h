@@ -115,13 +115,16 @@ typedef struct {
     int64_t *insert_time_ns;    /* unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* the last one */
     int64_t *complete_time_ns;
+    int64_t *end_earliest_ns;   /* of an inferred end: no earlier than that ... */
+    int64_t *end_latest_ns;     /* ... and no later than that; unknown where the end is not inferred */
     uint64_t *sector;           /* 512 B units, as issued */
     int64_t *bytes_request;     /* at its begin */
     int64_t *bytes_issued;      /* after merging; unknown: never issued */
     int64_t *bytes_result;      /* sum of completions */
     int32_t *error;             /* errno; 0 success */
     uint8_t *operation;         /* enum lo2_rq_op */
-    uint8_t *status;            /* 0 completed, 1 in flight, 2 merged into another request */
+    uint8_t *status;            /* enum lo2_rq_status */
+    uint8_t *end_proof;         /* enum lo2_rq_proof */
     uint16_t *flags;            /* enum lo2_rq_flag bits */
     uint16_t *nr_requeues;
     uint16_t *nr_merges;        /* queued requests this one absorbed */
@@ -131,6 +134,14 @@ typedef struct {
 
 enum lo2_rq_op { LO2_RQ_READ = 0, LO2_RQ_WRITE = 1, LO2_RQ_FLUSH = 2, LO2_RQ_DISCARD = 3, LO2_RQ_SECURE_ERASE = 4,
                  LO2_RQ_WRITE_ZEROES = 5, LO2_RQ_ZONE = 6, LO2_RQ_OTHER = 7 };
+enum lo2_rq_status {
+    LO2_RQ_COMPLETED = 0,
+    LO2_RQ_IN_FLIGHT = 1,
+    LO2_RQ_MERGED = 2,        /* into another request */
+    LO2_RQ_INFERRED = 3,      /* its completion is missing, and something proves that it ended */
+    LO2_RQ_END_UNKNOWN = 4    /* no completion was seen, nothing proves that it ended, and completions are missing */
+};
+enum lo2_rq_proof { LO2_RQ_SEEN = 0, LO2_RQ_BY_CALL = 1, LO2_RQ_BY_RING_REQUEST = 2, LO2_RQ_BY_LATER_REQUEST = 3 };
 enum lo2_rq_flag { LO2_RQ_PREFLUSH = 1, LO2_RQ_FUA = 2, LO2_RQ_READAHEAD = 4, LO2_RQ_SYNC = 8, LO2_RQ_METADATA = 16 };
 
 /* The same requests as events in time order, for writers that need one order per device. */
@@ -141,17 +152,23 @@ typedef struct {
     uint32_t *task;
     uint32_t *pid;              /* submitter's; UINT32_MAX unknown */
     uint32_t *tid;
-    uint8_t *kind;              /* 0 begin, 1 issued, 2 complete, 3 cancelled (merged into another) */
+    uint8_t *kind;              /* enum lo2_rq_event */
     uint8_t *operation;
     uint16_t *flags;
     uint64_t *sector;
     int64_t *bytes;             /* begin: requested; issued: issued; complete: completed in all */
     int32_t *error;
-    uint16_t *cpu;              /* where this event was seen */
+    uint16_t *cpu;              /* where this event was seen; ENDED: UINT16_MAX */
     int64_t *insert_time_ns;    /* as known by now; unknown: bypassed the scheduler */
     int64_t *issue_time_ns;     /* unknown: not issued yet */
     uint64_t *ring_request;     /* as in the request's row */
 } lo2_request_event_columns;
+
+enum lo2_rq_event {
+    LO2_RQ_BEGIN = 0, LO2_RQ_ISSUED = 1, LO2_RQ_COMPLETE = 2,
+    LO2_RQ_CANCELLED = 3,     /* merged into another */
+    LO2_RQ_ENDED = 4          /* nobody saw it: it ended between its issue and this time */
+};
 
 /*
  * One row per completion of a block request or a part of one, whoever sent it, recorded or not, in the order of the

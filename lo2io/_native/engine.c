@@ -269,6 +269,11 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
         return -1;
     uint32_t fit = 0;
     while (!e->finishing) {
+        if (e->requests.ended) { /* their rows take the room of others */
+            if (!requests_flush(e))
+                return 1;
+            fit = 0;
+        }
         if (!emit_flush(e) || (!fit && !(fit = emit_records_fit(e))))
             return e->out_of_memory ? -1 : 1;
         fit--;
@@ -347,7 +352,7 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
     return e;
 }
 
-void lo2_engine_set_newest_first(lo2_engine *e) { e->newest_first = true; }
+void lo2_engine_set_completions_missing(lo2_engine *e) { e->completions_missing = true; }
 
 const char *lo2_engine_error(const lo2_engine *e) { return e->error; }
 const lo2_totals *lo2_engine_totals(const lo2_engine *e) { return &e->totals; }

@@ -104,10 +104,11 @@ typedef struct request {
     uint64_t issued_sector;
     uint32_t device, task, pid, tid;
     uint32_t task_index;          /* where the task was: its slot may hold another by now */
-    int64_t insert, issue, bytes_request, bytes_issued, bytes_result;
+    int64_t begin, insert, issue, bytes_request, bytes_issued, bytes_result;
+    int64_t end_latest;           /* of an end that nobody saw */
     int32_t error;
     uint16_t flags, nr_requeues, nr_merges, nr_completions;
-    uint8_t operation;
+    uint8_t operation, end_proof;
     bool issued, written, was_requeued;
 } request;
 
@@ -130,6 +131,8 @@ typedef struct {
     request **buckets;
     uint32_t nr_buckets, nr_live;
     request *oldest, *newest, *spare;
+    request *ended, *last_ended;  /* unseen, and their rows wait for room: a list by `newer` */
+    uint32_t nr_of_rings;         /* of those live, so many were caused by requests of rings */
     VEC(flush_bio) flush_bios;    /* asked for, not issued yet */
 } request_set;
 
@@ -167,7 +170,7 @@ struct lo2_engine {
     lo2_totals totals;
     lo2_batch *batch;
     uint64_t next_id, nr_operations;
-    bool finishing, out_of_memory, started, newest_first;
+    bool finishing, out_of_memory, started, completions_missing;
     uint32_t finish_task;
     char error[256];
 
@@ -353,6 +356,10 @@ submitter flush_owner(engine *e, uint32_t device, submitter issuer);
 /* requests.c */
 void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
 bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
+bool requests_flush(engine *e);   /* writes those that ended unseen; false: the batch is full */
+/* A call of this thread, a request of a ring is over: the block requests that it waited for have ended. */
+void requests_end_with_call(engine *e, const task *t, int64_t time);
+void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int64_t time);
 void requests_free(request_set *set);
 
 /* Times and positions come from files: whatever they hold, sums wrap instead of being undefined. */

@@ -97,6 +97,7 @@ typedef struct {
     uint64_t nr_reordered;      /* out of order in their ring, put right */
     uint64_t nr_orphan_exits, nr_orphan_completions;
     uint64_t nr_in_flight_calls, nr_in_flight_requests;
+    uint64_t nr_inferred_ends, nr_unknown_ends; /* of block requests, where completions are missing */
     uint64_t nr_lost_records, nr_lost;   /* PERF_RECORD_LOST: how many, and their sum */
     uint64_t nr_throttled;
     uint64_t nr_undecoded;      /* samples of a type no event of the spool has, and records of the kernel's own programs likewise */
@@ -116,8 +117,8 @@ typedef struct lo2_engine lo2_engine;
 
 /* NULL and a text in error (of error_size bytes) when a stream cannot be read or memory is short. */
 lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size);
-/* Completions were lost: of twin requests, the newest completes. To be said before the first run. */
-void lo2_engine_set_newest_first(lo2_engine *engine);
+/* The kernel counted more completions of block requests than there are. To be said before the first run. */
+void lo2_engine_set_completions_missing(lo2_engine *engine);
 /* Fills the batch. 1: call again; 0: this was the last; -1: see lo2_engine_error. */
 int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);

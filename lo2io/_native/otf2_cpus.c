@@ -9,13 +9,13 @@
 
 enum { IDLE_TID = 0, INTERRUPT_GENERATOR = 0 };
 
-/* Only what happened: a request that bypassed the scheduler was never inserted, a merged one is cancelled unissued. */
+/* Only what was seen: no CPU saw an end that is inferred, a request that bypassed the scheduler was never inserted, a merged one is cancelled unissued. */
 static bool was_seen(const lo2_request_event_columns *e, uint32_t row)
 {
     switch (e->kind[row]) {
     case 0: return e->insert_time_ns[row] != UNKNOWN;
     case 1: return e->issue_time_ns[row] != UNKNOWN;
-    default: return true;
+    default: return e->kind[row] != LO2_RQ_ENDED;
     }
 }
 
@@ -59,7 +59,7 @@ static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2
 
 int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
-    if (e->kind[row] > 3)
+    if (e->kind[row] > LO2_RQ_ENDED)
         return otf2_fail(w, "unknown request event", 0);
     if (!was_seen(e, row))
         return 0;

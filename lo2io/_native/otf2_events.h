@@ -46,6 +46,7 @@ typedef struct {
     uint32_t offset, process_id, thread_id, error, sector, operation, in_flight, access_unknown;
     uint32_t event, device, bytes, request_id, queue_latency, device_latency;
     uint32_t given_path, given_path2;
+    uint32_t end_inferred, end_earliest;
     /* of rings */
     uint32_t ring, user_data, sqe_flags, previous;
     uint32_t path, status, traits, inferred, worker, waker, queued, executing, waiting;
@@ -205,6 +206,7 @@ typedef struct {
     uint32_t nr_given;
     uint8_t uses_rings;           /* some event has an attribute of rings */
     uint8_t shares_threads;       /* some event has an attribute of threads that share locations */
+    uint8_t has_unseen_ends;      /* some event has an attribute of ends that nobody saw */
     int64_t first_time_ns, last_time_ns; /* of all events; INT64_MAX and INT64_MIN without any */
     uint64_t nr_clamped;          /* events moved to their predecessor's time on a location */
     int32_t error_code;           /* OTF2_ErrorCode of the call that failed; 0: out of memory */

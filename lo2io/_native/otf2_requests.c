@@ -24,6 +24,17 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
     return 0;
 }
 
+/* An end that nobody saw: at its latest moment, with the earliest. Whether it failed, and what it moved, is not known. */
+static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
+                      uint64_t time)
+{
+    w->view.has_unseen_ends = 1;
+    OTF2(w, add_uint8, w->list, w->config.attributes.end_inferred, 1);
+    OTF2(w, add_uint64, w->list, w->config.attributes.end_earliest, (uint64_t)e->issue_time_ns[row]);
+    OTF2(w, operation_complete, location->writer, w->list, time, location->handle, UNDEFINED, e->id[row]);
+    return 0;
+}
+
 int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
 {
     lo2_otf2_device *device = otf2_device_at(w, e->device[row]);
@@ -32,15 +43,16 @@ int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns
         return -1;
     uint64_t time = otf2_advance(w, location, e->time_ns[row]);
     switch (e->kind[row]) {
-    case 0: return begin_request(w, location, e, row, time);
-    case 1: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
-    case 2: {
+    case LO2_RQ_BEGIN: return begin_request(w, location, e, row, time);
+    case LO2_RQ_ISSUED: OTF2(w, operation_issued, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_COMPLETE: {
         bool no_bytes = e->operation[row] == LO2_RQ_FLUSH || e->error[row] || e->bytes[row] == UNKNOWN;
         OTF2(w, operation_complete, location->writer, otf2_error_list(w, e->error[row]), time, location->handle,
              no_bytes ? UNDEFINED : (uint64_t)e->bytes[row], e->id[row]);
         return 0;
     }
-    case 3: OTF2(w, operation_cancelled, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_CANCELLED: OTF2(w, operation_cancelled, location->writer, NULL, time, location->handle, e->id[row]); return 0;
+    case LO2_RQ_ENDED: return end_unseen(w, location, e, row, time);
     default: return otf2_fail(w, "unknown request event", 0);
     }
 }

@@ -1,9 +1,6 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
 #include "rings.h"
 
-enum { EVENT_BEGIN = 0, EVENT_ISSUED = 1, EVENT_COMPLETE = 2, EVENT_CANCELLED = 3 };
-enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, STATUS_MERGED = 2 };
-
 /* ---- the set of live requests: by (device, sector), and in order of birth ---- */
 
 static request **bucket_of(request_set *set, uint32_t device, uint64_t sector)
@@ -43,7 +40,8 @@ static bool make_room(request_set *set)
     return true;
 }
 
-static void request_drop(engine *e, request *r)
+/* It is alive no more; its place still holds it. */
+static void request_leave(engine *e, request *r)
 {
     request_set *set = &e->requests;
     task *t = r->task == NONE ? NULL : &e->tasks.at[r->task_index];
@@ -52,14 +50,29 @@ static void request_drop(engine *e, request *r)
     unlink_key(set, r);
     *(r->older ? &r->older->newer : &set->oldest) = r->newer;
     *(r->newer ? &r->newer->older : &set->newest) = r->older;
+    set->nr_live--;
+    set->nr_of_rings -= r->ring_request != 0;
+}
+
+static void request_spare(request_set *set, request *r)
+{
     r->chain = set->spare;
     set->spare = r;
-    set->nr_live--;
+}
+
+static void request_drop(engine *e, request *r)
+{
+    request_leave(e, r);
+    request_spare(&e->requests, r);
 }
 
 void requests_free(request_set *set)
 {
     for (request *r = set->oldest, *next; r; r = next) {
+        next = r->newer;
+        free(r);
+    }
+    for (request *r = set->ended, *next; r; r = next) {
         next = r->newer;
         free(r);
     }
@@ -87,7 +100,7 @@ static request *find(engine *e, const block_sample *s, bool requeued)
             r->issued != s->started || (requeued && !r->was_requeued))
             continue;
         bool fits = r->rest == s->nr_sectors;
-        bool earlier = best && (e->newest_first ? r->id > best->id : r->id < best->id);
+        bool earlier = best && (e->completions_missing ? r->id > best->id : r->id < best->id);
         if (!best || (fits && !best_fits) || (fits == best_fits && earlier)) {
             best = r;
             best_fits = fits;
@@ -135,6 +148,9 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
     c->insert_time_ns[row] = r->insert;
     c->issue_time_ns[row] = r->issue;
     c->complete_time_ns[row] = complete;
+    c->end_earliest_ns[row] = r->end_proof ? r->issue : UNKNOWN;
+    c->end_latest_ns[row] = r->end_proof ? r->end_latest : UNKNOWN;
+    c->end_proof[row] = r->end_proof;
     c->sector[row] = r->issue == UNKNOWN ? r->sector : r->issued_sector;
     c->bytes_request[row] = r->bytes_request;
     c->bytes_issued[row] = r->bytes_issued;
@@ -152,12 +168,101 @@ static void write_row(engine *e, const request *r, uint8_t status, int64_t compl
 /* What never completes (its completion was lost) must not fill the memory: no machine has so many in flight. */
 enum { MOST_LIVE = 1 << 17 };
 
+/* Without a completion it may be under way. If completions are missing, its own may be among them. */
 static void give_up_oldest(engine *e)
 {
     request *r = e->requests.oldest;
-    e->totals.nr_in_flight_requests += r->written;
-    write_row(e, r, STATUS_IN_FLIGHT, UNKNOWN);
+    bool unknown = e->completions_missing;
+    *(unknown ? &e->totals.nr_unknown_ends : &e->totals.nr_in_flight_requests) += r->written;
+    write_row(e, r, unknown ? LO2_RQ_END_UNKNOWN : LO2_RQ_IN_FLIGHT, UNKNOWN);
     request_drop(e, r);
+}
+
+/* ---- ends that nobody saw: docs/explanation/design.md has the rules ---- */
+
+/* So many may end at once that their rows wait for room. */
+static void ended_unseen(engine *e, request *r, int64_t latest, uint8_t proof)
+{
+    request_set *set = &e->requests;
+    r->end_latest = latest;
+    r->end_proof = proof;
+    e->totals.nr_inferred_ends += r->written;
+    request_leave(e, r);
+    r->newer = NULL;
+    *(set->ended ? &set->last_ended->newer : &set->ended) = r;
+    set->last_ended = r;
+}
+
+bool requests_flush(engine *e)
+{
+    request_set *set = &e->requests;
+    while (set->ended) {
+        if (!emit_has_room(e))
+            return false;
+        request *r = set->ended;
+        set->ended = r->newer;
+        write_event(e, r, LO2_RQ_ENDED, r->end_latest, UINT16_MAX, UNKNOWN);
+        write_row(e, r, LO2_RQ_INFERRED, UNKNOWN);
+        request_spare(set, r);
+    }
+    return true;
+}
+
+/* Whoever asks for it waits until it has ended: the kernel marks reads that nobody waits for, and writes that somebody does. */
+static bool is_waited_for(const request *r)
+{
+    if (!r->issued || (r->flags & LO2_RQ_READAHEAD))
+        return false;
+    return r->operation == LO2_RQ_READ || r->operation == LO2_RQ_FLUSH || (r->flags & LO2_RQ_SYNC);
+}
+
+void requests_end_with_call(engine *e, const task *t, int64_t time)
+{
+    if (!e->completions_missing || e->calls[t->pending.call].kind >= LO2_CALL_RING_SETUP)
+        return;
+    for (request *r = e->requests.newest, *older; r && r->begin >= t->pending.begin; r = older) {
+        older = r->older;
+        if (r->task != t->number || r->ring_request || !is_waited_for(r))
+            continue;
+        ended_unseen(e, r, time, LO2_RQ_BY_CALL);
+    }
+}
+
+void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int64_t time)
+{
+    if (!e->completions_missing || !e->requests.nr_of_rings)
+        return;
+    for (request *r = e->requests.newest, *older; r && r->begin >= submit; r = older) {
+        older = r->older;
+        if (r->ring_request != id || !is_waited_for(r))
+            continue;
+        ended_unseen(e, r, time, LO2_RQ_BY_RING_REQUEST);
+    }
+}
+
+/* The newest that must have ended when another request for its place begins. */
+static request *in_the_way(engine *e, const block_sample *s)
+{
+    request *newest = NULL;
+    for (request *r = *bucket_of(&e->requests, s->device, s->sector); r; r = r->chain) {
+        bool same = r->device == s->device && r->sector == s->sector && r->issued && r->operation != LO2_RQ_FLUSH;
+        bool may_share = r->operation == LO2_RQ_READ && s->operation == LO2_RQ_READ;
+        if (same && !may_share && (!newest || r->id > newest->id))
+            newest = r;
+    }
+    return newest;
+}
+
+/*
+ * A request begins. The kernel does not write what is being read or written, nor does a program that wants to know the
+ * result; but two may read it at once.
+ */
+static void make_way(engine *e, const block_sample *s, int64_t time)
+{
+    if (!e->completions_missing || !e->requests.nr_buckets || s->operation == LO2_RQ_FLUSH)
+        return;
+    for (request *r; (r = in_the_way(e, s));)
+        ended_unseen(e, r, time, LO2_RQ_BY_LATER_REQUEST);
 }
 
 static request *request_new(engine *e)
@@ -184,6 +289,7 @@ static request *request_new(engine *e)
 
 static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t time, bool queued)
 {
+    make_way(e, s, time);
     submitter who = submitter_of(e, tid);
     if (s->operation == LO2_RQ_FLUSH)
         who = flush_owner(e, s->device, who);
@@ -209,9 +315,11 @@ static request *begin(engine *e, const block_sample *s, uint32_t tid, int64_t ti
     e->totals.nr_own_requests += own;
     if (t && t->tid == tid && e->rings)
         r->ring_request = ring_request_sends(e, t, s->flags & LO2_RQ_READAHEAD);
+    e->requests.nr_of_rings += r->ring_request != 0;
+    r->begin = time;
     r->insert = queued ? time : UNKNOWN;
     link_key(&e->requests, r);
-    write_event(e, r, EVENT_BEGIN, time, s->cpu, s->bytes);
+    write_event(e, r, LO2_RQ_BEGIN, time, s->cpu, s->bytes);
     return r;
 }
 
@@ -240,7 +348,7 @@ static void issued(engine *e, block_sample *s, uint32_t tid, int64_t time)
     r->bytes_issued = s->bytes;
     r->flags = s->flags;
     if (!r->nr_requeues) /* OTF2 knows one issue per operation: the first; the table has the last */
-        write_event(e, r, EVENT_ISSUED, time, s->cpu, s->bytes);
+        write_event(e, r, LO2_RQ_ISSUED, time, s->cpu, s->bytes);
 }
 
 static void requeued(engine *e, block_sample *s)
@@ -282,9 +390,9 @@ static void merged(engine *e, const block_sample *s, int64_t time)
         }
     }
     if (!r->nr_requeues) /* what is cancelled must have been issued (OTF2) */
-        write_event(e, r, EVENT_ISSUED, time, s->cpu, r->bytes_request);
-    write_event(e, r, EVENT_CANCELLED, time, s->cpu, UNKNOWN);
-    write_row(e, r, STATUS_MERGED, UNKNOWN);
+        write_event(e, r, LO2_RQ_ISSUED, time, s->cpu, r->bytes_request);
+    write_event(e, r, LO2_RQ_CANCELLED, time, s->cpu, UNKNOWN);
+    write_row(e, r, LO2_RQ_MERGED, UNKNOWN);
     request_drop(e, r);
 }
 
@@ -308,8 +416,8 @@ static bool completed(engine *e, block_sample *s, int64_t time)
         link_key(&e->requests, r);
         return false;
     }
-    write_event(e, r, EVENT_COMPLETE, time, s->cpu, r->bytes_result);
-    write_row(e, r, STATUS_COMPLETED, time);
+    write_event(e, r, LO2_RQ_COMPLETE, time, s->cpu, r->bytes_result);
+    write_row(e, r, LO2_RQ_COMPLETED, time);
     request_drop(e, r);
     return true;
 }

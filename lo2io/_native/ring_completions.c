@@ -146,6 +146,7 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
             return;
         }
     }
+    requests_end_with_ring_request(e, r->id, r->submit, s->time);
     uint8_t status = r->refused ? LO2_RING_REFUSED : r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED;
     request_ends(e, r, status, s->time, th, true);
 }

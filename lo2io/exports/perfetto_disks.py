@@ -10,7 +10,7 @@ import numpy as np
 from lo2io.exports.perfetto_packets import INSTANT, OPEN, Slices
 from lo2io.exports.perfetto_scene import earliest, flow, instants
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.table_columns import REQUEST_OPERATION
+from lo2io.table_columns import REQUEST_OPERATION, latest_end
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _NOTES: Final = (
     *("id", "tid", "sector", "bytes_request", "bytes_issued", "bytes_result", "error", "status", "flags"),
-    *("nr_requeues", "nr_merges", "nr_completions", "ring_request"),
+    *("nr_requeues", "nr_merges", "nr_completions", "ring_request", "end_earliest_ns", "end_latest_ns"),
 )
 _COLUMNS: Final = (*_NOTES, "device", "task", "operation", "insert_time_ns", "issue_time_ns", "complete_time_ns")
-_IN_FLIGHT, _MERGED = 1, 2
+_IN_FLIGHT, _MERGED, _END_UNKNOWN = 1, 2, 4
 _READ, _WRITE = 0, 1
 _AT_A_TIME: Final = 1 << 21
 """Rows whose times are sorted at a time."""
@@ -60,7 +60,7 @@ def draw_disks(scene: Scene) -> None:
 
 def _times(batch: Columns) -> tuple[Times, Times, Times]:
     """When it was queued, was issued and ended; ``OPEN``: not, or not known. Merged ones are in no queue."""
-    queued, issued, end = (batch[name] for name in ("insert_time_ns", "issue_time_ns", "complete_time_ns"))
+    queued, issued, end = batch["insert_time_ns"], batch["issue_time_ns"], latest_end(batch)
     end = np.where(end == UNKNOWN_I64, OPEN, np.maximum(end, np.maximum(queued, issued)))
     return queued, issued, end
 
@@ -112,7 +112,7 @@ def _draw_depths(scene: Scene, marks: list[int]) -> None:
     borders = [OPEN, *sorted(set(marks)), np.iinfo(np.int64).max]
     for first, behind in pairwise(borders):
         found: dict[tuple[int, str], list[tuple[Times, Times]]] = {}
-        columns = ("device", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns")
+        columns = ("device", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns")
         for batch in scene.trace.batches("requests", columns):
             for device, name, times, change in _changes(batch):
                 inside = (times > first) & (times <= behind)
@@ -126,7 +126,7 @@ def _draw_depths(scene: Scene, marks: list[int]) -> None:
 def _changes(batch: Columns) -> Iterator[tuple[int, str, Times, int]]:
     """Device, counter, the times at which it changed, and by how much."""
     queued, issued, end = _times(batch)
-    counts = batch["status"] != _MERGED
+    counts = ~np.isin(batch["status"], (_MERGED, _END_UNKNOWN))
     for device in np.unique(batch["device"]).tolist():
         mine = (batch["device"] == device) & counts
         waited = mine & (queued != OPEN)

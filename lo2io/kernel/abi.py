@@ -33,6 +33,7 @@ IOC_SET_OUTPUT = 0x2405
 IOC_SET_FILTER = 0x4000_2406 | struct.calcsize("P") << 16
 IOC_ID = 0x8000_2407 | struct.calcsize("P") << 16
 RECORD_COMM = 3
+RECORD_SAMPLE = 9
 COMM_BYTES = 16
 HEAD_OFFSET = 1024
 """Of ``data_head`` in the ring's control page; ``data_tail`` and ``data_size`` follow."""

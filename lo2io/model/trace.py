@@ -65,6 +65,8 @@ class Totals:
     nr_orphan_completions: int = 0
     nr_in_flight_calls: int = 0
     nr_in_flight_requests: int = 0
+    nr_inferred_ends: int = 0
+    nr_unknown_ends: int = 0
     nr_lost_records: int = 0
     nr_lost: int = 0
     nr_throttled: int = 0
@@ -129,8 +131,15 @@ class Completeness:
     """All that the recorded processes did is proven captured. Other events may be missing: ends of block requests."""
     whose: str = ""
     """Those processes in words; empty: the recording is about the whole machine."""
-    unseen_ends: int = 0
-    """Block requests of those processes whose end was not seen, where ends of requests are missing."""
+    inferred_ends: int = 0
+    """Block requests in the trace whose completion is missing, and that are proven to have ended …"""
+    unknown_ends: int = 0
+    """… or not. Both are 0 where no completion is missing."""
+
+    @property
+    def unseen_ends(self) -> int:
+        """Block requests in the trace without a completion, where completions are missing."""
+        return self.inferred_ends + self.unknown_ends
 
     @property
     def whole(self) -> bool:

@@ -83,6 +83,7 @@ def judge(facts: Facts) -> Diagnosis:
         _rings,
         _open_files,
         _accounting,
+        _idle,
     )
     return Diagnosis(
         (
@@ -237,6 +238,24 @@ def _accounting(facts: Facts) -> Iterator[Check]:
     else:
         meaning = "losses are known per CPU, not per event; count and samples are compared all the same"
         yield Check(name, WARN, f"PERF_FORMAT_LOST: {facts.attempts.lost}", meaning, "Linux 6.0 or newer")
+
+
+def _idle(facts: Facts) -> Iterator[Check]:
+    """Said only where it could be tried."""
+    name, tried = "idle CPUs", facts.idle
+    if tried is None:
+        return
+    found = f"of {tried.counted:,} events counted on idle CPUs {tried.delivered:,} were delivered"
+    if not tried.counted:
+        yield Check(name, OK, "none idled while it was tried", "whether events of idle CPUs are delivered is not known")
+    elif tried.delivered < tried.counted:
+        meaning = (
+            "while a CPU's current task is the idle task (or a thread of process 1) this machine delivers no event "
+            "and runs no program: completions of requests vanish in bursts, and recordings say how many"
+        )
+        yield Check(name, WARN, found, meaning, "keep the CPUs busy: docs/how-to/losses.md#what-helps")
+    else:
+        yield Check(name, OK, found, "completions of requests can be recorded whatever a CPU does")
 
 
 def _cgroups(facts: Facts) -> Iterator[Check]:

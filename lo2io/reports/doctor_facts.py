@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
+from lo2io.kernel.idle import SWITCH_EVENT, IdleSamples, try_idle
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
 from lo2io.reports.doctor_rings import RingFacts, ask_rings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lo2io.catalog import Catalog
 
 PROBE_EVENT = "syscalls:sys_enter_read"
@@ -75,6 +78,8 @@ class Facts:
     """The folder of the root of the cgroups that perf knows."""
     namespaces: Answer
     """Whether the kernel's numbers of processes, and its times, mean the same here."""
+    idle: IdleSamples | None
+    """What was delivered of events that happened on idle CPUs; None: it could not be tried."""
 
 
 def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
@@ -95,6 +100,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
     lacking = lacking_events(selection.events, selection.newer, there)
     cpus = read_online_cpus(root)
     cgroups = _ask_cgroups(root)
+    attempts = access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None)
     uname = os.uname()
     return Facts(
         kernel=f"Linux {uname.release} {uname.machine}",
@@ -108,7 +114,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         open_files=access.read_limit(resource.RLIMIT_NOFILE)[1],
         tracefs=mounted,
         readable=number is not None,
-        attempts=access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None),
+        attempts=attempts,
         events=(*there, *lacking),
         missing=tuple(event for event in lacking if event not in selection.optional),
         optional=tuple(event for event in lacking if event in selection.optional),
@@ -119,7 +125,16 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
         bpf=_ask_bpf(cpus[0], number),
         cgroups=cgroups,
         namespaces=_ask_namespaces(root),
+        idle=_ask_idle(tracefs, cpus, has_lost=attempts.lost.ok),
     )
+
+
+def _ask_idle(tracefs: Path, cpus: Sequence[int], *, has_lost: bool) -> IdleSamples | None:
+    number = access.read_event_id(tracefs, SWITCH_EVENT)
+    try:
+        return None if number is None else try_idle(number, cpus, has_lost=has_lost)
+    except (OSError, CaptureError):
+        return None
 
 
 def _ask_namespaces(root: Path) -> Answer:

@@ -72,7 +72,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         unfollowed=unfollowed,
         recorded_whole=own and readable and totals.nr_lost == reported and _only_ends_missing(events, lost),
         whose=("your command" if meta.command else "the recorded processes") if own else "",
-        unseen_ends=totals.nr_in_flight_requests if own and lost else 0,
+        inferred_ends=totals.nr_inferred_ends,
+        unknown_ends=totals.nr_unknown_ends,
     )
 
 
@@ -114,7 +115,8 @@ def completeness_line(
     """
     first = _short(proof, shortfall) if shortfall else _verdict(proof)
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
-    return " · ".join(part for part in (first, others, reconciliation, filtered, sampled) if part)
+    ends = f"ends inferred {proof.inferred_ends:,}, unknown {proof.unknown_ends:,}" if proof.unseen_ends else ""
+    return " · ".join(part for part in (first, others, ends, reconciliation, filtered, sampled) if part)
 
 
 def verdict(proof: Completeness, shortfall: str = "") -> str:
@@ -164,7 +166,8 @@ def _verdict(proof: Completeness) -> str:
         return f"incomplete: {_captured(proof)}, {_all_missing(proof)}"
     if not proof.lost:
         return f"complete: {_captured(proof)}"
-    unseen = f" but for the ends of {proof.unseen_ends:,} block requests" if proof.unseen_ends else ""
+    number = f"{proof.unseen_ends:,} block request{'' if proof.unseen_ends == 1 else 's'}"
+    unseen = f" but for the ends of {number}" if proof.unseen_ends else ""
     return "; ".join(part for part in (f"{proof.whose}: complete{unseen}", _elsewhere(proof)) if part)
 
 

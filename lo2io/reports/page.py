@@ -296,6 +296,7 @@ def _devices(summary: Summary, console: Console) -> None:
         rows.append([*first, "queue", *_percentiles(row.queue)])
         rows.append(["", "", "", "", "device", *_percentiles(row.device)])
         counts = {"failed": row.errors, "in flight": row.in_flight, "merged": row.merged, "requeued": row.requeues}
+        counts |= {"ends inferred": row.inferred, "ends unknown": row.end_unknown}
         extra = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
         notes += [f"{name} {row.operation}: {extra}"] if extra else []
     headings = ["Device", "operation", "requests", "bytes", "latency", "p50", "p95", "p99", "max"]

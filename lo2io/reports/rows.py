@@ -106,6 +106,10 @@ class DeviceRow:
     requeues: int
     queue: Latency
     device: Latency
+    inferred: int = 0
+    """Their completion is missing, and something proves that they ended; in no latency."""
+    end_unknown: int = 0
+    """Theirs may be, and nothing proves that they ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ def _devices(trace: Trace, tally: RequestTally) -> tuple[DeviceRow, ...]:
         index, operation = divmod(key, NR_REQUEST_OPS)
         numbers = {
             name: int(getattr(tally, name)[key])
-            for name in ("requests", "bytes", "errors", "in_flight", "merged", "requeues")
+            for name in ("requests", "bytes", "errors", "in_flight", "merged", "requeues", "inferred", "end_unknown")
         }
         rows.append(
             DeviceRow(

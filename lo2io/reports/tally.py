@@ -33,7 +33,7 @@ NR_ERRNOS: Final = 4096
 NR_REQUEST_OPS: Final = 8
 SLICE_ROWS: Final = 4096
 """Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
-_COMPLETED, _IN_FLIGHT, MERGED = range(3)
+_COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
 _DSYNC: Final = {"alpha": 0o40000}
 """O_DSYNC, where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
 _MOVES_IN: Final = frozenset({"read", "copy"})
@@ -271,6 +271,8 @@ class RequestTally:
         self.requests = np.zeros(rows, np.int64)
         self.merged = np.zeros(rows, np.int64)
         self.in_flight = np.zeros(rows, np.int64)
+        self.inferred = np.zeros(rows, np.int64)
+        self.end_unknown = np.zeros(rows, np.int64)
         self.errors = np.zeros(rows, np.int64)
         self.requeues = np.zeros(rows, np.int64)
         self.bytes = np.zeros(rows, np.int64)
@@ -287,6 +289,8 @@ class RequestTally:
             (self.requests, alive),
             (self.merged, ~alive),
             (self.in_flight, status == _IN_FLIGHT),
+            (self.inferred, status == _INFERRED),
+            (self.end_unknown, status == _END_UNKNOWN),
             (self.errors, rows["error"] != 0),
         ):
             np.add.at(counts, key[which], 1)

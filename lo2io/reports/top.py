@@ -15,7 +15,7 @@ from lo2io.reports.names import People, file_names
 from lo2io.reports.paths import Paths
 from lo2io.reports.tally import Owners
 from lo2io.reports.top_rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
-from lo2io.tables import REQUEST_OPERATION
+from lo2io.table_columns import REQUEST_OPERATION, latest_end
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ _RING_COLUMNS: Final = (
     "submit_time_ns", "complete_time_ns", "task", "pid", "opcode", "handle", "handle2", "bytes_result", "error",
 )  # fmt: skip
 _REQUEST_COLUMNS: Final = (
-    "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "bytes_result", "error",
+    "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns",
+    "bytes_result", "error",
 )  # fmt: skip
-_COMPLETED, _IN_FLIGHT, _MERGED = range(3)
+_COMPLETED, _IN_FLIGHT, _MERGED, _INFERRED, _END_UNKNOWN = range(5)
 _READ, _WRITE = REQUEST_OPERATION.index("read"), REQUEST_OPERATION.index("write")
 NO_SPREAD: Final = Spread(0, 0, 0, 0)
 
@@ -220,11 +221,12 @@ def _device(name: str, rows: Columns, start: int, stop: int) -> DeviceNow:
     moved = rows["bytes_result"] * ((rows["bytes_result"] != UNKNOWN_I64) & done)
     issued = issue != UNKNOWN_I64
     queued, served = done & issued & (insert != UNKNOWN_I64), done & issued & (complete != UNKNOWN_I64)
-    under_way = (status != _MERGED) & issued
-    end = np.where(complete == UNKNOWN_I64, stop, complete)
+    under_way = ~np.isin(status, (_MERGED, _END_UNKNOWN)) & issued
+    end = latest_end(rows)
+    end = np.where(end == UNKNOWN_I64, stop, end)
     return DeviceNow(
         name=name,
-        requests=int(done.sum()),
+        requests=int((done | (status == _INFERRED)).sum()),
         errors=int((done & (rows["error"] != 0)).sum()),
         bytes_read=int(moved[operation == _READ].sum()),
         bytes_written=int(moved[operation == _WRITE].sum()),

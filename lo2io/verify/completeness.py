@@ -21,8 +21,10 @@ PROPERTIES = {
     "proven": "LO2IO::COMPLETENESS",
 }
 """Field of :class:`Completeness` → trace property, for traces that lost the tables beside them."""
-RECORDED = ("LO2IO::RECORDED_PROCESSES", "LO2IO::RECORDED_COMPLETENESS", "LO2IO::UNSEEN_ENDS")
-"""The same of ``whose``, ``recorded_whole`` and ``unseen_ends``: recordings of the whole machine have none of them."""
+RECORDED = ("LO2IO::RECORDED_PROCESSES", "LO2IO::RECORDED_COMPLETENESS")
+"""The same of ``whose`` and ``recorded_whole``; recordings of the whole machine have neither."""
+ENDS = ("LO2IO::INFERRED_ENDS", "LO2IO::UNKNOWN_ENDS")
+"""The same of ``inferred_ends`` and ``unknown_ends``; absent: 0."""
 
 
 def read_completeness(trace: Path) -> Completeness | None:
@@ -61,7 +63,8 @@ def _from_properties(anchor: Path) -> Completeness | None:
     library = Library()
     with library.reader(anchor) as reader:
         texts = {name: library.property(reader, key) for name, key in PROPERTIES.items()}
-        whose, whole, unseen = (library.property(reader, key) or "" for key in RECORDED)
+        whose, whole = (library.property(reader, key) or "" for key in RECORDED)
+        inferred, unknown = (library.property(reader, key) or "" for key in ENDS)
     proven = texts.pop("proven")
     numbers = {name: int(text) for name, text in texts.items() if text is not None and text.isdecimal()}
     if len(numbers) != len(texts) or proven is None:
@@ -72,5 +75,6 @@ def _from_properties(anchor: Path) -> Completeness | None:
         proven=proven == "proven",
         recorded_whole=whole == "proven",
         whose=whose,
-        unseen_ends=int(unseen) if unseen.isdecimal() else 0,
+        inferred_ends=int(inferred) if inferred.isdecimal() else 0,
+        unknown_ends=int(unknown) if unknown.isdecimal() else 0,
     )

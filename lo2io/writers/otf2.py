@@ -144,7 +144,8 @@ class Otf2Writer:
         for member, address in self._archive.addresses().items():
             setattr(config.functions, member, address)
         config.values = native_values()[0]
-        for ref, member in enumerate((*definitions.ATTRIBUTES, *RING_ATTRIBUTES, *LIFE_ATTRIBUTES)):
+        optional = (*RING_ATTRIBUTES, *LIFE_ATTRIBUTES, *definitions.END_ATTRIBUTES)
+        for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
             setattr(config.attributes, member, ref)
         config.flags, config.nr_flags = flags, len(flags)
         config.calls, config.nr_calls = calls, len(calls)
@@ -268,7 +269,8 @@ class Otf2Writer:
             "UNFOLLOWED": proof.unfollowed or "",
             "RECORDED_PROCESSES": proof.whose,
             "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
-            "UNSEEN_ENDS": proof.unseen_ends or "",
+            "INFERRED_ENDS": proof.inferred_ends or "",
+            "UNKNOWN_ENDS": proof.unknown_ends or "",
             "THROTTLED": end.totals.nr_throttled,
             "MOVED_EVENTS": clamped,
             "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",

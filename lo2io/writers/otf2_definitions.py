@@ -25,11 +25,10 @@ from lo2io.writers.otf2_rings import (
     define_ring_handles,
     kinds_of_ring_handles,
     ring_texts,
-    write_ring_attributes,
     write_ring_metrics,
 )
 from lo2io.writers.otf2_rows import FileRow, TaskRow, given_paths, known, realtime_at, request_operation
-from lo2io.writers.otf2_shared import COMMON, Groups, write_life_attributes, write_shared_threads, write_thread
+from lo2io.writers.otf2_shared import COMMON, LIFE_ATTRIBUTES, Groups, write_shared_threads, write_thread
 from lo2io.writers.otf2_system import DeviceFile, write_cpus, write_devices
 
 if TYPE_CHECKING:
@@ -42,36 +41,45 @@ RING_PARADIGMS = 2, 3
 """By kind of ring: io_uring, libaio."""
 
 ATTRIBUTES = {
-    "offset": ("Offset", "File offset of the operation in bytes", "TYPE_UINT64"),
-    "process_id": ("ProcessId", "Process that submitted the request", "TYPE_UINT64"),
-    "thread_id": ("ThreadId", "Thread that submitted the request", "TYPE_UINT64"),
-    "error": ("errno", "Error number of the operation that failed", "TYPE_UINT32"),
-    "sector": ("Sector", "First sector of the request, in units of 512 bytes", "TYPE_UINT64"),
+    "offset": ("Offset", "File offset of the operation in bytes", "UINT64"),
+    "process_id": ("ProcessId", "Process that submitted the request", "UINT64"),
+    "thread_id": ("ThreadId", "Thread that submitted the request", "UINT64"),
+    "error": ("errno", "Error number of the operation that failed", "UINT32"),
+    "sector": ("Sector", "First sector of the request, in units of 512 bytes", "UINT64"),
     "operation": (
         "Operation",
         "Of a disk's request: operation and flags in the manner of the kernel's rwbs; of a ring's: its opcode",
-        "TYPE_STRING",
+        "STRING",
     ),
     "in_flight": (
         "InFlight",
         "1: what is left here had not ended, or its end was lost; this is not the time of its end",
-        "TYPE_UINT8",
+        "UINT8",
     ),
     "access_unknown": (
         "AccessModeUnknown",
         "1: the flags of this open are not known; READ_WRITE excludes nothing",
-        "TYPE_UINT8",
+        "UINT8",
     ),
-    "event": ("Event", "What a sample saw of the request: insert, issue, complete or merge", "TYPE_STRING"),
-    "device": ("Device", "Disk of the request", "TYPE_STRING"),
-    "bytes": ("Bytes", "Bytes asked for (insert), issued (issue), moved in all (complete)", "TYPE_UINT64"),
-    "request_id": ("RequestId", "The request's id in lo2io's tables, and its matching id", "TYPE_UINT64"),
-    "queue_latency": ("QueueLatency", "Time from insert to issue in ns", "TYPE_UINT64"),
-    "device_latency": ("DeviceLatency", "Time from issue to completion in ns", "TYPE_UINT64"),
-    "given_path": ("Path", "Path that the call was given, behind the directory it starts in", "TYPE_STRING"),
-    "given_path2": ("Path 2", "Second path that the call was given, likewise: the new name", "TYPE_STRING"),
+    "event": ("Event", "What a sample saw of the request: insert, issue, complete or merge", "STRING"),
+    "device": ("Device", "Disk of the request", "STRING"),
+    "bytes": ("Bytes", "Bytes asked for (insert), issued (issue), moved in all (complete)", "UINT64"),
+    "request_id": ("RequestId", "The request's id in lo2io's tables, and its matching id", "UINT64"),
+    "queue_latency": ("QueueLatency", "Time from insert to issue in ns", "UINT64"),
+    "device_latency": ("DeviceLatency", "Time from issue to completion in ns", "UINT64"),
+    "given_path": ("Path", "Path that the call was given, behind the directory it starts in", "STRING"),
+    "given_path2": ("Path 2", "Second path that the call was given, likewise: the new name", "STRING"),
 }
 """Member of ``lo2_otf2_attributes`` → name, description, type. The references are the places in this order."""
+END_ATTRIBUTES = {
+    "end_inferred": (
+        "EndInferred",
+        "1: nobody saw this request end; here is the latest moment at which it may have ended",
+        "UINT8",
+    ),
+    "end_earliest": ("EndEarliest", "The earliest such moment, as a time stamp of the trace", "UINT64"),
+}
+"""Likewise, of traces with such ends alone."""
 SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 """Values of the attribute ``Event``; their strings come behind the empty one."""
 
@@ -134,10 +142,20 @@ class Writer:
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
 
     def _attributes(self) -> None:
-        for ref, (name, description, kind) in enumerate(ATTRIBUTES.values()):
-            self._out.write("Attribute", ref, self._out.string(name), self._out.string(description), value(kind))
-        write_ring_attributes(self._parts, len(ATTRIBUTES))
-        write_life_attributes(self._parts, len(ATTRIBUTES) + len(RING_ATTRIBUTES))
+        """The groups that events use, and those before them: otf2-print takes references without gaps only."""
+        view = self._trace.view
+        groups = (
+            (ATTRIBUTES, True),
+            (RING_ATTRIBUTES, view.uses_rings),
+            (LIFE_ATTRIBUTES, view.shares_threads),
+            (END_ATTRIBUTES, view.has_unseen_ends),
+        )
+        last = max(index for index, (_, used) in enumerate(groups) if used)
+        attributes = [attribute for group, _ in groups[: last + 1] for attribute in group.values()]
+        for ref, (name, description, kind) in enumerate(attributes):
+            self._out.write(
+                "Attribute", ref, self._out.string(name), self._out.string(description), value(f"TYPE_{kind}")
+            )
 
     # ---- processes and threads ----
 

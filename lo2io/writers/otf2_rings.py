@@ -151,15 +151,6 @@ def _place(row: RingRow | None) -> str:
     return "" if row is None or row.fd < 0 else f" fd {row.fd}"
 
 
-def write_ring_attributes(parts: Parts, first: int) -> None:
-    """The attributes, with references from ``first`` on: if an event has one of them, or one of those behind them."""
-    if not (parts.trace.view.uses_rings or parts.trace.view.shares_threads):  # references must have no gap
-        return
-    for ref, (name, description, kind) in enumerate(RING_ATTRIBUTES.values(), first):
-        texts = parts.out.string(name), parts.out.string(description)
-        parts.out.write("Attribute", ref, *texts, value(f"TYPE_{kind}"))
-
-
 def write_ring_metrics(parts: Parts, groups: Groups) -> None:
     """Locations of metrics, in the group of the process that the ring belongs to."""
     trace = parts.trace

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._native._lib import lib
 from lo2io.kernel.procfs import container_id
-from lo2io.writers.otf2_library import value
 from lo2io.writers.otf2_parts import HOST_NODE
 from lo2io.writers.otf2_rings import RING_THREADS
 
@@ -28,15 +27,6 @@ LIFE_ATTRIBUTES: Final = {
 LIFE: Final = "thread in turn"
 """Canonical name of the regions that are a thread's life on a shared location."""
 _FURTHER: Final = "further processes"
-
-
-def write_life_attributes(parts: Parts, first: int) -> None:
-    """The attributes, if an event has one of them, with references from ``first`` on."""
-    if not parts.trace.view.shares_threads:
-        return
-    for ref, (name, description, kind) in enumerate(LIFE_ATTRIBUTES.values(), first):
-        texts = parts.out.string(name), parts.out.string(description)
-        parts.out.write("Attribute", ref, *texts, value(f"TYPE_{kind}"))
 
 
 def life_words(trace: Trace, task: int) -> tuple[str, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VDA, SDA = 254 << 20, 8 << 20
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"dd"}]
 READ, WRITE, FLUSH = 0, 1, 2
-MERGED = 2
+MERGED, INFERRED, END_UNKNOWN = 2, 3, 4
 
 
 def load(processor: TraceProcessor, trace: Trace) -> TraceProcessor:
@@ -119,6 +119,21 @@ def test_disks_count(processor: TraceProcessor, tmp_path: Path, monkeypatch: pyt
     for name, expected in DEPTHS.items():
         assert processor.counter(name, "vda (254:0)") == expected
     assert processor.counter("in flight", "sda (8:0)") == [(3_500, 1), (5_000, 0)]
+
+
+def test_ends_that_nobody_saw(processor: TraceProcessor, tmp_path: Path) -> None:
+    """An inferred end is drawn at its latest moment; of unknown end a request is a moment, and in no count."""
+    rows = [
+        block(21, None, 1_000, None, status=INFERRED, end_earliest_ns=1_000, end_latest_ns=1_800, end_proof=1),
+        block(22, None, 2_000, None, status=END_UNKNOWN),
+    ]
+    load(processor, write_trace(tmp_path / "T", [make_batch(tasks=THREADS, requests=rows)]))
+    found = processor.drawn("block request")
+    assert times(found, "id", "status", "end_earliest_ns", "end_latest_ns") == [
+        (1_000, 800, 21, "inferred", 1_000, 1_800),
+        (2_000, 0, 22, "end unknown", None, None),
+    ]
+    assert processor.counter("in flight", "vda (254:0)") == [(1_000, 1), (1_800, 0)]
 
 
 def test_bandwidth(processor: TraceProcessor, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from lo2io.kernel import access
+from lo2io.kernel.idle import SWITCH_EVENT, try_idle
 from lo2io.kernel.sysfs import read_online_cpus
+from lo2io.kernel.tracefs import find_tracefs
 
 LO2IO = Path(sys.executable).parent / "lo2io"
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
@@ -73,3 +76,16 @@ def test_one_capability_is_enough_for_events() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         expected = answer if (access.read_paranoid() or 0) > 0 else "True"
         assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.requires("root", "tracefs", "events", "sched:sched_switch")
+def test_what_idle_cpus_deliver_is_what_a_recording_gets() -> None:
+    """Never more is delivered than the kernel counted, and the doctor warns exactly where some are missing."""
+    number = access.read_event_id(find_tracefs(), SWITCH_EVENT)
+    assert number is not None
+    tried = try_idle(number, read_online_cpus(), has_lost=True)
+    assert 0 <= tried.delivered <= tried.counted
+    _, checks = doctor()
+    words = re.match(r"of ([\d,]+) events counted on idle CPUs ([\d,]+) were delivered", checks["idle CPUs"]["found"])
+    counted, delivered = (int(number.replace(",", "")) for number in words.groups()) if words else (0, 0)
+    assert checks["idle CPUs"]["status"] == ("warn" if delivered < counted else "ok")

@@ -62,6 +62,18 @@ def test_queue_depth_at_each_change(maker: BatchMaker, write: Write) -> None:
     assert curve(written, VDA, "queue depth") == [(0.3, 1), (0.4, 2), (0.45, 3), (0.5, 2), (0.6, 1)]
 
 
+def test_an_end_that_nobody_saw_takes_its_request_out_of_the_queue(maker: BatchMaker, write: Write) -> None:
+    """At its latest moment; it has no latency and no CPU, so there is neither a rate nor a sample of it."""
+    maker.request(1001, None, at(0.1), None)
+    maker.row(
+        "request_events", kind=4, id=1001, time_ns=at(0.6), device=254 << 20, issue_time_ns=at(0.1), cpu=2**16 - 1
+    )
+    written = write(maker.make(), meta=META, end=finish(1))
+    assert curve(written, VDA, "queue depth") == [(0.1, 1), (0.6, 0)]
+    assert {value for _, value in curve(written, VDA, "latency")} <= {0}
+    assert not [location for location in written.definitions.locations if "65535" in location.name]
+
+
 def test_merged_request_never_reached_the_device(maker: BatchMaker, write: Write) -> None:
     """Its issue and cancellation exist for OTF2 only; one that was requeued before did, and is gone now."""
     row = {"device": 254 << 20, "operation": 1, "pid": 100, "tid": 100, "insert_time_ns": at(0.1)}

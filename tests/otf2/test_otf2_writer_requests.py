@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Write = Any
 T = 2_000_000
 VDA, OTHER = 254 << 20, 7 << 20 | 3
-BEGIN, ISSUED, COMPLETE, CANCELLED = range(4)
+BEGIN, ISSUED, COMPLETE, CANCELLED, ENDED = range(5)
 UNDEFINED = 2**64 - 1
 
 
@@ -105,6 +105,15 @@ def test_failed_request_has_errno(maker: BatchMaker, write: Write) -> None:
     _, complete = write(maker.make()).of("vda requests")
     assert complete.bytes_result == UNDEFINED
     assert attributes(complete) == {"errno": errno.EIO}
+
+
+def test_an_end_that_nobody_saw_says_so(maker: BatchMaker, write: Write) -> None:
+    """At its latest moment, with the earliest; what it moved is not known."""
+    for kind, time in ((BEGIN, T), (ISSUED, T + 1), (ENDED, T + 9)):
+        event(maker, kind, 1, time, issue_time_ns=T + 1, cpu=2**16 - 1)
+    complete = write(maker.make()).of("vda requests")[-1]
+    assert (label(complete), complete.time, complete.bytes_result) == ("OperationComplete", T + 9, UNDEFINED)
+    assert attributes(complete) == {"EndInferred": 1, "EndEarliest": T + 1}
 
 
 def test_devices_stand_under_the_host(maker: BatchMaker, write: Write) -> None:

@@ -130,7 +130,7 @@ def test_completeness_from_the_tables(tmp_path: Path) -> None:
     assert found == read_completeness(path / "traces.otf2")
 
 
-ELSEWHERE = replace(PROVEN, proven=False, recorded_whole=True, whose="your command", unseen_ends=2)
+ELSEWHERE = replace(PROVEN, proven=False, recorded_whole=True, whose="your command", inferred_ends=1, unknown_ends=1)
 
 
 @pytest.mark.parametrize("totals", [PROVEN, replace(PROVEN, proven=False), ELSEWHERE])

@@ -13,16 +13,21 @@ if TYPE_CHECKING:
 
 DEVICES = (8 << 20, 253 << 20 | 1)
 RWBS = (b"R", b"W", b"WS", b"RA", b"FWFS", b"D", b"DE", b"WZ", b"FF", b"F", b"RSM", b"N")
+CALLS = ("enter", "exit", "enter", "exit", "rq_insert", "rq_issue")
 EVENTS = ("rq_insert", "rq_issue", "rq_complete", "rq_requeue", "rq_merge", "bio_frontmerge", "bio_queue")
 
 
 @st.composite
-def block_histories(draw: st.DrawFn, *, cpus: int = 2) -> History:
-    """Block events on few sectors: merges, requeues, splits, partial completions, twins, flushes, errors, bypass."""
+def block_histories(draw: st.DrawFn, *, cpus: int = 2, calls: bool = False) -> History:
+    """Block events on few sectors: merges, requeues, splits, partial completions, twins, flushes, errors, bypass.
+
+    With ``calls`` among them calls of their thread: one that waits for its requests, and one that does not.
+    """
     history: History = [("fact_task", (1_000, 100, 100), {"comm": b"io", "flags": 1})]
     now = 100_000
+    more = CALLS if calls else ("rq_insert", "rq_issue", "rq_complete", "rq_complete")
     event = st.tuples(
-        st.sampled_from((*EVENTS, *EVENTS, "rq_insert", "rq_issue", "rq_complete", "rq_complete")),
+        st.sampled_from((*EVENTS, *EVENTS, *more)),
         st.integers(0, 9),
         st.integers(0, 3),
         st.sampled_from((b"W", b"W", b"W", b"R", *RWBS)),
@@ -31,6 +36,9 @@ def block_histories(draw: st.DrawFn, *, cpus: int = 2) -> History:
     )
     for name, place, length, rwbs, step, salt in draw(st.lists(event, max_size=50)):
         now += step
+        if name in ("enter", "exit"):
+            history.append((name, (now, salt % cpus, 100, ("fsync", "io_submit")[salt % 4 == 3]), {}))
+            continue
         if name in ("rq_merge", "bio_frontmerge") and rwbs in (b"F", b"FF", b"FWFS"):
             continue  # flushes have no place another request could touch
         flush = rwbs in (b"F", b"FF") or (rwbs == b"FWFS" and salt % 2 == 0)

@@ -136,6 +136,8 @@ class Calls:
         task.left.row = row if task.recorded else None
         self.engine.files.due(task, op)
         ends_over(op, time)
+        if op.spec.kind < CallKind.RING_SETUP:
+            self.engine.block.call_over(task, op.time, time)
 
     @staticmethod
     def _use_value(op: Pending, row: dict[str, Any]) -> None:

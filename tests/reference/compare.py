@@ -13,6 +13,7 @@ from lo2io.pairing import Engine
 from lo2io.spool.reader import SpoolReader
 from reference.engine import TOTALS, Reference
 from reference.fds import NO_FILE, file_row
+from reference.requests import END_UNKNOWN, IN_FLIGHT
 from reference.ring_compare import RING_TABLES, canonical_tables, reference_tables
 from reference.specs import CALL_NAMES, SPECS
 
@@ -305,9 +306,9 @@ def _unused(row: Row) -> Row:
 
 
 def _by_time(requests: list[Row]) -> list[Row]:
-    """In flight at the end: any order."""
-    ended = [row for row in requests if row["status"] != 1]
-    rest = [row for row in requests if row["status"] == 1]
+    """In flight at the end, or of unknown end: any order."""
+    ended = [row for row in requests if row["status"] not in (IN_FLIGHT, END_UNKNOWN)]
+    rest = [row for row in requests if row["status"] in (IN_FLIGHT, END_UNKNOWN)]
     return ended + sorted(rest, key=lambda r: (r["device"], r["insert_time_ns"] or 0, r["issue_time_ns"] or 0, r["id"]))
 
 

@@ -31,6 +31,8 @@ TOTALS = (
     "nr_orphan_completions",
     "nr_in_flight_calls",
     "nr_in_flight_requests",
+    "nr_inferred_ends",
+    "nr_unknown_ends",
     "nr_lost_records",
     "nr_lost",
     "nr_throttled",
@@ -93,7 +95,7 @@ class Reference:
         for record in reversed(streams[-1].records):
             if record.kind == "fact_task":
                 self.tasks.pids[record.values["tid"]] = record.values["pid"]
-        self.newest_first = self._completions_missing()
+        self.completions_missing = self._count_completions()
         self.gaps = Gaps(self, streams)
         self._run([stream.records for stream in streams])
 
@@ -107,7 +109,7 @@ class Reference:
             if meaning is not None:
                 self.seen[record.stream][meaning.index] += 1
 
-    def _completions_missing(self) -> bool:
+    def _count_completions(self) -> bool:
         """The kernel counted more completions than the rings hold."""
         name = "block:block_rq_complete"
         counted = sum(sum(row.counts) for row in self.meta.counts if row.name == name)
@@ -131,6 +133,7 @@ class Reference:
             self.gaps.passed(record.time)
             if record.kind in steps:
                 steps[record.kind](record)
+            self.block.write_ended()
             self.rings.look_for_ends(record.time)
         self.over = True
         for task in [each for each in self.tasks.alive.values() if each.exec_exit is not None]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from reference.tasks import Task
 
 SECTOR = 512
+BY_CALL, BY_RING_REQUEST, BY_LATER_REQUEST = 1, 2, 3
+COMPLETED, IN_FLIGHT, MERGED, INFERRED, END_UNKNOWN = range(5)
 PREFLUSH, FUA, READAHEAD, SYNC, METADATA = 1, 2, 4, 8, 16
 OPERATIONS = {
     "R": RequestOp.READ,
@@ -72,6 +74,10 @@ class Request:
     merges: int = 0
     completions: int = 0
     issued_sector: int | None = None
+    begun: int = 0
+    end_latest: int | None = None
+    end_proof: int = 0
+    """What proves that it has ended, where no completion was seen: one of BY_…"""
     succeeded: bool = False
     ring_request: RingRequest | None = None
     """That a thread executed when it began this one."""
@@ -88,6 +94,7 @@ class Requests:
     def __init__(self, engine: Reference) -> None:
         self.engine = engine
         self.open: list[Request] = []
+        self.ended: list[Request] = []
         self.asked: dict[int, list[tuple[Task | None, int]]] = {}
         """Who asked a disk for a flush since its last one."""
         self.cpu = 0
@@ -167,10 +174,52 @@ class Requests:
 
     def _pick(self, twins: list[Request], size: int) -> Request:
         """Of requests with one key: equal size before others, then oldest (newest if completions were lost)."""
-        order = list(reversed(twins)) if self.engine.newest_first else twins
+        order = list(reversed(twins)) if self.engine.completions_missing else twins
         return next((r for r in order if r.size == size), order[0])
 
+    def call_over(self, task: Task, begin: int, time: int) -> None:
+        """A call of this thread has ended; no call of rings or libaio, which leave their requests behind."""
+        self._unseen(
+            [r for r in self.open if r.task is task and r.begun >= begin and not r.ring_request], time, BY_CALL
+        )
+
+    def ring_request_over(self, request: RingRequest, time: int) -> None:
+        """A request of a ring has posted its last CQE."""
+        self._unseen([r for r in self.open if r.ring_request is request], time, BY_RING_REQUEST)
+
+    def _unseen(self, waiting: list[Request], time: int, proof: int) -> None:
+        """Of these, whoever asked for it has waited until they had ended."""
+        for request in reversed(waiting):
+            reads = request.operation in (RequestOp.READ, RequestOp.FLUSH)
+            if not request.queued and not request.flags & READAHEAD and (reads or request.flags & SYNC):
+                self._ended_unseen(request, time, proof)
+
+    def _make_way(self, fresh: Request, time: int) -> None:
+        """What was issued for the same place has ended, unless both only read."""
+        for r in list(reversed(self.open)):
+            both_read = RequestOp.READ is r.operation is fresh.operation
+            flush = RequestOp.FLUSH in (r.operation, fresh.operation)
+            if (r.device, r.sector) == (fresh.device, fresh.sector) and not (r.queued or flush or both_read):
+                self._ended_unseen(r, time, BY_LATER_REQUEST)
+
+    def _ended_unseen(self, request: Request, time: int, proof: int) -> None:
+        """Only where completions are missing: else its own is yet to come."""
+        if self.engine.completions_missing:
+            request.end_latest, request.end_proof = time, proof
+            self.ended.append(request)
+            self.open.remove(request)
+
+    def write_ended(self) -> None:
+        """Those that ended unseen with the record at hand."""
+        for request in self.ended:
+            self.cpu = 2**16 - 1
+            self._event(request, request.end_latest or 0, 4, None)
+            self._end(request, INFERRED)
+        self.ended.clear()
+
     def _begin(self, request: Request, time: int) -> None:
+        self._make_way(request, time)
+        request.begun = time
         issuer = request.tid
         if request.operation is RequestOp.FLUSH:
             self._attribute(request)
@@ -263,10 +312,13 @@ class Requests:
             )
 
     def _end(self, request: Request, status: int) -> None:
-        self.open.remove(request)
+        if status != INFERRED:
+            self.open.remove(request)
         if not request.written:
             return
-        self.engine.totals["nr_in_flight_requests"] += status == 1
+        self.engine.totals["nr_in_flight_requests"] += status == IN_FLIGHT
+        self.engine.totals["nr_inferred_ends"] += status == INFERRED
+        self.engine.totals["nr_unknown_ends"] += status == END_UNKNOWN
         self.engine.requests.append(
             {
                 "request": request,
@@ -276,6 +328,9 @@ class Requests:
                 "insert_time_ns": request.insert,
                 "issue_time_ns": request.issue,
                 "complete_time_ns": request.complete,
+                "end_earliest_ns": request.issue if request.end_proof else None,
+                "end_latest_ns": request.end_latest,
+                "end_proof": request.end_proof,
                 "sector": request.sector if request.issued_sector is None else request.issued_sector,
                 "bytes_request": request.bytes_request,
                 "bytes_issued": request.bytes_issued,
@@ -292,6 +347,6 @@ class Requests:
         )
 
     def finish(self) -> None:
-        """Whatever is queued or issued at the end is in flight."""
+        """Whatever is queued or issued at the end is in flight, or its completion is among the missing."""
         for request in list(self.open):
-            self._end(request, 1)
+            self._end(request, END_UNKNOWN if self.engine.completions_missing else IN_FLIGHT)

@@ -111,6 +111,7 @@ class Completions:
         request.traits |= OVERFLOWED if overflows else 0
         if flags & NOTIF:
             request.notify, request.traits = time, request.traits | NOTIFIED
+            self.requests.engine.block.ring_request_over(request, time)
             self.requests.finish(request, "cqe", time)
             return
         request.result, request.cqe_flags, request.complete = result, flags, time
@@ -120,6 +121,7 @@ class Completions:
         if result >= 0 and self._returns(request) is Returns.BYTES:
             request.bytes = (request.bytes or 0) + result
         if not flags & MORE:
+            self.requests.engine.block.ring_request_over(request, time)
             self.requests.finish(request, "cqe", time)
         elif request.zero_copy:
             request.waits_for_notification = True

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lo2io.kernel.access import Attempt, Attempts
+from lo2io.kernel.idle import IdleSamples
 from lo2io.model import Role
 from lo2io.reports import doctor
 from lo2io.reports.doctor_facts import Answer, Facts
@@ -42,6 +43,7 @@ HEALTHY = Facts(
     bpf=Answer("loaded and attached"),
     cgroups=Answer("/sys/fs/cgroup"),
     namespaces=Answer("the kernel's own"),
+    idle=IdleSamples(120, 120),
 )
 
 
@@ -93,6 +95,8 @@ def test_healthy_machine() -> None:
         ),
         ("open files", "fail", "--nofile=", {"root": False, "open_files": 64}),
         ("open files", "ok", "", {"root": False, "open_files": None}),
+        ("idle CPUs", "warn", "losses.md#what-helps", {"idle": IdleSamples(120, 3)}),
+        ("idle CPUs", "ok", "", {"idle": IdleSamples(0, 0)}),
         ("loss accounting", "warn", "Linux 6.0", {"attempts": tries(lost=Attempt(errno.EINVAL))}),
         (
             "cgroup events",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Run = Callable[[SpoolBuilder], Tables]
 
 VDA = 254 << 20
+INFERRED, END_UNKNOWN = 3, 4
+BY_CALL, BY_LATER_REQUEST = 1, 3
 
 
 @pytest.fixture
@@ -149,7 +151,10 @@ def test_twins_complete_newest_first_when_completions_vanished(run: Run, spool: 
     """The old one's completion is likelier to be the missing one."""
     issue, complete = ("rq_issue", 100, 8, b"R"), ("rq_complete", 100, 8, b"R")
     spool.count_vanished("block:block_rq_complete", [1, 0])
-    assert request(run(add(spool, issue, issue, complete)), "issue_time_ns", "status") == [(60_010, 0), (60_000, 1)]
+    assert request(run(add(spool, issue, issue, complete)), "issue_time_ns", "status") == [
+        (60_010, 0),
+        (60_000, END_UNKNOWN),
+    ]
 
 
 def test_of_twins_the_one_of_equal_size_comes_first(run: Run, spool: SpoolBuilder) -> None:
@@ -253,3 +258,88 @@ def test_requests_that_never_complete_do_not_fill_the_memory(tmp_path: Path) -> 
     assert len(rows) == (1 << 17) + 3
     assert engine.totals.nr_orphan_completions == 1
     assert engine.totals.nr_in_flight_requests == (1 << 17) + 2
+
+
+# ---- ends that nobody saw
+
+
+def in_a_call(tmp_path: Path, *rwbs: bytes, call: str = "fsync", vanished: int = 1) -> SpoolBuilder:
+    """A call of thread 10 from 60 to 61 µs that sends requests to sectors 100, 200 …; no completion arrives."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=(call,)).fact_task(1_000, 10, 10, flags=1)
+    spool.enter(60_000, 0, 10, call)
+    for number, letters in enumerate(rwbs, 1):
+        size = 0 if letters.startswith(b"FF") else 8
+        fields: dict[str, int | bytes] = {"dev": VDA, "sector": 100 * number, "nr_sector": size, "rwbs": letters}
+        spool.block(60_000 + 2 * number, 0, 10, "rq_issue", **fields)
+    spool.exit(61_000, 0, 10, call)
+    return spool.count_vanished("block:block_rq_complete", [vanished, 0])
+
+
+ENDS = ("status", "end_earliest_ns", "end_latest_ns", "end_proof", "complete_time_ns", "bytes_result")
+
+
+@pytest.mark.parametrize("rwbs", [b"R", b"RM", b"WS", b"FWS", b"DS", b"FF"])
+def test_a_request_has_ended_when_the_call_that_waited_for_it_has(run: Run, tmp_path: Path, rwbs: bytes) -> None:
+    """Between its issue and the call's exit; a latency it has not, and what it moved nobody knows."""
+    tables = run(in_a_call(tmp_path, rwbs))
+    assert request(tables, *ENDS) == [(INFERRED, 60_002, 61_000, BY_CALL, None, None)]
+    assert [(row["kind"], row["time_ns"], row["bytes"]) for row in tables["request_events"]][2:] == [(4, 61_000, None)]
+    totals = tables["totals"]
+    assert (totals["nr_inferred_ends"], totals["nr_unknown_ends"], totals["nr_in_flight_requests"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("rwbs", [b"RA", b"RAM", b"W", b"D"])
+def test_what_nobody_waits_for_proves_nothing(run: Run, tmp_path: Path, rwbs: bytes) -> None:
+    """Readahead and writing back go on when the call has ended."""
+    tables = run(in_a_call(tmp_path, rwbs))
+    assert request(tables, "status", "end_latest_ns", "end_proof") == [(END_UNKNOWN, None, 0)]
+    assert tables["totals"]["nr_unknown_ends"] == 1
+
+
+@pytest.mark.parametrize("call", ["io_submit", "io_uring_enter"])
+def test_calls_that_leave_requests_behind_prove_nothing(run: Run, tmp_path: Path, call: str) -> None:
+    """io_submit returns when the requests are on their way."""
+    assert request(run(in_a_call(tmp_path, b"R", call=call)), "status", "end_latest_ns") == [(END_UNKNOWN, None)]
+
+
+def test_nothing_is_inferred_where_no_completion_is_missing(run: Run, tmp_path: Path) -> None:
+    """The counts agree: whatever is out is in flight."""
+    tables = run(in_a_call(tmp_path, b"R", vanished=0))
+    assert request(tables, "status", "end_latest_ns", "end_proof") == [(1, None, 0)]
+    assert tables["totals"]["nr_in_flight_requests"] == 1
+
+
+def test_a_request_begun_before_the_call_is_not_the_calls(run: Run, tmp_path: Path) -> None:
+    """Nor is one of another thread."""
+    spool = SpoolBuilder(tmp_path / "spool", calls=("fsync",)).fact_task(1_000, 10, 10, flags=1)
+    spool.fact_task(1_000, 10, 11)
+    add(spool, ("rq_issue", 100, 8, b"R"))
+    spool.enter(61_000, 0, 10, "fsync")
+    spool.block(61_500, 0, 11, "rq_issue", dev=VDA, sector=200, nr_sector=8, rwbs=b"R")
+    spool.exit(62_000, 0, 10, "fsync").count_vanished("block:block_rq_complete", [2, 0])
+    assert request(run(spool), "status") == [(END_UNKNOWN,)] * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [(b"W", b"W", INFERRED), (b"R", b"W", INFERRED), (b"RA", b"D", INFERRED), (b"R", b"R", END_UNKNOWN)],
+)
+def test_a_later_request_for_the_same_place_is_a_proof(
+    run: Run, spool: SpoolBuilder, first: bytes, second: bytes, status: int
+) -> None:
+    """Unless both read: two may do so at once."""
+    events = [("rq_issue", 100, 8, first), ("rq_insert", 100, 8, second), ("rq_issue", 100, 8, second)]
+    tables = run(add(spool, *events, ("rq_complete", 100, 8, second)).count_vanished("block:block_rq_complete", [1, 0]))
+    found = {row["issue_time_ns"]: row for row in tables["requests"]}
+    assert (found[60_000]["status"], found[60_020]["status"]) == (status, 0)
+    if status == INFERRED:
+        assert request(tables, *ENDS)[0] == (INFERRED, 60_000, 60_010, BY_LATER_REQUEST, None, None)
+
+
+def test_a_call_may_end_more_requests_than_a_batch_has_rows(tmp_path: Path) -> None:
+    """Their rows wait for the next batches, in order."""
+    path = in_a_call(tmp_path, *[b"WS"] * 100, vanished=100).write()
+    engine = Engine(SpoolReader(path), SPECS, batch_rows=8)  # type: ignore[arg-type]
+    statuses = [status for batch in engine.batches() for status in batch.requests["status"].tolist()]
+    assert statuses == [INFERRED] * 100
+    assert engine.totals.nr_inferred_ends == 100

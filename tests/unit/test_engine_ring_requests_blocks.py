@@ -164,3 +164,21 @@ def test_a_worker_s_block_request_leaves_the_path(rig: RequestRig) -> None:
     insert(rig, W)
     rig.cqe(1, 5, tid=W)
     assert (causes(rig), path(rig)) == ([0], (WORKER, 0))
+
+
+@pytest.mark.parametrize("rwbs", [b"R", b"RA", b"WS", b"W"])
+def test_a_block_request_has_ended_when_the_ring_request_that_waited_for_it_has(tmp_path: Path, rwbs: bytes) -> None:
+    """Its completion vanished; the worker's request posts its CQE when the data is there."""
+    rig = RequestRig(tmp_path)
+    rig.worker(W)
+    rig.submit(1, opcode=READ, flags=ASYNC)
+    rig.punt(1)
+    rig.gets(1, 3, tid=W)
+    issued = rig.tick()
+    rig.spool.block(issued, 0, W, "rq_issue", dev=VDA, sector=8, nr_sector=8, rwbs=rwbs)
+    done = rig.cqe(1, 5, tid=W)
+    rig.spool.count_vanished("block:block_rq_complete", [1] + [0] * (len(rig.spool.meta().cpus) - 1))
+    rig.all()
+    found = rig.of("requests", "status", "end_earliest_ns", "end_latest_ns", "end_proof")
+    waited = rwbs in {b"R", b"WS"}
+    assert found == [(3, issued, done, 2) if waited else (4, None, None, 0)]

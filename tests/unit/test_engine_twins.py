@@ -127,6 +127,17 @@ def test_requests_agree(history: History, mode: str, vanished: int, recorder: in
         assert_same(run_native(path), run_reference(path))
 
 
+@SETTINGS
+@given(block_histories(calls=True), st.sampled_from(["system", "process"]), st.sampled_from([8, 4096]))
+def test_ends_that_nobody_saw_agree(history: History, mode: str, rows: int) -> None:
+    """Requests amid calls of their thread, where completions vanished; batches of any size."""
+    with tempfile.TemporaryDirectory() as directory:
+        builder = SpoolBuilder(Path(directory), 2, mode=mode, calls=("fsync", "io_submit"))
+        replay(builder, history)
+        path = builder.count_vanished("block:block_rq_complete", [1, 0]).write()
+        assert_same(run_native(path, rows), run_reference(path))
+
+
 @pytest.mark.parametrize("rows", [8, 16, 64])
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(call_histories())

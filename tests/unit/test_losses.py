@@ -254,11 +254,12 @@ def test_ends_that_a_full_ring_lost_are_told_apart_the_same_way() -> None:
 @pytest.mark.parametrize(("unseen", "elsewhere"), [(1, 2), (3, 0), (5, 0)])
 def test_the_commands_own_requests_without_an_end_are_told(unseen: int, elsewhere: int) -> None:
     """Missing ends may be theirs, so only the rest is elsewhere; the calls are whole all the same."""
-    proof = completeness(with_ends(10), ENDS_MISSING, Totals(nr_in_flight_requests=unseen))
+    proof = completeness(with_ends(10), ENDS_MISSING, Totals(nr_inferred_ends=1, nr_unknown_ends=unseen - 1))
     line = completeness_line(proof)
     assert (proof.whole, proof.elsewhere) == (True, elsewhere)
     assert line.startswith(f"your command: complete but for the ends of {unseen:,} block request")
     assert ("elsewhere on the machine" in line) == (elsewhere > 0)
+    assert f" · in flight 0 · ends inferred 1, unknown {unseen - 1}" in line
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,7 @@ def test_requests_in_spans(tmp_path: Path) -> None:
         {"id": 3, "insert_time_ns": 10, "status": 2, **known},
         {"id": 4, "insert_time_ns": 10, "issue_time_ns": 20, "status": 1, **known},
         {"id": 5, "issue_time_ns": 90, "complete_time_ns": 95, **known},
+        {"id": 8, "issue_time_ns": 62, "status": 3, "end_earliest_ns": 62, "end_latest_ns": 70, **known},
     ]
     rings = [
         {"id": 6, "submit_time_ns": 10, "complete_time_ns": 12},
@@ -194,7 +195,9 @@ def test_requests_in_spans(tmp_path: Path) -> None:
     assert ids("@15", "@18") == ([1, 4], [7], [7])
     assert ids(None, "@18") == ([1, 3, 4], [6, 7], [7, 6])
     assert ids("@30", "@60") == ([4], [7], [7])
-    assert ids("@60", None) == ([4, 5], [], [])
+    assert ids("@60", None) == ([4, 5, 8], [], [])
+    assert ids("@65", "@68") == ([4, 8], [], [])
+    assert ids("@71", None) == ([4, 5], [], [])
     assert select(whole, ["kind == ring"], begin="@15").metadata["selection"]["outside"] == {
         "calls": 0,
         "requests": 1,

@@ -212,7 +212,10 @@ def test_percentiles_are_exact(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_devices(tmp_path: Path) -> None:
-    """Busy is when anything was at the device, once; merged requests are no requests; what runs on is in flight."""
+    """Busy is when anything was at the device, once; merged requests are no requests; what runs on is in flight.
+
+    What ended unseen was there until its latest moment; how long one of unknown end was there, nobody knows.
+    """
 
     def request(insert: int, issue: int, complete: int, operation: int = 0, **columns: int) -> Row:
         times = {"insert_time_ns": insert, "issue_time_ns": issue, "complete_time_ns": complete}
@@ -224,17 +227,19 @@ def test_devices(tmp_path: Path) -> None:
         request(UNKNOWN_I64, 200, 230, 2, bytes_result=UNKNOWN_I64),
         request(0, UNKNOWN_I64, 900, status=2),
         request(0, 900, UNKNOWN_I64, status=1),
+        request(UNKNOWN_I64, 400, UNKNOWN_I64, status=3, end_latest_ns=420, bytes_result=UNKNOWN_I64),
+        request(UNKNOWN_I64, 500, UNKNOWN_I64, status=4, bytes_result=UNKNOWN_I64),
     ]
     window = watch_window(write_trace(tmp_path, [make_batch(requests=requests)], span=(0, 1000)))
     assert window.devices == (
         DeviceNow(
             name="vda",
-            requests=3,
+            requests=4,
             errors=1,
             bytes_read=4096,
             bytes_written=4096,
             in_flight=1,
-            busy_ns=150 + 30 + 100,
+            busy_ns=150 + 30 + 100 + 20,
             queue=Spread(2, 10, 60, 60),
             device=Spread(3, 100, 100, 100),
         ),

@@ -17,6 +17,7 @@ from lo2io.reports.classes import CallClass, Classes, class_of
 from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
 from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
 from lo2io.reports.tally import read_ahead
+from lo2io.table_columns import latest_end
 from lo2io.units import SECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ _RING_REQUESTS: Final = (
     "bytes_result",
 )  # fmt: skip
 _REQUESTS: Final = (
-    "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "sector",
-    "bytes_result",
+    "id", "device", "operation", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns", "end_latest_ns",
+    "sector", "bytes_result",
 )  # fmt: skip
 _READS: Final = np.array([kind in {CallClass.READ, CallClass.COPY} for kind in CallClass])
 _WRITES: Final = np.array([kind in {CallClass.WRITE, CallClass.COPY} for kind in CallClass])
@@ -202,9 +203,10 @@ class Pictures:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
         insert, issue, complete = (rows[f"{name}_time_ns"] for name in ("insert", "issue", "complete"))
         alive = rows["status"] != _MERGED  # they live on in those they were merged into
-        done = np.where(complete != UNKNOWN_I64, complete, self._stop_ns)
+        done = latest_end(rows)
         if not self._whole:
-            alive &= complete != UNKNOWN_I64  # its completion may be what was lost: nobody knows how long it was there
+            alive &= done != UNKNOWN_I64  # its completion may be what was lost: nobody knows how long it was there
+        done = np.where(done != UNKNOWN_I64, done, self._stop_ns)
         served = (issue != UNKNOWN_I64) & alive
         queued = (insert != UNKNOWN_I64) & alive
         left = np.where(issue != UNKNOWN_I64, issue, done)

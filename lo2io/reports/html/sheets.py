@@ -95,7 +95,7 @@ def _errors(summary: Summary) -> Sheet:
 
 def _devices(summary: Summary) -> Sheet:
     columns = [("device", False), ("operation", False), ("requests", True), ("bytes", True)]
-    columns += [("in flight", True), ("merged", True), ("requeued", True), ("errors", True)]
+    columns += [("in flight", True), ("ends unseen", True), ("merged", True), ("requeued", True), ("errors", True)]
     columns += [(f"queue {name}", True) for name, _ in LATENCY] + [(f"device {name}", True) for name, _ in LATENCY]
     rows = [
         [
@@ -104,6 +104,7 @@ def _devices(summary: Summary) -> Sheet:
             count(row.requests),
             size(row.bytes),
             count(row.in_flight),
+            count(row.inferred + row.end_unknown),
             count(row.merged),
             count(row.requeues),
             count(row.errors),
