@@ -176,6 +176,13 @@ THREADS: Final = (
     time_column("start_time_ns", "null: before the trace"),
     time_column("exit_time_ns", "null: alive at the end"),
     Column("kind", "uint8", "", "what it is for, by the name the kernel gave it", labels=THREAD_KIND),
+    Column("cpu_ns", "int64", "ns", "time on a CPU, from its birth to its exit", UNKNOWN_I64),
+    Column("user_ns", "int64", "ns", "of it in user mode, in the proportion of the kernel's ticks", UNKNOWN_I64),
+    Column("system_ns", "int64", "ns", "of it in the kernel", UNKNOWN_I64),
+    Column("block_delay_ns", "int64", "ns", "waited for its block requests; null, too: delayacct is off", UNKNOWN_I64),
+    Column("major_faults", "int64", "", "page faults that needed I/O", UNKNOWN_I64),
+    Column("voluntary_switches", "int64", "", "times it left its CPU to wait", UNKNOWN_I64),
+    Column("involuntary_switches", "int64", "", "times it had to leave its CPU", UNKNOWN_I64),
 )
 REQUESTS: Final = (
     Column("id", "uint64", "", "unique in the trace, operations included"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import SpoolMeta
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS = range(1, 11)
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE = range(1, 12)
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 WHOLE, DELETED, MOVED, SLOT = 1, 2, 4, 8
 OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
@@ -106,6 +106,10 @@ class KernelSpool(SpoolBuilder):
     ) -> KernelSpool:
         """``VALUE``, just before the sample of an exit."""
         return self.kernel(cpu, struct.pack("<QIHHqq", t, tid, VALUE, 0, _number(position), _number(value)))
+
+    def kernel_usage(self, t: int, cpu: int, tid: int, *numbers: int) -> KernelSpool:
+        """``USAGE``: CPU, user and system time, delay, major faults, voluntary and involuntary switches."""
+        return self.kernel(cpu, struct.pack("<QIHH7Q", t, tid, USAGE, 0, *numbers))
 
     def kernel_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
         """``LOST``: entries and exits from ``begin`` to ``t`` that found the ring full."""

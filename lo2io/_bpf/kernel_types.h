@@ -56,8 +56,20 @@ struct thread_info {
     __u32 status;
 } KERNEL_TYPE;
 
+struct sched_entity {
+    __u64 sum_exec_runtime;
+} KERNEL_TYPE;
+
+struct task_delay_info {
+    __u64 blkio_delay;
+} KERNEL_TYPE;
+
 struct task_struct {
     struct thread_info thread_info;
+    struct sched_entity se;
+    __u64 utime, stime;
+    unsigned long nvcsw, nivcsw, maj_flt;
+    struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: the system has it off */
     int pid;                       /* the thread */
     int tgid;                      /* the process */
     struct signal_struct *signal;

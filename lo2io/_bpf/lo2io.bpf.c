@@ -295,13 +295,45 @@ int lo2_fork(struct lo2_raw_context *context)
     return 0;
 }
 
+/* The call that the thread is in never returns: its entry goes first. */
+INLINE void write_usage(struct task_struct *task)
+{
+    lo2_kernel_usage record = { .block_delay_ns = -1 };
+    struct lo2_moment moment = { .task = task };
+    struct task_delay_info *delays;
+    __u32 cpu_number;
+    void *ring;
+
+    if (!lo2_switch.on || !lo2_is_recorded(task))
+        return;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu || !lo2_take_cpu(moment.cpu))
+        return;
+    ring = lo2_ring(&cpu_number);
+    if (moment.cpu->slot.occupied)
+        lo2_flush_slot(moment.cpu, ring);
+    moment.time_ns = bpf_ktime_get_ns();
+    lo2_fill_head(&record.head, &moment, LO2_KERNEL_USAGE, 0);
+    record.cpu_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
+    record.user = BPF_CORE_READ(task, utime);
+    record.system = BPF_CORE_READ(task, stime);
+    record.major_faults = BPF_CORE_READ(task, maj_flt);
+    record.voluntary = BPF_CORE_READ(task, nvcsw);
+    record.involuntary = BPF_CORE_READ(task, nivcsw);
+    if (bpf_core_field_exists(task->delays) && (delays = BPF_CORE_READ(task, delays)))
+        record.block_delay_ns = BPF_CORE_READ(delays, blkio_delay);
+    lo2_write_fact(moment.cpu, ring, &record, sizeof record);
+    lo2_give_back(moment.cpu);
+}
+
 /* The number of a process may be given again once its last thread is gone. */
 SEC("raw_tp/sched_process_exit")
 int lo2_exit_task(struct lo2_raw_context *context)
 {
-    struct task_struct *task = (struct task_struct *)context->args[0];
+    struct task_struct *task = bpf_get_current_task_btf(); /* the one that exits: kernel/exit.c, do_exit */
     __u8 *selected;
 
+    write_usage(task);
     if (BPF_CORE_READ(task, signal, live.counter))
         return 0;
     selected = lo2_selection(BPF_CORE_READ(task, tgid));

@@ -102,6 +102,13 @@ typedef struct {
     uint32_t *cgroup_offset;    /* into the batch's text; its process' last cgroup; length 0: unknown */
     uint32_t *cgroup_length;
     uint8_t *kind;              /* enum lo2_task_kind */
+    int64_t *cpu_ns;            /* since its birth, when it exited; unknown: it has not, or nothing told so */
+    int64_t *user_ns;           /* ... of it, in the proportion of ticks */
+    int64_t *system_ns;
+    int64_t *block_delay_ns;    /* waited for its block requests; unknown, too: the kernel does not account for it */
+    int64_t *major_faults;
+    int64_t *voluntary_switches;
+    int64_t *involuntary_switches;
 } lo2_task_columns;
 
 enum lo2_task_kind { LO2_TASK_THREAD = 0, LO2_TASK_RING_WORKER = 1, LO2_TASK_RING_POLLER = 2 }; /* by the name the kernel gave: iou-wrk-, iou-sqp- */

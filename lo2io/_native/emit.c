@@ -179,6 +179,13 @@ static bool flush_tasks(engine *e)
         b->tasks.cgroup_offset[row] = cgroup_offset;
         b->tasks.cgroup_length[row] = cgroup ? cgroup->length : 0;
         b->tasks.kind[row] = t->kind;
+        b->tasks.cpu_ns[row] = t->usage.cpu;
+        b->tasks.user_ns[row] = t->usage.user;
+        b->tasks.system_ns[row] = t->usage.system;
+        b->tasks.block_delay_ns[row] = t->usage.block_delay;
+        b->tasks.major_faults[row] = t->usage.major_faults;
+        b->tasks.voluntary_switches[row] = t->usage.voluntary;
+        b->tasks.involuntary_switches[row] = t->usage.involuntary;
         b->nr_tasks++;
         cgroup_release(e, t->cgroup);
     }

@@ -54,6 +54,10 @@ typedef struct {
  */
 typedef struct { int64_t begin, end, result; uint16_t call; bool completed; uint64_t operation; /* id of its row; 0: it has none */ } left_call;
 
+/* What a thread has used since its birth; UNKNOWN: not told. */
+typedef struct { int64_t cpu, user, system, block_delay, major_faults, voluntary, involuntary; } task_usage;
+#define USAGE_UNKNOWN (task_usage){UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN}
+
 typedef struct {
     uint32_t number, process, tid, table;
     uint32_t older, newer;        /* the process' living tasks in the order they became known */
@@ -76,6 +80,7 @@ typedef struct {
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* what its io_submit is about to submit: index + 1 */
     uint32_t told;                /* number + 1 of the description of the last fact about a request; 0: it proved nothing */
+    task_usage usage;
 } task;
 
 /* Contexts of libaio that were made and not used yet: which is which cannot be told. */
@@ -148,7 +153,7 @@ typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
 typedef struct { uint64_t operation; uint32_t path_length, directory_length; uint8_t place, source; char *texts; } path_row;
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
-                 uint32_t cgroup; /* with a reference */ uint8_t kind; } task_row;
+                 uint32_t cgroup; /* with a reference */ uint8_t kind; task_usage usage; } task_row;
 
 /* Records are lacking behind `begin` (UNKNOWN: from the first on) and before `end`. */
 typedef struct { int64_t begin, end; } gap;
@@ -332,6 +337,7 @@ void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, co
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* ring_sqes.c */
 void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* iocbs.c */
 void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size); /* aio_requests.c */
+void on_kernel_usage(task *t, const uint8_t *record); /* tasks.c */
 
 /* effects.c */
 bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit);

@@ -95,6 +95,7 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
         if (length >= sizeof(lo2_kernel_events))
             memcpy(&count, record + offsetof(lo2_kernel_events, count), 4);
         return count > length ? UINT32_MAX : (uint32_t)(sizeof(lo2_kernel_events) + count * sizeof(lo2_kernel_event));
+    case LO2_KERNEL_USAGE: return sizeof(lo2_kernel_usage);
     default: return 0;
     }
 }
@@ -109,6 +110,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     case LO2_KERNEL_IOCB: on_kernel_iocb(e, t, record, size); break;
     case LO2_KERNEL_EVENTS: on_kernel_events(e, t, record, size); break;
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;
+    case LO2_KERNEL_USAGE: on_kernel_usage(t, record); break;
     default: break;
     }
 }

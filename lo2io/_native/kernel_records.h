@@ -24,7 +24,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_SQE = 7,      /* what a request of a ring asks for; stands beside the sample of its submission */
     LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
     LO2_KERNEL_LOST = 9,     /* entries and exits for which there was no room */
-    LO2_KERNEL_EVENTS = 10   /* what an io_getevents returned: how requests of libaio ended */
+    LO2_KERNEL_EVENTS = 10,  /* what an io_getevents returned: how requests of libaio ended */
+    LO2_KERNEL_USAGE = 11    /* what a thread has used, when it exits */
 };
 
 typedef struct {
@@ -149,6 +150,16 @@ typedef struct {
     uint32_t count;          /* lo2_kernel_event that follow */
     uint32_t reserved;
 } lo2_kernel_events;
+
+/* All since the thread's birth: members of task_struct, in ns where they are times. */
+typedef struct {
+    lo2_kernel_head head;
+    uint64_t cpu_ns;         /* se.sum_exec_runtime: at the last tick or switch */
+    uint64_t user, system;   /* utime, stime: by ticks, as a rule; their proportion is what counts */
+    uint64_t block_delay_ns; /* delays->blkio_delay; UINT64_MAX: not accounted */
+    uint64_t major_faults;   /* maj_flt */
+    uint64_t voluntary, involuntary; /* nvcsw, nivcsw: switches */
+} lo2_kernel_usage;
 
 typedef struct {
     lo2_kernel_head head;    /* time of the last of them; tid 0 */

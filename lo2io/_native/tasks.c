@@ -39,7 +39,7 @@ static uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, uint32
     task *t = &e->tasks.at[index];
     process *p = &e->processes.at[process_index];
     *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .table = table, .start = start,
-                .older = p->newest, .newer = NONE, .alive = true, .exec_exit = UNKNOWN};
+                .older = p->newest, .newer = NONE, .alive = true, .exec_exit = UNKNOWN, .usage = USAGE_UNKNOWN};
     if (comm)
         memcpy(t->comm, comm, sizeof t->comm);
     *(p->newest == NONE ? &p->oldest : &e->tasks.at[p->newest].newer) = index;
@@ -66,7 +66,7 @@ static void queue_task_row(engine *e, const task *t, int64_t exit)
     }
     task_row *row = &e->task_queue.at[e->task_queue.count++];
     *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
-                      cgroup_keep(e, p->cgroup), task_kind(t)};
+                      cgroup_keep(e, p->cgroup), task_kind(t), t->usage};
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
@@ -138,7 +138,25 @@ void task_end_unseen(engine *e, task *t)
     task_write_end(e, t, t->exec_exit);
 }
 
-/* A tid or pid that comes again. */
+static int64_t told(uint64_t value) { return value > INT64_MAX ? UNKNOWN : (int64_t)value; }
+
+/* The kernel tells user from system time as cputime_adjust does (kernel/sched/cputime.c): in the proportion of the ticks. */
+void on_kernel_usage(task *t, const uint8_t *record)
+{
+    lo2_kernel_usage told_of;
+    memcpy(&told_of, record, sizeof told_of);
+    double ticks = (double)told_of.user + (double)told_of.system;
+    int64_t cpu = told(told_of.cpu_ns), system = UNKNOWN, user = UNKNOWN;
+    if (cpu != UNKNOWN) {
+        double part = ticks > 0 ? (double)cpu * ((double)told_of.system / ticks) : 0;
+        system = part < (double)cpu ? (int64_t)part : cpu;
+        user = cpu - system;
+    }
+    t->usage = (task_usage){cpu, user, system, told(told_of.block_delay_ns), told(told_of.major_faults),
+                            told(told_of.voluntary), told(told_of.involuntary)};
+}
+
+/* A tid or pid that comes again ended unseen. */
 static void forget_old(engine *e, uint32_t tid)
 {
     task *old = task_of(e, tid);

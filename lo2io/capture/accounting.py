@@ -5,13 +5,17 @@ So whatever an account counts happened while samples were taken. It does not kno
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from lo2io.kernel import accounts
+from lo2io.model import Usage
+from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from resource import struct_rusage
 
     from lo2io.model import Account, ClockSync
 
@@ -27,6 +31,7 @@ class Accounting:
 
     Attributes:
         last: What :meth:`end` read.
+        usage: Of the command, once it has ended.
     """
 
     def __init__(self, command: int | None = None, cgroup: Path | None = None) -> None:
@@ -34,6 +39,8 @@ class Accounting:
         self._first = accounts.snapshot(command, cgroup)
         self._process: Readings = ()
         self.last: Readings = ()
+        self._began_ns = time.monotonic_ns()
+        self.usage: Usage | None = None
 
     def ended(self, pid: int) -> None:
         """To be called while a process is a zombie: its account goes with it, and holds its children's till then.
@@ -41,6 +48,17 @@ class Accounting:
         The first one is the command; what others have counted, who outlived it, is added to its account.
         """
         self._process = accounts.add(self._process, accounts.read_process(pid))
+
+    def command_used(self, used: struct_rusage) -> None:
+        """To be called when the command has ended, with what wait4(2) says of it."""
+        self.usage = Usage(
+            wall_ns=time.monotonic_ns() - self._began_ns,
+            user_ns=round(used.ru_utime * NS_PER_S),
+            system_ns=round(used.ru_stime * NS_PER_S),
+            major_faults=used.ru_majflt,
+            voluntary_switches=used.ru_nvcsw,
+            involuntary_switches=used.ru_nivcsw,
+        )
 
     def look(self) -> Readings:
         """The accounts as they are now, but for the command's."""

@@ -168,12 +168,7 @@ def _run(plan: _Plan) -> SpoolMeta:
             writer.put_aside(sum(len(event.text) for event in plan.events))
         scanner = _start(session, writer, plan)
         meta = _describe(plan, session, filters, flight.first_segments if flight else ())
-        writer.write_meta(meta)
-        if writer.unreserved:
-            note(
-                f"no space could be put aside in {options.spool} ({writer.unreserved}): "
-                "if that disk fills up, the spool's description may stay that of the start"
-            )
+        _write_first(writer, meta, plan)
         accounting = Accounting(command.pid if command else None, plan.cgroup.folder if plan.cgroup else None)
         if flight:
             flight.start(session, meta, scanner.rescan, accounting.look)
@@ -197,11 +192,22 @@ def _run(plan: _Plan) -> SpoolMeta:
         stopped = session.stop()
         meta = replace(meta, cpus=(*meta.cpus, *hotplug.new_cpus))
         meta = _complete(meta, stopped, exit_code, accounting.accounts(session.to_spool_clock))
+        meta = replace(meta, usage=accounting.usage)
         if flight:
             meta = flight.finish(meta, stopped, plan.signals.is_ending, accounting.last)
         meta = replace(meta, notices=note.texts)
         writer.write_meta(meta)
     return meta
+
+
+def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
+    """Write the description for the first time, and say if the last one may find the disk full."""
+    writer.write_meta(meta)
+    if writer.unreserved:
+        plan.note(
+            f"no space could be put aside in {plan.options.spool} ({writer.unreserved}): "
+            "if that disk fills up, the spool's description may stay that of the start"
+        )
 
 
 def _follow_cpus(
@@ -349,7 +355,7 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
     options, command, signals = plan.options, plan.command, plan.signals
     if command:
         duration_s = options.duration_s if options.system else None
-        exit_code = wait.wait_for_command(command.pid, signals, accounting.ended, duration_s)
+        exit_code = wait.wait_for_command(command.pid, signals, accounting.ended, duration_s, accounting.command_used)
         if options.until_last:
             wait.wait_for_descendants(signals, accounting.ended)
         return exit_code

@@ -22,6 +22,7 @@ from lo2io.kernel.procfs import read_process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from resource import struct_rusage
 
 FORWARDED = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
@@ -131,6 +132,7 @@ def wait_for_command(
     signals: BlockedSignals,
     ended: Callable[[int], None] = lambda _: None,
     duration_s: float | None = None,
+    used: Callable[[struct_rusage], None] = lambda _: None,
 ) -> int | None:
     """Wait for a child to end, passing signals on to it.
 
@@ -139,6 +141,7 @@ def wait_for_command(
         signals: Blocked, to be fetched here.
         ended: Called with ``pid`` while the child is a zombie: its last figures in ``/proc`` can be read.
         duration_s: Wait no longer.
+        used: Called with what it used, and the children that it waited for.
 
     Returns:
         Its exit code, 128 + n if signal n killed it; None: the time is over, and it goes on.
@@ -147,7 +150,8 @@ def wait_for_command(
     while True:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             ended(pid)
-            _, status = os.waitpid(pid, 0)
+            _, status, usage = os.wait4(pid, 0)
+            used(usage)
             # What came while it lived was meant for it; only what comes from here on gives up the rest.
             signals.forget()
             code = os.waitstatus_to_exitcode(status)

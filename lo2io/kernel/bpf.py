@@ -38,7 +38,8 @@ ALWAYS = 2
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"
 _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
-_FOLLOW = {"sched_process_fork": "lo2_fork", "sched_process_exit": "lo2_exit_task"}
+_FOLLOW = {"sched_process_fork": "lo2_fork"}
+_END = {"sched_process_exit": "lo2_exit_task"}
 _RINGS = {
     "io_uring_submit_req": "lo2_submit",
     "io_uring_complete": "lo2_complete",
@@ -200,7 +201,7 @@ class Programs:
             AccessError: The kernel refuses.
         """
         unused = self._unused()
-        for name, program in {**_SWITCH, **_FOLLOW, **_RINGS, **_CALLS}.items():
+        for name, program in {**_SWITCH, **_FOLLOW, **_END, **_RINGS, **_CALLS}.items():
             if program in unused:
                 continue
             typed = name in _CALLS  # such programs know their tracepoint since they were loaded

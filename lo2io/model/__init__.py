@@ -5,7 +5,7 @@ Times are int64 nanoseconds on the spool's clock unless a name says otherwise.
 """
 
 from lo2io.model.filters import CallFilter
-from lo2io.model.recording import Account, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta
+from lo2io.model.recording import Account, BlockDevice, ClockSync, Cpu, EventCounts, Mount, SpoolMeta, Usage
 from lo2io.model.trace import (
     UNKNOWN_I64,
     UNKNOWN_U32,
@@ -60,4 +60,5 @@ __all__ = [
     "Totals",
     "TraceEnd",
     "TracepointSpec",
+    "Usage",
 ]

@@ -18,6 +18,19 @@ class EventCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a command used from its start to its end, with the children that it waited for: wait4(2), getrusage(2)."""
+
+    wall_ns: int
+    """From when it was let go until it had ended."""
+    user_ns: int
+    system_ns: int
+    major_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """What the kernel counted itself over a part of the recording, for comparison with what was captured."""
 
@@ -148,6 +161,8 @@ class SpoolMeta:
     recording_start_ns: int | None = None
     """The recording began here, and what lies before ``start_ns`` was not kept. None: ``start_ns`` is the beginning."""
     accounts: tuple[Account, ...] = ()
+    usage: Usage | None = None
+    """Of the command; None: there was none, or it goes on, or only a part of its life is here."""
     own_pids: tuple[int, ...] = ()
     """Further processes that were lo2io's own, beside the recorder: they wrote traces meanwhile."""
     sample_rate: int = 1

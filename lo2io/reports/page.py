@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lo2io.reports.histogram import Latency
-    from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
+    from lo2io.reports.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary, UsageRow
 
 PIPE_WIDTH: Final = 100
 _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"
@@ -46,6 +46,8 @@ _ENDED_EARLY: Final = "recording ended early"
 _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _PATHS_OF_A_FINDING: Final = 3
+_CALLS_OF_A_GROUP: Final = 3
+_PERCENT: Final = 100
 _SHORT_ID: Final = 12
 _NAMED: Final = 3
 """Programs that live on, named in the line about them."""
@@ -129,6 +131,8 @@ def _head(summary: Summary, console: Console) -> None:
         f" · written {_flow(total.bytes_written, summary.bytes_written_per_s)}"
         f" · {format_duration(total.time_ns)} in calls · {count_of(total.errors, 'error')}",
     )
+    if summary.usage:
+        _usage(summary.usage, summary.not_recorded, console)
     if summary.rings:
         print_line(console, rings_line(summary.rings))
     if summary.names and names_line(summary.names):
@@ -180,6 +184,26 @@ def _numbers(activity: Activity) -> list[str]:
     ]
 
 
+def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: Console) -> None:
+    """What the processes used, and what of their time the calls explain."""
+    parts = [f"wall {format_duration(usage.wall_ns)}"]
+    if usage.user_ns is not None and usage.system_ns is not None:
+        parts.append(f"user {format_duration(usage.user_ns)} · system {format_duration(usage.system_ns)}")
+    if usage.block_delay_ns is not None:
+        parts.append(f"waited for disks {format_duration(usage.block_delay_ns)}")
+    if usage.major_faults is not None:
+        parts.append(count_of(usage.major_faults, "major fault"))
+    if usage.voluntary_switches is not None and usage.involuntary_switches is not None:
+        parts.append(f"switches: {usage.voluntary_switches:,} voluntary, {usage.involuntary_switches:,} not")
+    if usage.calls_share is not None:
+        share = f"{_PERCENT * usage.calls_share:.1f} %"
+        parts.append(f"recorded calls explain {share} of the {format_duration(usage.threads_ns)} that threads lived")
+    print_line(console, " · ".join(parts))
+    if not_recorded:
+        groups = (f"{', '.join(calls[:_CALLS_OF_A_GROUP])} … (-e +{group})" for group, calls in not_recorded.items())
+        print_line(console, f"not recorded, where the rest may be: {'; '.join(groups)}")
+
+
 def _processes(summary: Summary, console: Console) -> None:
     if summary.mode == "system":
         _all_processes(summary, console)
@@ -192,13 +216,21 @@ def _processes(summary: Summary, console: Console) -> None:
             f"{row.activity.calls:,}",
             *_numbers(row.activity),
             *(_in_rings(row) if in_rings else ()),
+            *_wall_and_cpu(row.usage),
         ]
         for row in summary.processes[:ROWS]
     ]
-    headings = ["Process (pid)", "threads", "calls", "read", "written", "time", "errors"]
+    headings = ["Process (pid)", "threads", "calls", "read", "written", "in calls", "errors"]
     headings += ["io_uring", "bytes"] if in_rings else []
-    print_table(console, headings, "lrrrrrrrr"[: len(headings)], rows)
+    headings += ["wall", "CPU"]
+    print_table(console, headings, "l" + "r" * (len(headings) - 1), rows)
     print_more(console, len(summary.processes) - ROWS)
+
+
+def _wall_and_cpu(usage: UsageRow | None) -> list[str]:
+    if usage is None:
+        return ["-", "-"]
+    return [format_duration(usage.wall_ns), "-" if usage.cpu_ns is None else format_duration(usage.cpu_ns)]
 
 
 def _in_rings(row: ProcessRow) -> list[str]:

@@ -33,6 +33,32 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What a process used while it was recorded, or all of them; None: not known.
+
+    The kernel tells a thread's figures when it exits, to lo2io's programs in the kernel; so of processes that are there
+    before or after the recording they are not known.
+    """
+
+    wall_ns: int
+    """From the first thread's birth to the last one's end."""
+    threads_ns: int
+    """How long each of its threads lived, summed up."""
+    calls_ns: int
+    """Of it in recorded calls."""
+    calls_share: float | None
+    """The same as a part of it, 0 … 1; None: they lived no time."""
+    cpu_ns: int | None
+    user_ns: int | None
+    system_ns: int | None
+    block_delay_ns: int | None
+    """Waited for block requests; None, too, where the system does not account for it (``task_delayacct``)."""
+    major_faults: int | None
+    voluntary_switches: int | None
+    involuntary_switches: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRow:
     """One process; ``pid`` None: calls of threads nobody announced, or the sum of the processes not listed."""
 
@@ -48,6 +74,8 @@ class ProcessRow:
     ring_requests: int = 0
     """Requests of io_uring that it or its SQ threads submitted, and what they moved."""
     ring_bytes: int = 0
+    usage: UsageRow | None = None
+    """None: the sum of the processes not listed, or threads nobody announced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,5 +270,10 @@ class Summary:
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""
     living_on: Mapping[str, int] = field(default_factory=dict)
     """Name → how many processes that the command started had not ended when its recording did."""
+    usage: UsageRow | None = None
+    """Of all processes; of a command user and system time, faults and switches with the children that it waited for.
+    None: of a whole machine, of a part of the recorded calls, or of another tool's archive."""
+    not_recorded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
     foreign: Foreign | None = None
     """Whose trace it is, unless lo2io's own tables were there."""

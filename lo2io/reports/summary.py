@@ -39,6 +39,7 @@ from lo2io.reports.rows import (
 )
 from lo2io.reports.sums import gather
 from lo2io.reports.tally import NR_REQUEST_OPS
+from lo2io.reports.usage import not_recorded
 from lo2io.tables import REQUEST_OPERATION
 from lo2io.units import NS_PER_S
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.model import Completeness
-    from lo2io.reports.names import People
     from lo2io.reports.ring_rows import RingsSummary
     from lo2io.reports.ring_tally import RingTally
     from lo2io.reports.sums import TraceSums
@@ -74,11 +74,13 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     """
     meta = trace.metadata
     sums = sums or gather(trace)
-    owners, people, tally, requests = sums.owners, sums.people, sums.operations, sums.requests
+    owners, tally, requests = sums.owners, sums.operations, sums.requests
     total = _total(tally.by_call)
     proof, span_ns = trace.completeness, max(0, meta["stop_ns"] - meta["start_ns"])
     rings, by_rings = _rings(sums)
     chosen, foreign = _chosen(meta), _foreign(meta)
+    all_of_it = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
+    usage = sums.usage.total(meta.get("usage"), total.time_ns) if all_of_it else None
     empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
     return Summary(
         schema=SCHEMA,
@@ -94,7 +96,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         bytes_written_per_s=_rate(total.bytes_written, span_ns),
         nr_processes=int(np.count_nonzero(_active(tally, by_rings)[: owners.nr_processes])),
         nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
-        processes=_processes(tally.by_process, requests, by_rings, people, by_bytes=meta["mode"] == "system"),
+        processes=_processes(sums, by_rings, by_bytes=meta["mode"] == "system"),
         files=_files(sums),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
@@ -113,6 +115,8 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         living_on=_living_on(trace),
         names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
+        usage=usage,
+        not_recorded=not_recorded(meta, usage) if usage else {},
         foreign=foreign,
     )
 
@@ -174,10 +178,9 @@ def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
     return summarize_rings(trace, sums.owners, sums.people, sums.paths)
 
 
-def _processes(
-    sums: Sums, requests: RequestTally, rings: RingTally | None, people: People, *, by_bytes: bool
-) -> tuple[ProcessRow, ...]:
+def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
     """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
+    sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
     nothing = np.zeros(len(sums.calls), np.int64)
     ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
@@ -194,6 +197,7 @@ def _processes(
             int(requests.process_bytes[key].sum()),
             int(ring_requests[key].sum()),
             int(ring_bytes[key].sum()),
+            usage=None if who[0] is None else gathered.usage.row(key, int(sums.time_ns[key])),
         )
 
     rows = [row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key) for key in shown]

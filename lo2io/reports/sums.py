@@ -24,6 +24,7 @@ from lo2io.reports.tally import (
     derive,
     read_ahead,
 )
+from lo2io.reports.usage import UsageTally
 
 if TYPE_CHECKING:
     from lo2io.tables import Trace
@@ -45,6 +46,7 @@ class TraceSums:
     off_cpu: OffCpuTally
     requests: RequestTally
     spans: CallSpans
+    usage: UsageTally
 
     @property
     def span_ns(self) -> int:
@@ -76,6 +78,7 @@ def gather(trace: Trace) -> TraceSums:
         off_cpu=OffCpuTally(trace),
         requests=requests,
         spans=spans,
+        usage=UsageTally(trace, owners),
     )
     consumers = (sums.operations, sums.pattern, sums.time, sums.slow)
     for batch in read_ahead(trace.batches("operations", OPERATION_COLUMNS)):

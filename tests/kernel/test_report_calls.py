@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -204,3 +205,61 @@ def test_by_system_call(recorded: Recorded) -> None:
         command = [LO2IO, "report", recorded.trace.path, "--by", "syscall", "--json", *options]
         document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         assert Counter({row["name"]: row["calls"] for row in document["syscalls"]}) == expected
+
+
+USES = """
+import json, mmap, os, resource, sys, threading, time
+def burn():
+    end = time.thread_time() + 0.12
+    while time.thread_time() < end:
+        pass
+threads = [threading.Thread(target=burn) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+zero = os.open("/dev/zero", os.O_RDONLY)
+end = time.thread_time() + 0.1
+while time.thread_time() < end:
+    os.read(zero, 1 << 20)
+for _ in range(20):
+    time.sleep(0.001)
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as pages:
+    pages.madvise(mmap.MADV_RANDOM)
+    for page in range(0, len(pages), 65536):
+        pages[page]
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([used.ru_utime, used.ru_stime, used.ru_majflt, used.ru_nvcsw, used.ru_nivcsw]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", [("--backend", "bpf"), ("--backend", "perf", "--names", "proc")])
+def test_what_a_process_used_is_what_it_says_itself(tmp_path: Path, awake: Any, options: tuple[str, ...]) -> None:
+    """Asked last thing, it says what the kernel tells when its threads exit, within ticks; and wait4 of the command."""
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    os.sync()
+    command = [sys.executable, "-I", "-S", "-c", USES, tmp_path / "file"]
+    with awake():
+        seen = record(tmp_path / "T", command, "-e", "syscalls", *options)
+    user, system, faults, voluntary, involuntary = json.loads(seen.stdout)
+    summary = summarize(seen.trace)
+    assert summary.usage is not None
+    rows = [row.usage for row in summary.processes if row.usage is not None]
+    programs = "bpf" in options
+    if not programs:
+        assert [row.cpu_ns for row in rows] == [None]
+    for usage in (summary.usage, *rows) if programs else (summary.usage,):
+        assert usage.cpu_ns is not None
+        assert usage.cpu_ns == pytest.approx((user + system) * 1e9, rel=0.05, abs=4 * TICK_NS)
+        assert usage.user_ns is not None
+        assert usage.user_ns == pytest.approx(user * 1e9, rel=0.25, abs=8 * TICK_NS)
+        assert usage.major_faults is not None
+        assert faults <= usage.major_faults <= faults + 2
+        assert usage.voluntary_switches is not None
+        assert voluntary <= usage.voluntary_switches <= voluntary + 20
+        assert usage.involuntary_switches is not None
+        assert involuntary <= usage.involuntary_switches
+    assert summary.usage.wall_ns >= rows[0].threads_ns / 3
+    assert 0 < rows[0].calls_ns < rows[0].threads_ns

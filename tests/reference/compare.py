@@ -92,6 +92,7 @@ def reference_rows(reference: Reference) -> Tables:
             "comm": task.comm,
             "cgroup": (task.cgroup if task.ended else task.process.cgroup) or b"",
             "kind": task.kind,
+            **task.usage,
         }
         for task in reference.tasks.all
         if task.recorded

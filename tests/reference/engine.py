@@ -119,6 +119,7 @@ class Reference:
         steps: dict[str, Callable[[Record], None]] = {
             "sample": self._sample,
             "value": self._value,
+            "usage": self._usage,
             "file": lambda record: self.files.told(record.values),
             "lost": self._lost,
             "fork": lambda record: self.tasks.fork(record.time, record.values),
@@ -180,6 +181,12 @@ class Reference:
         task = self.tasks.of_sample(record.values["tid"], create=True)
         if task is not None and (task.recorded or task.from_exec):
             self._tell(task, record.values)
+
+    def _usage(self, record: Record) -> None:
+        """What a thread has used, as it exits."""
+        task = self.tasks.of_sample(record.values["tid"], create=True)
+        if task is not None and (task.recorded or task.from_exec):
+            task.usage = {name: value for name, value in record.values.items() if name != "tid"}
 
     @staticmethod
     def _tell(task: Task, values: dict[str, Any]) -> None:

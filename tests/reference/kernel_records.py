@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from reference.records import Decoder, Meaning
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS = range(1, 11)
-FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32}
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE = range(1, 12)
+FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32, USAGE: 72}
 LENGTHS = {FILE: (86,), PATH: (18, 20)}
 """Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
@@ -65,7 +65,9 @@ def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
         at = end
 
 
-def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
+def _records(  # noqa: C901 - one case per kind of record
+    decoder: Decoder, body: bytes
+) -> Iterator[Record]:
     if not body:
         return
     time, tid, kind, event = struct.unpack_from("<QIHH", body)
@@ -88,8 +90,23 @@ def _records(decoder: Decoder, body: bytes) -> Iterator[Record]:
         yield Record(time, 0, "lost", {"begin": min(begin, time), "lost": lost})
     elif len(body) < _least(kind, body):
         yield Record(time, 0, "broken", {})
+    elif kind == USAGE:
+        yield Record(time, 0, "usage", {"tid": tid} | _usage(*struct.unpack_from("<7Q", body, 16)))
     elif kind == FILE:
         yield Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
+
+
+def _usage(*numbers: int) -> dict[str, int | None]:
+    """What a thread has used: the time on its CPU divided as the ticks are."""
+    cpu, _, _, *others = (None if number >= 1 << 63 else number for number in numbers)
+    ticks = float(numbers[1]) + float(numbers[2])
+    system = user = None
+    if cpu is not None:
+        part = float(cpu) * (float(numbers[2]) / ticks) if ticks else 0.0
+        system = int(part) if part < float(cpu) else cpu
+        user = cpu - system
+    names = ("block_delay_ns", "major_faults", "voluntary_switches", "involuntary_switches")
+    return {"cpu_ns": cpu, "user_ns": user, "system_ns": system, **dict(zip(names, others, strict=True))}
 
 
 def _least(kind: int, body: bytes) -> int:

@@ -55,6 +55,12 @@ class Process:
         return any(task.recorded for task in self.tasks)
 
 
+USAGE = (
+    *("cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults"),
+    *("voluntary_switches", "involuntary_switches"),
+)
+
+
 @dataclass(eq=False)
 class Task:
     """One instance of a thread."""
@@ -94,6 +100,8 @@ class Task:
     """Of a worker: the rings among whose workers it counts."""
     uses: list[Ring] = field(default_factory=list)
     """Rings it has submitted to."""
+    usage: dict[str, int | None] = field(default_factory=lambda: dict.fromkeys(USAGE))
+    """What it has used, by column."""
 
     @property
     def kind(self) -> int:

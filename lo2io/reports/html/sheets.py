@@ -15,7 +15,7 @@ from lo2io.reports.lines import who
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.reports.rows import Activity, Summary
+    from lo2io.reports.rows import Activity, Summary, UsageRow
 
 _ACTIVITY: Final = (
     ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),
@@ -38,6 +38,7 @@ def _activity(activity: Activity) -> list[Cell]:
 def _processes(summary: Summary) -> Sheet:
     columns = [("process", False), ("threads", True), *_ACTIVITY]
     columns += [("ring requests", True), ("ring bytes", True), ("block requests", True), ("on devices", True)]
+    columns += [(name, True) for name in ("wall", "user", "system", "waited for disks", "major faults", "switches")]
     columns += [("cgroup", False)]
     rows = [
         [
@@ -48,11 +49,20 @@ def _processes(summary: Summary) -> Sheet:
             size(row.ring_bytes),
             count(row.requests),
             size(row.request_bytes),
+            *_usage(row.usage),
             text(row.container or row.cgroup),
         ]
         for row in summary.processes
     ]
     return sheet("processes", "Processes", columns, rows)
+
+
+def _usage(usage: UsageRow | None) -> list[Cell]:
+    """Wall, user and system time, block delay, major faults, voluntary switches."""
+    if usage is None:
+        return [count(None)] * 6
+    times = (usage.wall_ns, usage.user_ns, usage.system_ns, usage.block_delay_ns)
+    return [*map(time, times), count(usage.major_faults), count(usage.voluntary_switches)]
 
 
 def _files(summary: Summary) -> Sheet:
