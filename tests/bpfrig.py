@@ -20,7 +20,7 @@ from lo2io.kernel.call_numbers import call_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CALL, ENTER, EXIT, LOST = 1, 2, 3, 9
+CALL, ENTER, EXIT, LOST, USAGE = 1, 2, 3, 9, 10
 KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit", LOST: "lost"}
 RING_BYTES = 1 << 22
 NOT_READ = -(1 << 63)
@@ -71,7 +71,8 @@ class Loaded:
             for part in parts:
                 part.release()
             ring.release(length)
-            found += [self.decode(cpu, record) for record in iter_records(content)]
+            calls = (record for record in iter_records(content) if HEAD.unpack_from(record)[2] != USAGE)
+            found += [self.decode(cpu, record) for record in calls]
         return found
 
     def decode(self, cpu: int, record: bytes) -> Record:

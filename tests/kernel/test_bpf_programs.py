@@ -90,13 +90,14 @@ def test_a_run_that_finds_another_one_at_work_is_counted_and_does_nothing(raw: b
         rig.set_of_cpus("busy", 1)
         _, records = run(rig, pwrite)
         assert records == []
-        assert rig.programs.missed_runs() == 2 * NR_CALLS
+        missed = 2 * NR_CALLS + 1  # and what the child has used is not told at its exit
+        assert rig.programs.missed_runs() == missed
         assert rig.counts("pwrite64") == ((0, 0, 0), (0, 0, 0))
         rig.set_of_cpus("busy", 0)
         _, records = run(rig, pwrite)
         assert rig.counts("pwrite64") == ((NR_CALLS, 0, 0), (NR_CALLS, 0, 0))
         assert sum(record.kind != "exit" for record in records) == NR_CALLS
-        assert rig.programs.missed_runs() == 2 * NR_CALLS
+        assert rig.programs.missed_runs() == missed
 
 
 def test_a_switch_amid_a_program_leaves_the_call_in_its_place() -> None:
