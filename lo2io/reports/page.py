@@ -221,7 +221,7 @@ def _processes(summary: Summary, console: Console) -> None:
         for row in summary.processes[:ROWS]
     ]
     headings = ["Process (pid)", "threads", "calls", "read", "written", "in calls", "errors"]
-    headings += ["io_uring", "bytes"] if in_rings else []
+    headings += ["in rings", "bytes"] if in_rings else []
     headings += ["wall", "CPU"]
     print_table(console, headings, "l" + "r" * (len(headings) - 1), rows)
     print_more(console, len(summary.processes) - ROWS)
@@ -234,7 +234,7 @@ def _wall_and_cpu(usage: UsageRow | None) -> list[str]:
 
 
 def _in_rings(row: ProcessRow) -> list[str]:
-    """What it did by requests of io_uring, and not by calls."""
+    """What it did by requests of rings, and not by calls."""
     return [f"{row.ring_requests:,}", format_bytes(row.ring_bytes)]
 
 
@@ -249,7 +249,7 @@ def _all_processes(summary: Summary, console: Console) -> None:
         rings = [format_bytes(row.ring_bytes)] if in_rings else []
         rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *rings, *disks])
     headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
-    headings[6:6] = ["io_uring"] if in_rings else []
+    headings[6:6] = ["in rings"] if in_rings else []
     print_table(console, headings, "llrrrrrrr"[: len(headings)], rows)
     print_more(console, len(summary.processes) - ROWS)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 NS_RESOLUTION = 1_000_000_000
 POSIX_PARADIGM, BLOCK_PARADIGM = 0, 1
-RING_PARADIGMS = 2, 3
-"""By kind of ring: io_uring, libaio."""
+RING_PARADIGMS = {0: ("io_uring", "Linux io_uring"), 1: ("libaio", "Linux native asynchronous I/O")}
+"""By kind of ring: identification and name. Those in use come last, for readers demand a row without gaps."""
 
 ATTRIBUTES = {
     "offset": ("Offset", "File offset of the operation in bytes", "UINT64"),
@@ -93,6 +93,8 @@ class Writer:
         self._parts = Parts(definitions, trace)
         self._next_file = 0
         self._files: dict[int, int] = {}
+        kinds = sorted(set(kinds_of_ring_handles(trace)))
+        self._ring_paradigms = {kind: BLOCK_PARADIGM + 1 + number for number, kind in enumerate(kinds)}
 
     def write_all(self) -> None:
         """Everything, in order."""
@@ -129,15 +131,9 @@ class Writer:
 
     def _paradigms(self) -> None:
         serial, of_os = value("IO_PARADIGM_CLASS_SERIAL"), value("IO_PARADIGM_FLAG_OS")
-        unused = set(RING_PARADIGMS) - {RING_PARADIGMS[kind] for kind in kinds_of_ring_handles(self._trace)}
-        for ref, identification, name in (
-            (POSIX_PARADIGM, "POSIX", "POSIX I/O"),
-            (BLOCK_PARADIGM, "block_io", "Linux block layer"),
-            (RING_PARADIGMS[0], "io_uring", "Linux io_uring"),
-            (RING_PARADIGMS[1], "libaio", "Linux native asynchronous I/O"),
-        ):
-            if ref in unused:
-                continue
+        rings = (RING_PARADIGMS[kind] for kind in self._ring_paradigms)
+        named = (("POSIX", "POSIX I/O"), ("block_io", "Linux block layer"), *rings)
+        for ref, (identification, name) in enumerate(named):
             strings = self._out.string(identification), self._out.string(name)
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
 
@@ -264,7 +260,7 @@ class Writer:
         """In the order of their references, which readers demand; ``devices`` by reference."""
         trace = self._trace
         table = HandleTable(trace.native, trace.rows.handles())
-        define_ring_handles(self._parts, table, RING_PARADIGMS)
+        define_ring_handles(self._parts, table, self._ring_paradigms)
         table.name_by_file(self._name_of_file)
         table.name_by_fd(self._out.string)
         processes = (trace.view.processes[index] for index in range(trace.view.nr_processes))

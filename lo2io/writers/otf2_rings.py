@@ -17,7 +17,7 @@ from lo2io.writers.otf2_parts import HOST_NODE
 from lo2io.writers.otf2_rows import known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from lo2io.model import OpcodeSpec
     from lo2io.writers.otf2_handles import HandleTable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RING_ATTRIBUTES: Final = {
     "ring": ("io_uring ring", "Ring of the request, or of the call: an io_uring, or a context of libaio", "STRING"),
-    "user_data": ("io_uring user_data", "As the program chose it; of libaio: aio_data", "UINT64"),
+    "user_data": ("io_uring user_data", "As the program chose it", "UINT64"),
     "sqe_flags": ("io_uring SQE flags", "IOSQE_*; the kernel may have set ASYNC itself", "STRING"),
     "previous": ("io_uring previous request", "The request it is linked behind: its matching id", "UINT64"),
     "path": ("io_uring path", "The way the request went: inline, device, poll, worker, refused, cancelled", "STRING"),
@@ -215,13 +215,13 @@ def kinds_of_ring_handles(trace: Trace) -> list[int]:
     return [0 if row is None else int(row.kind) for row in rows]
 
 
-def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Sequence[int]) -> None:
+def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Mapping[int, int]) -> None:
     """Each is what the engine's handle is, or the ring itself, which is no file; ``paradigms`` by kind of ring."""
     trace = parts.trace
     view = trace.view
     handles = [view.ring_handles[index] for index in range(view.nr_ring_handles)]
     kinds = kinds_of_ring_handles(trace)
-    for kind, paradigm in enumerate(paradigms):
+    for kind, paradigm in paradigms.items():
         mine = [handle for handle, of in zip(handles, kinds, strict=True) if of == kind]
         on_files = [(handle.ref, handle.handle) for handle in mine if known(handle.handle)]
         refs, numbers = np.array(on_files, np.uint32).reshape(-1, 2).T

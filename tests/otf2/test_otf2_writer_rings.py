@@ -77,6 +77,24 @@ def test_handle_is_the_rings_view_of_the_file(ring: BatchMaker, write: Write) ->
     assert plain.io_paradigm.identification == "POSIX"
 
 
+def test_requests_of_libaio(ring: BatchMaker, write: Write) -> None:
+    """In a paradigm of their own, on the file or on the context; one that ended unseen has no end."""
+    ring.row("rings", ring=1, kind=1, context=0x7F00, fd=-1)
+    on_ring(ring, 501, T, T, T + 5, ring=1, handle=9, user_data=3, bytes=8, inferred=1 | 512)
+    on_ring(ring, 503, T + 6, T + 6, T + 7, ring=1)
+    on_ring(ring, 505, T + 8, T + 8, ring=1, handle=9)
+    ring.row("ring_requests", id=505, ring=1, status=RingStatus.UNSEEN)
+    written = verified(write(ring.make()), "operation.in-flight")
+    first, second, _ = written.find("IoOperationBegin")
+    assert {each.handle.io_paradigm.identification for each in (first, second)} == {"libaio"}
+    assert [each.identification for each in written.definitions.io_paradigms] == ["POSIX", "block_io", "libaio"]
+    assert (first.handle.name, second.handle.name) == ("/data/in", "libaio context 0x7f00")
+    assert attributes(first)["io_uring user_data"] == 3
+    ends = written.find("IoOperationComplete")
+    assert [each.matching_id for each in ends] == [501, 503]
+    assert attributes(ends[0])["io_uring inferred"] == "issue time, end"
+
+
 def test_handle_of_a_file_nobody_knows_is_called_after_its_descriptor(ring: BatchMaker, write: Write) -> None:
     """As those of calls are; a handle that no row describes has no number either."""
     on_ring(ring, 501, T, T, T + 5, handle=0)

@@ -311,6 +311,11 @@ def _request_of_libaio_on_no_handle(trace: RingTrace) -> None:
     trace.row("iocbs")["handle"] = NOBODY
 
 
+@breaks("table.reference")
+def _iocb_of_no_request(trace: RingTrace) -> None:
+    trace.row("iocbs")["request"] = NOBODY
+
+
 @pytest.mark.parametrize(("rule", "change"), breaks.changes, ids=breaks.ids)
 def test_broken_in_exactly_one_way(rule: str, change: Callable[[Any], object], tmp_path: Path) -> None:
     """That rule is reported, no other is."""

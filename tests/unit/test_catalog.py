@@ -208,6 +208,7 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, 'fd = "fd"', 'fd = "fd"\nvector = "vec"', "call pread64: vector: … the call is vectored"),
         (CALL, 'fd = "fd"', 'fd = "fd"\nhow = "how"', "call pread64: how: … means nothing to kind read"),
         (CALL, 'fd = "fd"', 'fd = "fd"\niocbs = "p"', "call pread64: iocbs: … means nothing to kind read"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nevents = "p"', "call pread64: events: … means nothing to kind read"),
         (CALL, 'count = "count"', "fixed_flags = 1", "call pread64: fixed_flags: … kind open without flags"),
         (CALL, 'count = "count"', "fixed_flags = -1", "call pread64: fixed_flags: … -1 is no flag word"),
         (CALL, 'count = "count"', "fd_unless = 32", "call pread64: fd_unless: … is for calls with fd and flags"),

@@ -21,6 +21,7 @@ ARGUMENTS = {
     "dup2": "oldfd newfd",
     "fcntl": "fd cmd arg",
     "io_submit": "ctx_id nr iocbpp",
+    "io_getevents": "ctx_id min_nr nr events timeout",
     "lseek": "fd offset whence",
     "openat": "dfd filename flags mode",
     "openat2": "dfd filename how usize",
@@ -74,6 +75,7 @@ def plan(name: str) -> KernelCall:
         ("renameat2", {"dirfd": 1, "path": 2, "dirfd2": 3, "path2": 4, "nr_args": 5, "flags": 0}),
         ("chdir", {"path": 1, "nr_args": 1, "flags": bpf.FIRST}),
         ("io_submit", {"iocbs": 3, "iocbs_count": 2, "nr_args": 3, "flags": 0}),
+        ("io_getevents", {"events": 4, "context": 1, "nr_args": 5, "flags": 0}),
         ("sync", {"nr_args": 0, "flags": 0}),
     ],
 )

@@ -157,7 +157,7 @@ def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
     lines = page("libaio", [{**libaio, "ring": 0}], [])
     assert "20 requests on 1 ring, all of libaio, whose bytes are not known" in lines
     (process,) = (line for line in lines if line.startswith("Process"))
-    assert "io_uring" not in process
+    assert "in rings" not in process
     (ring,) = (line for line in lines if line.startswith("0: other (200) libaio"))
     assert ring.split()[4:] == ["-", "20", "0", "-", "-", "0", "-", "-"]
     part = "1 of them in this trace: read 4 KiB, written 0 B · 0 errors"
@@ -165,6 +165,12 @@ def test_head_tells_whose_bytes_are_known(tmp_path: Path) -> None:
     assert f"1,020 requests on 2 rings, 20 of libaio, whose bytes are not known · {part}" in page(
         "both", [RINGS[0], {**libaio, "ring": 1}], [row]
     )
+    told = [{**row, "error": 5, "status": 0}, {**row, "bytes_result": -(2**63), "status": 6}]
+    lines = page("told", [{**libaio, "ring": 0, "nr_requests": 2}], told)
+    assert "2 requests on 1 ring · read 4 KiB, written 0 B · 1 error" in lines
+    (ring,) = (line for line in lines if line.startswith("0: other (200) libaio"))
+    assert ring.split()[4:] == ["-", "2", "0", "-", "-", "0", "-", "1"]
+    assert "  1 ended unseen: no call collected their completions" in lines
     whole = {**RINGS[0], "nr_requests": 1}
     assert "1 request on 1 ring · read 4 KiB, written 0 B · 0 errors" in page("whole", [whole], [row])
 
@@ -213,6 +219,6 @@ def test_a_whole_machine_lists_who_moves_most_through_rings(tmp_path: Path) -> N
     assert summary.nr_processes == 2
     lines = text_of(summary).splitlines()
     (heading,) = (line for line in lines if line.startswith("Process (pid)"))
-    assert heading.split()[-4:] == ["io_uring", "requests", "on", "disks"]
+    assert heading.split()[-4:] == ["rings", "requests", "on", "disks"]
     (first,) = (line for line in lines if line.startswith("other (200)  "))
     assert "4.88 KiB" in first
