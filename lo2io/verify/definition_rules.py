@@ -159,6 +159,8 @@ def _check_paradigms(found: Definitions, verdict: Verification) -> None:
             problems.append(f"its class is {klass}")
         if not ident or not found.text(name):
             problems.append("its name or identification is empty")
+        if ref >= len(paradigms):  # otf2-print refuses it
+            problems.append(f"there are {len(paradigms)}, which are not numbered in a row")
         if twins[identification] > 1:
             problems.append("another paradigm has the same identification")
         wanted_class, wanted_flags = _KNOWN_PARADIGMS.get(ident, (klass, None))

@@ -116,7 +116,7 @@ _RULES = (
     Rule("metric.recorder", _E, "A metric is recorded only where its definitions allow."),
     Rule("metric.synchronous", _E, "A synchronous metric lies at an enter or leave (or sample) of its location."),
     Rule("metric.strict", _E, "A strictly synchronous metric is recorded at every enter and leave of its recorders."),
-    Rule("paradigm.definition", _E, "A paradigm has a name, an identification of its own and the class OTF2 demands."),
+    Rule("paradigm.definition", _E, "A paradigm has a name, OTF2's class, its own identification, the next number."),
     Rule("handle.state", _E, "A handle has a pre-created state if, and only if, it is flagged PRE_CREATED."),
     Rule("handle.inactive", _E, "A handle is used only between its creation and its destruction."),
     Rule("handle.created-twice", _E, "A handle that is active is not created again."),

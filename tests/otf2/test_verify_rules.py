@@ -149,6 +149,12 @@ def _twin_paradigms(trace: Trace) -> None:
     trace.definitions["IoParadigm", 2] = trace.definitions["IoParadigm", 1]
 
 
+@breaks("paradigm.definition")
+def _gap_before_a_paradigm(trace: Trace) -> None:
+    _, *others = trace.definitions["IoParadigm", 1]
+    trace.definitions["IoParadigm", 3] = (S["disk vda"], *others)
+
+
 @breaks("handle.state")
 def _no_state(trace: Trace) -> None:
     trace.more = [record for record in trace.more if record[0] != "IoPreCreatedHandleState"]
