@@ -1,10 +1,11 @@
 /*
  * Batches in, OTF2 events out.
  *
- * A location per thread, or one for several in turn (otf2_threads.c): each call is Enter .. Leave of its region. Between the two, at the entry's time, the
- * IoOperationBegin of calls that transfer or flush; at the exit's time what the call did: handles destroyed on its
- * way, Complete, handle created, duplicated, destroyed, moved. A call in flight has no Complete; its region is left
- * when the thread's next call begins, or at the end. Stretches off the CPU are regions inside of the call's.
+ * A location per thread, or one that several threads have in turn (otf2_threads.c): each call is Enter .. Leave of its
+ * region. Between the two, at the entry's time, the IoOperationBegin of calls that transfer or flush; at the exit's time
+ * what the call did: handles destroyed on its way, Complete, handle created, duplicated, destroyed, moved. A call in
+ * flight has no Complete; its region is left when the thread's next call begins, or at the end. Stretches off the CPU
+ * are regions inside of the call's.
  *
  * Requests of rings are operations on the location of the thread that submitted them, inside of whatever call it is in
  * or of none; what workers execute is a region on the worker's location (otf2_rings.c).

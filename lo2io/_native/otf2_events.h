@@ -174,9 +174,8 @@ typedef struct {
 /* Shared locations that may be free: the first to become so is the first to be taken. UINT32_MAX none. */
 typedef struct { uint32_t first, last; } lo2_otf2_pool;
 
-/* The first stands for all processes that have no location of their own. */
+/* The first stands for all processes that have no location group of their own. */
 typedef struct {
-    uint32_t number;              /* the engine's; UINT32_MAX none */
     uint8_t own;                  /* it has a location group */
     uint32_t handle;              /* for sync(2); UINT32_MAX none, likewise: */
     uint32_t meter;

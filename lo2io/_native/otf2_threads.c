@@ -43,8 +43,8 @@ uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number)
     if (*known != NONE)
         return *known;
     const lo2_otf2_pool empty = {NONE, NONE};
-    w->processes[index] = (lo2_otf2_process){.number = number, .handle = NONE, .meter = NONE, .batches = NONE,
-                                             .threads = empty, .workers = empty, .rings = empty};
+    w->processes[index] = (lo2_otf2_process){.handle = NONE, .meter = NONE, .batches = NONE, .threads = empty,
+                                             .workers = empty, .rings = empty};
     w->view.processes = w->processes;
     w->view.nr_processes++;
     return *known = index;

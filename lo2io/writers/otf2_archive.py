@@ -116,7 +116,13 @@ class Archive:
         said = ffi.string(lib.lo2_otf2_last_message()).decode(errors="backslashreplace")
         description = self.library.OTF2_Error_GetDescription(code).decode() if code else ""
         reason = "; ".join(part for part in (description, said) if part)
-        return self._refused(f"{function}: {reason}" if reason else function)
+        answer = f"{function}: {reason}" if reason else function
+        if code == value("ERROR_EMFILE"):
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            needs = f"more than {hard} files have to be open at a time (one per busy thread)"
+            remedy = f"convert it where the limit is higher than {hard} (ulimit -Hn): the spool is all that is needed"
+            return TraceError(f"write the trace {self._directory}", f"{answer}: {needs}", remedy)
+        return self._refused(answer)
 
     def check(self, function: str, code: int) -> None:
         """Raise unless the code is OTF2_SUCCESS."""
