@@ -135,12 +135,19 @@ def readable_locations(anchor: Path, definitions: Definitions, verdict: Verifica
 
 @contextlib.contextmanager
 def _many_files(number: int) -> Iterator[None]:
-    """Allow that many more open files, as far as the hard limit goes: OTF2 keeps one open for each location."""
+    """Allow that many more open files: OTF2 keeps one open for each location.
+
+    Raises:
+        TraceError: The hard limit is lower.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = number + _SPARE_FILES
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         yield
         return
+    if hard != resource.RLIM_INFINITY and hard < number:
+        answer = f"it needs {wanted} open files, the limit is {hard}"
+        raise TraceError(f"reading the events of {number} locations", answer, f"`ulimit -n {wanted}`, as root")
     raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     try:
@@ -172,7 +179,7 @@ def read_events(
     """
     if not locations:
         return
-    with _many_files(2 * len(locations)):
+    with _many_files(len(locations)):
         for ref in locations:
             library.check(library.Reader_SelectLocation(reader, ref), f"selecting location {ref}")
         _read_local_definitions(library, reader, anchor, locations)
