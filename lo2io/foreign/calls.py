@@ -32,7 +32,7 @@ _WIDTHS: Final = {1: 0xFF, 2: 0xFFFF, 3: 0xFFFFFFFF, 5: 0xFF, 6: 0xFFFF, 7: 0xFF
 """OTF2_Type of at most 32 bits → what of the value is defined."""
 _ATTRIBUTES: Final = frozenset({
     "Offset", "errno", "InFlight", "Sector", "Operation", "ThreadId", "io_uring user_data", "io_uring result",
-    "io_uring ring", "io_uring path", "io_uring status",
+    "io_uring ring", "io_uring path", "io_uring status", "EndInferred",
 })  # fmt: skip
 """Names of the attributes that are understood, which are lo2io's."""
 

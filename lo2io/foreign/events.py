@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
 from lo2io.foreign.calls import ASYNCHRONOUS, NO_REGION, Calls
-from lo2io.foreign.rows import CANCELLED, COMPLETED, IN_FLIGHT, UNKNOWN_TICKS, Row
+from lo2io.foreign.rows import CANCELLED, COMPLETED, IN_FLIGHT, INFERRED, UNKNOWN_TICKS, Row
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.table_rings import RING_STATUS
 from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
@@ -157,6 +157,8 @@ class ForeignEvents(Calls):
             said = self._text(facts["io_uring status"]) if "io_uring status" in facts else ""
             row.status = RING_STATUS.index(said) if said in RING_STATUS else status
             row.status = IN_FLIGHT if "InFlight" in facts else row.status
+        elif "EndInferred" in facts:
+            row.status = INFERRED
 
     def _completed(self, row: Row, handle: int, time: int) -> None:
         if handle in self._disks or handle in self._rings:

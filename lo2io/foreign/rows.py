@@ -39,6 +39,8 @@ REQUEST_ROW: Final = np.dtype([
 """A request of a disk or ring; ``operation``, ``ring``, ``path``: strings that say so, or unknown."""
 COMPLETED, IN_FLIGHT, CANCELLED = range(3)
 """``status`` of both; of requests of disks the last is *merged*."""
+INFERRED: Final = 3
+"""``status`` of requests of disks alone: nobody saw the end, which is the latest moment of it."""
 
 
 @dataclass(frozen=True, slots=True)

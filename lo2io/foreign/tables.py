@@ -9,7 +9,7 @@ import numpy as np
 
 from lo2io.foreign.calls import ASYNCHRONOUS
 from lo2io.foreign.definitions import Texts, Threads, file_columns, handle_columns, make_columns
-from lo2io.foreign.rows import IN_FLIGHT, UNKNOWN_TICKS
+from lo2io.foreign.rows import IN_FLIGHT, INFERRED, UNKNOWN_TICKS
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Batch, CallKind, CallSpec, RequestOp, Returns
 from lo2io.table_rings import RING_PATH
 
@@ -193,7 +193,8 @@ class TableMaker:
         )
 
     def _requests(self, rows: NDArray[Any]) -> Columns:
-        begin, issue = self._clock.ns(rows["begin"]), self._clock.ns(rows["issue"])
+        begin, issue, end = (self._clock.ns(rows[name]) for name in ("begin", "issue", "end"))
+        unseen = rows["status"] == INFERRED
         task_of = {tid: task for task, tid in enumerate(self.threads.tids) if tid != UNKNOWN_U32}
         tids = rows["tid"]
         return make_columns(
@@ -206,7 +207,9 @@ class TableMaker:
             # lo2io begins a request that bypassed the scheduler where it was issued.
             insert_time_ns=np.where(begin == issue, UNKNOWN_I64, begin),
             issue_time_ns=issue,
-            complete_time_ns=np.where(rows["status"] == 0, self._clock.ns(rows["end"]), UNKNOWN_I64),
+            complete_time_ns=np.where(rows["status"] == 0, end, UNKNOWN_I64),
+            end_earliest_ns=np.where(unseen, issue, UNKNOWN_I64),
+            end_latest_ns=np.where(unseen, end, UNKNOWN_I64),
             bytes_request=rows["asked"],
             bytes_result=rows["moved"],
             operation=[

@@ -82,8 +82,8 @@ def missing(name: str) -> str:
 def busy_cpus() -> Iterator[None]:
     """A spinner of the lowest class on each CPU.
 
-    Some virtual machines lose samples that are taken while a CPU idles, without a LOST record and whoever records;
-    tests that want every sample keep all CPUs awake.
+    Some virtual machines deliver no sample while a CPU's current task is the idle task or a thread of process 1
+    (docs/how-to/losses.md). Tests that want every sample keep all CPUs awake, and compare with the counts all the same.
     """
     with keep_busy():
         yield

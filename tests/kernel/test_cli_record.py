@@ -47,7 +47,7 @@ def test_streams_environment_and_folder_pass_through(tmp_path: Path) -> None:
     quiet = lo2io(tmp_path, "record", "-q", "-o", "U", "--", "cat", input="in\n")
     assert quiet.stdout == "in\n"
     (line,) = quiet.stderr.splitlines()
-    assert line.startswith(("complete: ", "incomplete: "))
+    assert line.startswith(("complete: ", "incomplete: ", "your command: complete"))
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.build import build
 from workloads.disks import device_number
-from workloads.record import LO2IO, Recorded, read_json_lines
+from workloads.record import LO2IO, Recorded, only_ends_missing, read_json_lines
 
 from lo2io.tables import open_trace
 
@@ -27,18 +27,20 @@ Row = dict[str, Any]
 def record(
     trace: Path, command: list[Any], *options: str, cwd: Path | None = None, attempts: int = 5, mode: str = "record"
 ) -> Recorded:
-    """Record a command; again if samples vanished, as on idle CPUs of some virtual machines.
+    """Record a command. Nothing may be missing, by the kernel's counts, but ends of block requests on other disks.
 
-    Orphans and what is in flight do not matter here: other processes' requests may be under way at any time.
+    Orphans and what is in flight do not matter here: other processes' requests may be under way at any time. It is
+    recorded again where samples of process 1 vanished, as on some virtual machines.
     """
     arguments = [str(LO2IO), mode, "--force", "-o", str(trace), *options, "--", *map(str, command)]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=cwd, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
-    if recorded.trace.completeness.vanished and attempts > 1:
+    proof = recorded.trace.completeness
+    if proof.vanished and not only_ends_missing(proof) and attempts > 1:
         return record(trace, command, *options, cwd=cwd, attempts=attempts - 1, mode=mode)
-    assert recorded.trace.completeness.proven, done.stderr
-    assert not recorded.trace.completeness.lost, done.stderr
+    assert only_ends_missing(proof), done.stderr
+    assert proof.lost == proof.vanished, done.stderr
     return recorded
 
 
@@ -88,14 +90,11 @@ def test_the_whole_machine(loop: Path, tmp_path: Path) -> None:
     recorded = record(tmp_path / "T", command, "-a", mode="system-wide")
     found = rows_of(recorded, "diskstats", loop)
     assert numbers(found, "captured") == numbers(found, "counted") == {"reads": 37, "read_bytes": 37 * 8192}
-    assert all(
-        row["captured"] == row["counted"]
-        for row in recorded.trace.metadata["reconciliation"]
-        if row["source"] == "diskstats"
-    )
+    missing, gone, open_at_borders = losses_and_vanished(tmp_path / "T")
+    assert missing <= gone <= missing + open_at_borders + gone // 2  # as counted: a write may complete twice
     written = rows_of(recorded, "proc_io")["wchar"]
     assert written["captured"] == written["counted"] >= 37 * 8192
-    assert " · captured 100 % of " in recorded.stderr.splitlines()[-1]
+    assert (" · captured 100 % of " in recorded.stderr.splitlines()[-1]) == (missing == 0)
 
 
 @needs_loop

@@ -50,20 +50,17 @@ def is_running(scratch: Path) -> bool:
 def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
     """Exact counts and bytes of a process and of its file, as the work knows them; the recording goes on."""
     work = Work(tmp_path / "file", writes=(4096, 300), reads=(4096, 200), thread_reads=50)
-    proven, attempts = False, 4
-    while not proven and attempts:  # this machine may lose events of an idle CPU, and says so
-        attempts -= 1
-        trace = tmp_path / f"T{attempts}"
-        with workers(work) as ready, recording(trace, "--last", "60s", "-e", EVENTS) as process:
-            do_all(ready)
-            done = top(str(trace), "-n", "1", "-d", "1s", "--json")
-            assert done.returncode == 0, done.stderr
-            window = json.loads(done.stdout)
-            assert process.poll() is None
-            assert not list(trace.glob("dump-*"))
-        proven = window["proven"]
+    trace = tmp_path / "T"
+    with workers(work) as ready, recording(trace, "--last", "60s", "-e", EVENTS) as process:
+        do_all(ready)
+        done = top(str(trace), "-n", "1", "-d", "1s", "--json")
+        assert done.returncode == 0, done.stderr
+        window = json.loads(done.stdout)
+        assert process.poll() is None
+        assert not list(trace.glob("dump-*"))
     assert (window["schema"], window["schema_version"]) == ("lo2io-top", 2)
-    assert (proven, window["lost"], window["vanished"]) == (True, 0, 0)
+    # Ends of requests on other disks may vanish; then, and only then, the window is not proven.
+    assert (window["lost"], window["proven"]) == (0, window["vanished"] == 0)
     calls = expected(work)
     of_file = next(row["activity"] for row in window["files"] if row["path"] == str(work.file))
     assert of_file["bytes_read"] == calls["pread64"][1]

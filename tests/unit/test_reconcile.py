@@ -198,20 +198,21 @@ def test_process_sums_against_a_slow_count(calls: list[tuple[int, int, int]]) ->
 
 
 def test_a_cgroup_by_its_requests() -> None:
-    """Bytes of what was sent in the span, failed or not; bios are not counted, for nothing captured knows them."""
+    """Bytes of what was sent in the span, failed, unseen to end or not; no bios, for nothing captured knows them."""
     numbers = dict.fromkeys(CGROUP_NAMES, 1) | {"read_bytes": 8192, "write_bytes": 99_999}
     account = Account("cgroup_io", "/g", SDA, CGROUP_NAMES, tuple(numbers[n] for n in CGROUP_NAMES), BEGIN, END)
     sent = {"device": SDA, "issue_time_ns": INSIDE, "bytes_issued": 4096, "bytes_result": 4096}
     rows = [
         {**sent},
-        {**sent, "error": 5, "bytes_result": UNKNOWN_I64},
+        {**sent, "status": 3, "bytes_result": UNKNOWN_I64},
         {**sent, "operation": 1},
+        {**sent, "operation": 1, "error": 5, "bytes_result": UNKNOWN_I64},
         {**sent, "insert_time_ns": BEGIN - 2 * MARGIN_NS},
         {**sent, "status": 1},
         {**sent, "device": SDB},
     ]
     found = compare(spool(account, cgroup="/g"), {"requests": rows})
-    assert (found["read_bytes"].captured, found["write_bytes"].captured) == (8192, 4096)
+    assert (found["read_bytes"].captured, found["write_bytes"].captured) == (8192, 8192)
     assert found["reads"].captured is None
     assert "bios" in found["reads"].reason
 

@@ -14,6 +14,8 @@ from lo2io.tables import Trace, open_trace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lo2io.model import Completeness
+
 LO2IO = Path(sys.executable).parent / "lo2io"
 
 
@@ -55,10 +57,11 @@ def record(
 ) -> Recorded:
     """Record a command from start to end; it must succeed.
 
-    The four counters must be zero and the completeness proven: tests that want exact numbers have no use for others.
-    Some virtual machines lose samples of interrupts that the kernel counted, without a LOST record and whoever records
-    (``perf record`` too); lo2io says so, as *vanished*. For that reason, and for no other, the command is recorded
-    again: ``attempts`` times in all.
+    All that the command did must be proven captured, and nothing of it may be late, orphan or in flight: tests that
+    want exact numbers have no use for others. Ends of block requests may be missing, as far as the kernel's counts
+    prove that nothing else is: some virtual machines do not deliver them (docs/how-to/losses.md), unless they end in a
+    worker's context, as a loop device's do. Where calls are perf samples, everybody's count, and those of process 1 may
+    vanish likewise. For that reason alone the command is recorded again: ``attempts`` times in all.
     """
     arguments = [str(LO2IO), "record", "--force", "-o", str(trace), *options, "--", *map(str, command)]
     with open(stdin or "/dev/null", "rb") as source:  # noqa: PTH123
@@ -66,11 +69,18 @@ def record(
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
     recorded = Recorded(open_trace(trace), done.returncode, done.stdout, done.stderr)
     proof = recorded.trace.completeness
-    if attempts > 1 and proof.vanished:
+    if attempts > 1 and proof.vanished and not proof.whole:
         return record(trace, command, *options, stdin=stdin, cwd=cwd, attempts=attempts - 1)
-    assert proof.proven, done.stderr
-    assert (proof.lost, proof.late, proof.orphan, proof.in_flight) == (0, 0, 0, 0), done.stderr
+    assert proof.whole, done.stderr
+    begun_before = recorded.trace.metadata["totals"]["nr_orphan_completions"]  # by anybody
+    assert (proof.late, proof.orphan - begun_before, proof.in_flight) == (0, 0, 0), done.stderr
     return recorded
+
+
+def only_ends_missing(proof: Completeness) -> bool:
+    """Whether all that is missing, by the kernel's counts, are ends of block requests."""
+    ends = sum(event.lost + event.vanished for event in proof.events if event.event == "block:block_rq_complete")
+    return proof.lost == ends and not any(event.surplus for event in proof.events)
 
 
 def verified(trace: Path) -> str:
