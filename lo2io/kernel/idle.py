@@ -1,8 +1,8 @@
 """Whether this machine delivers samples of what happens while a CPU idles: tried, within a third of a second.
 
-Some virtual machines count events while the current task of a CPU is the idle task, and deliver none of them. A switch
-away from the idle task happens while that task is still the current one. So such switches are sampled on some CPUs,
-while this process sleeps again and again, and the kernel's own count of them is compared with the samples in the rings.
+Some virtual machines count events while the current task of a CPU is the idle task, and deliver none of them. A timer
+that expires on an idle CPU is such an event. So timers are sampled on some CPUs, while this process sleeps again and
+again, and the kernel's own count of them is compared with the samples in the rings.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import os
 import time
 from dataclasses import dataclass
 from fcntl import ioctl
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lo2io.kernel import abi
+from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SWITCH_EVENT: Final = "sched:sched_switch"
-FROM_IDLE: Final = "prev_pid == 0"
+TIMER_EVENT: Final = "timer:hrtimer_expire_entry"
 MOST_CPUS: Final = 8
 _RING_BYTES: Final = 64 << 10
 _NAPS: Final = 100
@@ -29,26 +30,25 @@ _NAP_S: Final = 0.003
 
 @dataclass(frozen=True, slots=True)
 class IdleSamples:
-    """Switches away from the idle task."""
+    """Timers that expired."""
 
     counted: int
     """By the kernel, but for those that found a ring full."""
     delivered: int
+    idle_ns: int
+    """So long all CPUs together idled meanwhile."""
 
 
 def try_idle(tracepoint_id: int, cpus: Sequence[int], *, has_lost: bool) -> IdleSamples:
-    """Count switches away from the idle task, and how many of them are delivered as samples.
+    """Count timers that expire, and how many of them are delivered as samples.
 
     Args:
-        tracepoint_id: Of :data:`SWITCH_EVENT`.
+        tracepoint_id: Of :data:`TIMER_EVENT`.
         cpus: Online ones; the first :data:`MOST_CPUS` are tried.
         has_lost: The kernel tells how many samples of an event found the ring full.
 
-    Returns:
-        Both numbers are 0 if no CPU idled meanwhile.
-
     Raises:
-        OSError: The kernel refuses the events, their filter or their rings.
+        OSError: The kernel refuses the events or their rings.
         CaptureError: It answers with other than what was asked for.
     """
     fds: list[int] = []
@@ -56,14 +56,15 @@ def try_idle(tracepoint_id: int, cpus: Sequence[int], *, has_lost: bool) -> Idle
     try:
         for cpu in cpus[:MOST_CPUS]:
             fds.append(abi.event_open(_attr(tracepoint_id, has_lost=has_lost), -1, cpu))
-            ioctl(fds[-1], abi.IOC_SET_FILTER, FROM_IDLE.encode() + b"\0")
             rings.append(mmap.mmap(fds[-1], mmap.PAGESIZE + _RING_BYTES))
+        idle_ns = _read_idle_ns()
         for fd in fds:
             ioctl(fd, abi.IOC_ENABLE, 0)
         for _ in range(_NAPS):
             time.sleep(_NAP_S)
         for fd in fds:
             ioctl(fd, abi.IOC_DISABLE, 0)
+        idle_ns = _read_idle_ns() - idle_ns
         counted, lost = abi.sum_counts(fds, has_lost=has_lost)
         delivered = sum(_nr_samples(ring) for ring in rings)
     finally:
@@ -71,7 +72,7 @@ def try_idle(tracepoint_id: int, cpus: Sequence[int], *, has_lost: bool) -> Idle
             ring.close()
         for fd in fds:
             os.close(fd)
-    return IdleSamples(counted - lost, delivered)
+    return IdleSamples(counted - lost, delivered, idle_ns)
 
 
 def _attr(tracepoint_id: int, *, has_lost: bool) -> abi.EventAttr:
@@ -83,6 +84,12 @@ def _attr(tracepoint_id: int, *, has_lost: bool) -> abi.EventAttr:
         read_format=abi.FORMAT_ID | (abi.FORMAT_LOST if has_lost else 0),
         flags=abi.DISABLED,
     )
+
+
+def _read_idle_ns() -> int:
+    """Of all CPUs since the machine began, with and without I/O under way: the first line of ``/proc/stat``."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=6)
+    return (int(fields[4]) + int(fields[5])) * NS_PER_S // os.sysconf("SC_CLK_TCK")
 
 
 def _nr_samples(ring: mmap.mmap) -> int:

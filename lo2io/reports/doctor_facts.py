@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import access, binding
 from lo2io.kernel.cgroups import find_cgroup
-from lo2io.kernel.idle import SWITCH_EVENT, IdleSamples, try_idle
+from lo2io.kernel.idle import TIMER_EVENT, IdleSamples, try_idle
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.kernel.sysfs import read_online_cpus
 from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
@@ -130,7 +130,7 @@ def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
 
 
 def _ask_idle(tracefs: Path, cpus: Sequence[int], *, has_lost: bool) -> IdleSamples | None:
-    number = access.read_event_id(tracefs, SWITCH_EVENT)
+    number = access.read_event_id(tracefs, TIMER_EVENT)
     try:
         return None if number is None else try_idle(number, cpus, has_lost=has_lost)
     except (OSError, CaptureError):

@@ -174,7 +174,10 @@ def losses_and_vanished(trace: Path) -> tuple[int, int, int]:
 
 @needs_loop
 def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
-    """With rings far too small completions are lost, and then the kernel has counted more than was captured."""
+    """With rings far too small completions are lost, and then the kernel has counted more than was captured.
+
+    Each read of dd waits for its request, so that has ended by the read's end.
+    """
     command = ["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=4096", "iflag=direct"]
     done = subprocess.run(
         [LO2IO, "record", "-q", "--ring", "4KiB", "-e", "block,syscalls", "-o", tmp_path / "T", "--", *command],
@@ -186,6 +189,16 @@ def test_what_is_missing_shows(loop: Path, tmp_path: Path) -> None:
     assert (missing > 0) == (gone > 0)
     line = done.stderr.splitlines()[-1]
     assert (" · captured 100 % of " in line) == (missing == 0)
+    trace = open_trace(tmp_path / "T")
+    found = [row for row in trace.requests.to_pylist() if row["device"] == device_number(loop)]
+    unseen = [row for row in found if row["status"] in {"inferred", "end unknown"}]
+    assert {row["status"] for row in found} <= {"completed", "inferred", "end unknown"}
+    assert len(unseen) <= gone
+    ends = set(trace.operations["end_time_ns"].to_pylist())
+    for row in (row for row in unseen if row["end_proof"] == "call"):
+        assert row["issue_time_ns"] == row["end_earliest_ns"] < row["end_latest_ns"]
+        assert row["end_latest_ns"] in ends
+    assert trace.completeness.unseen_ends >= len(unseen)
 
 
 def test_a_command_that_reads(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ HEALTHY = Facts(
     bpf=Answer("loaded and attached"),
     cgroups=Answer("/sys/fs/cgroup"),
     namespaces=Answer("the kernel's own"),
-    idle=IdleSamples(120, 120),
+    idle=IdleSamples(120, 120, 300_000_000),
 )
 
 
@@ -95,8 +95,8 @@ def test_healthy_machine() -> None:
         ),
         ("open files", "fail", "--nofile=", {"root": False, "open_files": 64}),
         ("open files", "ok", "", {"root": False, "open_files": None}),
-        ("idle CPUs", "warn", "losses.md#what-helps", {"idle": IdleSamples(120, 3)}),
-        ("idle CPUs", "ok", "", {"idle": IdleSamples(0, 0)}),
+        ("idle CPUs", "warn", "losses.md#what-helps", {"idle": IdleSamples(120, 3, 0)}),
+        ("idle CPUs", "ok", "", {"idle": IdleSamples(120, 120, 10_000_000)}),
         ("loss accounting", "warn", "Linux 6.0", {"attempts": tries(lost=Attempt(errno.EINVAL))}),
         (
             "cgroup events",
