@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import _otf2
+import numpy as np
+import pytest
 
-from lo2io.verify import RULES, Severity, verify
+from lo2io.verify import RULES, Severity, Verification, verify
+from lo2io.verify.plain import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +133,14 @@ class Trace:
         _otf2.Reader_Close(reader)
 
 
+def verify_one_by_one(path: Path) -> Verification:
+    """The verdict where no event is taken for plain: the rules by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Screen, "plain", lambda _self, columns, *_: np.zeros(columns.number, np.bool_))
+        patch.setattr(Screen, "leaves", lambda _self, columns, *_: np.full(columns.number, -1))
+        return verify(path)
+
+
 class Breakage:
     """Changes of a right trace, each of which breaks one rule; a decorator for them."""
 
@@ -152,9 +163,10 @@ class Breakage:
 
     @staticmethod
     def check(rule: str, change: Callable[[Trace], object], trace: Trace, path: Path) -> None:
-        """Write the changed trace; assert that it breaks that rule and no other."""
+        """Write the changed trace; assert that it breaks that rule and no other, however its events are looked at."""
         change(trace)
         verdict = verify(trace.write(path))
+        assert verdict == verify_one_by_one(path)
         assert set(verdict.broken) == {rule}, verdict.findings
         assert verdict.ok is (RULES[rule].severity is not Severity.ERROR)
 

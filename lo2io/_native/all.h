@@ -11,5 +11,6 @@
 #include "facts.h"
 #include "kernel_records.h"
 #include "otf2_events.h"
+#include "otf2_reader.h"
 #include "perfetto.h"
 #endif

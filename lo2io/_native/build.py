@@ -17,6 +17,7 @@ HEADERS = (
     "facts.h",
     "kernel_records.h",
     "otf2_events.h",
+    "otf2_reader.h",
     "perfetto.h",
 )
 """In the order of their needs, as in all.h."""

@@ -24,8 +24,9 @@ from lo2io.tables import open_trace
 from lo2io.verify.definitions import BLOCK_PARADIGM, handles_of, read_definitions
 from lo2io.verify.ends import check_ends
 from lo2io.verify.library import DAMAGED, Library
+from lo2io.verify.reader import read_events
 from lo2io.verify.rules import Verification
-from lo2io.verify.trace import ANCHOR, find_anchor, read_events, readable_locations
+from lo2io.verify.trace import ANCHOR, find_anchor, readable_locations
 from lo2io.writers.tables import TableWriter
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class _Archive:
             properties = {name: library.property(reader, f"LO2IO::{name}") for name in _FACTS}
             self._facts = {name: text for name, text in properties.items() if text}
             kinds = {call.abi_name: call.kind for call in catalog.calls}
-            self._events = events = ForeignEvents(library, definitions, kinds, self._spills, own=self._own)
             readable = readable_locations(self._anchor, definitions, Verification(str(self._anchor)))
+            self._events = events = ForeignEvents(readable, definitions, kinds, self._spills, own=self._own)
             read_events(library, reader, self._anchor, readable, events)
             events.finish()
         for spill in self._spills.values():

@@ -7,7 +7,6 @@ duplicated, sought … are calls, too.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -15,12 +14,13 @@ from lo2io.foreign.positions import Positions
 from lo2io.foreign.rows import IN_FLIGHT, UNKNOWN_TICKS, Row, Spill
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.verify.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, RING_PARADIGMS, handles_of
-from lo2io.verify.library import CONTINUE, U8, U32, U64, Library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from lo2io.verify.definitions import Definitions
+
+    Details = Sequence[tuple[int, int, int]]
 
 ROLES: Final = (27, 38)
 """OTF2_REGION_ROLE_FILE_IO and …_FILE_IO_METADATA (OTF2_Definitions.h)."""
@@ -63,10 +63,9 @@ class Tally:
 
 
 class Calls:
-    """Callbacks for regions and handles: what makes the calls of a trace.
+    """Takes events of regions and handles: what makes the calls of a trace.
 
     Args:
-        library: OTF2's.
         definitions: All of the trace's.
         kinds: Names of calls whose kind is known, whatever they do: those of system calls.
         spills: ``calls``, ``requests`` of disks, ``rings``: where rows go.
@@ -75,7 +74,6 @@ class Calls:
 
     def __init__(
         self,
-        library: Library,
         definitions: Definitions,
         kinds: Mapping[str, CallKind],
         spills: Mapping[str, Spill],
@@ -119,40 +117,26 @@ class Calls:
         self.told = frozenset(name for name, _ in self._attributes.values())
         """Attributes that the trace defines."""
         self._positions = None if "Offset" in self.told else Positions()
-        self._look = self._looker(library)
 
     # ---- attributes ----
 
-    def _looker(self, library: Library) -> Callable[[int | None], dict[str, int]]:
-        ref, kind, value = U32(), U8(), U64()
-        pointers = ctypes.byref(ref), ctypes.byref(kind), ctypes.byref(value)
-        count, get = library.AttributeList_GetNumberOfElements, library.AttributeList_GetAttributeByIndex
-        wanted, nothing = self._attributes, dict[str, int]()
-
-        def look(attributes: int | None) -> dict[str, int]:
-            if not attributes or not wanted or not (number := count(attributes)):
-                return nothing
-            found = {}
-            for index in range(number):
-                get(attributes, index, *pointers)
-                if ref.value in wanted:
-                    name, mask = wanted[ref.value]
-                    found[name] = value.value & mask
-            return found
-
-        return look
+    def _look(self, attributes: Details) -> dict[str, int]:
+        """What the attributes that are understood say, by their names."""
+        found = {}
+        for value, ref, _ in attributes:
+            if ref in self._attributes:
+                name, mask = self._attributes[ref]
+                found[name] = value & mask
+        return found
 
     # ---- regions ----
 
-    def _enter(self, location: int, time: int, _user: int, _attributes: int | None, region: int) -> int:
-        self.tally.of_location[location] += 1
+    def _enter(self, location: int, time: int, _attributes: Details, region: int) -> None:
         if region in self._regions:
             frames = self._frames[location]
             frames.append(Row(location, time, region, frame=True, nested=bool(frames)))
-        return CONTINUE
 
-    def _leave(self, location: int, time: int, _user: int, attributes: int | None, region: int) -> int:
-        self.tally.of_location[location] += 1
+    def _leave(self, location: int, time: int, attributes: Details, region: int) -> None:
         frames = self._frames[location]
         if region in self._regions and any(row.region == region for row in frames):
             facts = self._look(attributes)
@@ -162,15 +146,12 @@ class Calls:
                     break
                 self._end_frame(row, time, {"InFlight": 1})  # left out by its tool
             self._end_frame(row, time, facts)
-        return CONTINUE
 
-    def _context_enter(
-        self, location: int, time: int, user: int, attributes: int | None, context: int, _distance: int
-    ) -> int:
-        return self._enter(location, time, user, attributes, self._contexts.get(context, -1))
+    def _context_enter(self, location: int, time: int, attributes: Details, context: int, _distance: int) -> None:
+        return self._enter(location, time, attributes, self._contexts.get(context, -1))
 
-    def _context_leave(self, location: int, time: int, user: int, attributes: int | None, context: int) -> int:
-        return self._leave(location, time, user, attributes, self._contexts.get(context, -1))
+    def _context_leave(self, location: int, time: int, attributes: Details, context: int) -> None:
+        return self._leave(location, time, attributes, self._contexts.get(context, -1))
 
     def _end_frame(self, row: Row, time: int, facts: dict[str, int]) -> None:
         row.error = facts.get("errno", row.error)
@@ -202,7 +183,6 @@ class Calls:
 
     def _act(self, location: int, time: int, handle: int, kind: CallKind) -> Row:
         """The call that did it: the region, if it has done nothing yet, or else one of its own, or none that counts."""
-        self.tally.of_location[location] += 1
         frames = self._frames[location]
         row = frames[-1] if frames else None
         if row is None or row.filled:
@@ -216,13 +196,13 @@ class Calls:
         if handle not in self._nobody:
             row.handle = handle
 
-    def _acted(self, row: Row, time: int, attributes: int | None) -> None:
+    def _acted(self, row: Row, time: int, attributes: Details) -> None:
         """It happened at once; outside of a region it is a call only where regions never name them."""
         row.error = self._look(attributes).get("errno", row.error)
         if not row.frame and not self._regions:
             self._emit(row, time)
 
-    def _create(self, location: int, time: int, _user: int, attributes: int | None, handle: int, *modes: int) -> int:
+    def _create(self, location: int, time: int, attributes: Details, handle: int, *modes: int) -> None:
         row = self._act(location, time, handle, CallKind.OPEN)
         use = self._use(handle)
         use.origin = use.origin or "opened"
@@ -231,20 +211,16 @@ class Calls:
         if self._positions is not None:
             self._positions.open(self._place_of(location, handle), append=bool(modes[2] & _APPEND))
         self._acted(row, time, attributes)
-        return CONTINUE
 
-    def _destroy(self, location: int, time: int, _user: int, attributes: int | None, handle: int) -> int:
+    def _destroy(self, location: int, time: int, attributes: Details, handle: int) -> None:
         row = self._act(location, time, handle, CallKind.CLOSE)
         row.closes = 1
         self._use(handle).close_time = time
         if self._positions is not None:
             self._positions.close(self._place_of(location, handle))
         self._acted(row, time, attributes)
-        return CONTINUE
 
-    def _duplicate(
-        self, location: int, time: int, _user: int, attributes: int | None, old: int, new: int, _flags: int
-    ) -> int:
+    def _duplicate(self, location: int, time: int, attributes: Details, old: int, new: int, _flags: int) -> None:
         row = self._act(location, time, old, CallKind.DUP)
         row.handle2 = new
         use = self._use(new)
@@ -252,44 +228,38 @@ class Calls:
         if self._positions is not None:
             self._positions.duplicate(self._place_of(location, old), self._place_of(location, new))
         self._acted(row, time, attributes)
-        return CONTINUE
 
     def _seek(  # noqa: PLR0917 -- as the event has them
         self,
         location: int,
         time: int,
-        _user: int,
-        attributes: int | None,
+        attributes: Details,
         handle: int,
         asked: int,
         whence: int,
         result: int,
-    ) -> int:
+    ) -> None:
         row = self._act(location, time, handle, CallKind.SEEK)
         known = result < 2**63
-        row.offset, row.flags, row.source = asked, whence, 1
+        row.offset, row.flags, row.source = asked - (asked >> 63 << 64), whence, 1  # it is signed
         row.result = result if known else UNKNOWN_I64
         if self._positions is not None:
             self._positions.seek(self._place_of(location, handle), result if known else None)
         self._acted(row, time, attributes)
-        return CONTINUE
 
-    def _change(self, location: int, time: int, _user: int, attributes: int | None, handle: int, status: int) -> int:
+    def _change(self, location: int, time: int, attributes: Details, handle: int, status: int) -> None:
         row = self._act(location, time, handle, CallKind.META)
         if self._positions is not None:
             self._positions.append(self._place_of(location, handle), append=bool(status & _APPEND))
         self._acted(row, time, attributes)
-        return CONTINUE
 
-    def _lock(self, location: int, time: int, _user: int, attributes: int | None, handle: int, _kind: int) -> int:
+    def _lock(self, location: int, time: int, attributes: Details, handle: int, _kind: int) -> None:
         self._acted(self._act(location, time, handle, CallKind.META), time, attributes)
-        return CONTINUE
 
-    def _delete(self, location: int, time: int, _user: int, attributes: int | None, paradigm: int, _file: int) -> int:
+    def _delete(self, location: int, time: int, attributes: Details, paradigm: int, _file: int) -> None:
         row = self._act(location, time, UNKNOWN_U32, CallKind.META)
         row.handle, row.paradigm = UNKNOWN_U32, paradigm
         self._acted(row, time, attributes)
-        return CONTINUE
 
 
 def _io_regions(definitions: Definitions, names: Collection[str]) -> frozenset[int]:

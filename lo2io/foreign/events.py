@@ -1,4 +1,4 @@
-"""I/O events of any OTF2 trace, in the order of the global merge, as rows of calls and requests.
+"""I/O events of any OTF2 trace, in the order of their times, as rows of calls and requests.
 
 Transfers belong to the call their thread is in (``calls.py``); several at once are those of a vector: Score-P begins
 one for each buffer of a ``readv``. Those that are in none, that are non-blocking, or that come second in it are rows of
@@ -10,17 +10,22 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from lo2io.foreign.calls import ASYNCHRONOUS, NO_REGION, Calls
 from lo2io.foreign.rows import CANCELLED, COMPLETED, IN_FLIGHT, INFERRED, UNKNOWN_TICKS, Row
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.table_rings import RING_STATUS
-from lo2io.verify.library import CONTINUE, U8, U32, U64, Library, event_type
+from lo2io.verify.reader import FIELD, KINDS, arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
-_KIND: Final = "GlobalEvtReader"
-_I64: Final = ctypes.c_int64
+    from lo2io.foreign.calls import Details
+    from lo2io.verify.reader import Block
+
+_TIME, _LOCATION, _KIND = FIELD["time"], FIELD["location"], FIELD["kind"]
+_FIRST, _NUMBER = FIELD["first_detail"], FIELD["nr_attributes"]
 READ, WRITE, FLUSH = range(3)
 """OTF2_IoOperationMode."""
 _NON_BLOCKING: Final = 1
@@ -28,7 +33,19 @@ _KINDS: Final = {READ: CallKind.READ, WRITE: CallKind.WRITE, FLUSH: CallKind.SYN
 
 
 class ForeignEvents(Calls):
-    """Callbacks for all events of a trace; the arguments are those of :class:`~lo2io.foreign.calls.Calls`."""
+    """Takes all events of a trace.
+
+    Args:
+        locations: Locations with events, in the order in which blocks count them.
+        arguments: Those of :class:`~lo2io.foreign.calls.Calls`.
+    """
+
+    def __init__(self, locations: Sequence[int], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._locations = locations
+        takers = self._takers()
+        self._by_kind = [(arguments_of(event), takers.get(event, _nothing)) for event in KINDS]
+        self._taken = np.array([event in takers for event in KINDS], np.bool_)
 
     # ---- operations ----
 
@@ -36,15 +53,13 @@ class ForeignEvents(Calls):
         self,
         location: int,
         time: int,
-        _user: int,
-        attributes: int | None,
+        attributes: Details,
         handle: int,
         mode: int,
         flags: int,
         asked: int,
         ident: int,
-    ) -> int:
-        self.tally.of_location[location] += 1
+    ) -> None:
         frames = self._frames[location]
         facts = self._look(attributes)
         aside = handle in self._disks or handle in self._rings
@@ -55,7 +70,7 @@ class ForeignEvents(Calls):
             if rows.get(location) is row:
                 self._again[location, handle, ident] = self._again.get((location, handle, ident), 0) + 1
             rows[location] = row
-            return CONTINUE
+            return
         if row is not None and mode == WRITE and self._fixed.get(row.region) == CallKind.COPY:
             read = row.handle
             self._fill(row, handle, CallKind.COPY)
@@ -74,7 +89,6 @@ class ForeignEvents(Calls):
                 call = self._names.get(frames[-1].region if frames else NO_REGION, "")
                 self._positions.begin(row, self._place_of(location, handle), call)
         self._pending.setdefault((handle, ident), {})[location] = row
-        return CONTINUE
 
     def _alone(self, location: int, time: int, handle: int, mode: int, *, blocking: bool) -> Row:
         """An operation that is a row of its own."""
@@ -98,29 +112,25 @@ class ForeignEvents(Calls):
         row.user_data = facts.get("io_uring user_data", 0)
         row.ring = facts.get("io_uring ring", UNKNOWN_U32)
 
-    def _issued(self, location: int, time: int, _user: int, _attributes: int | None, handle: int, ident: int) -> int:
-        self.tally.of_location[location] += 1
+    def _issued(self, location: int, time: int, _attributes: Details, handle: int, ident: int) -> None:
         rows = self._pending.get((handle, ident))
         if rows is None:
             self.tally.orphans += 1
         else:
             rows.get(location, next(iter(rows.values()))).issue = time
-        return CONTINUE
 
     def _complete(  # noqa: PLR0917 -- as the event has them
-        self, location: int, time: int, _user: int, attributes: int | None, handle: int, moved: int, ident: int
-    ) -> int:
-        self.tally.of_location[location] += 1
+        self, location: int, time: int, attributes: Details, handle: int, moved: int, ident: int
+    ) -> None:
         row = self._ended(location, handle, ident)
         if row is None:
-            return CONTINUE
+            return
         if moved < 2**63 and row.mode != FLUSH:
             row.moved = max(row.moved, 0) + moved if row.vector else moved
         if self._has_more(row):
-            return CONTINUE
+            return
         self._tell(row, handle, COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
-        return CONTINUE
 
     def _ended(self, location: int, handle: int, ident: int) -> Row | None:
         """What was under way: on the same location, or else on that which began it first."""
@@ -181,59 +191,52 @@ class ForeignEvents(Calls):
             time = UNKNOWN_TICKS
         self._spills["requests" if disk else "rings"].add(row.request(time))
 
-    def _cancelled(self, location: int, time: int, _user: int, attributes: int | None, handle: int, ident: int) -> int:
-        self.tally.of_location[location] += 1
+    def _cancelled(self, location: int, time: int, attributes: Details, handle: int, ident: int) -> None:
         row = self._ended(location, handle, ident)
         if row is None:
-            return CONTINUE
+            return
         if self._has_more(row):
-            return CONTINUE
+            return
         self.tally.cancelled += handle not in self._disks
         aside = handle in self._disks or handle in self._rings
         self._tell(row, handle, CANCELLED if aside else COMPLETED, self._look(attributes))
         self._completed(row, handle, time)
-        return CONTINUE
 
     # ---- all of them ----
 
-    def _sample(self, location: int, _time: int, _user: int, _attributes: int | None) -> int:
-        self.tally.of_location[location] += 1
-        self.tally.samples += 1
-        return CONTINUE
+    def _takers(self) -> dict[str, Callable[..., None]]:
+        """Each event that is looked into, and what takes its location, time, attributes and arguments."""
+        return {
+            "Enter": self._enter,
+            "Leave": self._leave,
+            "CallingContextEnter": self._context_enter,
+            "CallingContextLeave": self._context_leave,
+            "IoCreateHandle": self._create,
+            "IoDestroyHandle": self._destroy,
+            "IoDuplicateHandle": self._duplicate,
+            "IoSeek": self._seek,
+            "IoChangeStatusFlags": self._change,
+            "IoDeleteFile": self._delete,
+            "IoAcquireLock": self._lock,
+            "IoTryLock": self._lock,
+            "IoOperationBegin": self._begin,
+            "IoOperationIssued": self._issued,
+            "IoOperationComplete": self._complete,
+            "IoOperationCancelled": self._cancelled,
+        }
 
-    def _other(self, location: int, _time: int, _user: int, _attributes: int | None) -> int:
-        self.tally.of_location[location] += 1
-        return CONTINUE
-
-    def _callbacks(self) -> Iterable[tuple[str, Any, Callable[..., int]]]:
-        """Event, C type and function of every event that is looked into (OTF2_GlobalEvtReaderCallbacks.h)."""
-        return (
-            ("Enter", event_type(U32), self._enter),
-            ("Leave", event_type(U32), self._leave),
-            ("CallingContextEnter", event_type(U32, U32), self._context_enter),
-            ("CallingContextLeave", event_type(U32), self._context_leave),
-            ("CallingContextSample", event_type(), self._sample),
-            ("IoCreateHandle", event_type(U32, U8, U32, U32), self._create),
-            ("IoDestroyHandle", event_type(U32), self._destroy),
-            ("IoDuplicateHandle", event_type(U32, U32, U32), self._duplicate),
-            ("IoSeek", event_type(U32, _I64, U8, U64), self._seek),
-            ("IoChangeStatusFlags", event_type(U32, U32), self._change),
-            ("IoDeleteFile", event_type(U8, U32), self._delete),
-            ("IoAcquireLock", event_type(U32, U8), self._lock),
-            ("IoTryLock", event_type(U32, U8), self._lock),
-            ("IoOperationBegin", event_type(U32, U8, U32, U64, U64), self._begin),
-            ("IoOperationIssued", event_type(U32, U64), self._issued),
-            ("IoOperationComplete", event_type(U32, U64, U64), self._complete),
-            ("IoOperationCancelled", event_type(U32, U64), self._cancelled),
-        )
-
-    def register(self, library: Library, callbacks: int) -> list[Any]:
-        """Register for every event there is; the list keeps the C functions alive while events are read."""
-        own = {event: ctype(function) for event, ctype, function in self._callbacks()}
-        other = event_type()(self._other)
-        for event in library.setters(_KIND):
-            library.set_callback(_KIND, callbacks, event, own.get(event, other))
-        return [*own.values(), other]
+    def take(self, block: Block) -> None:
+        """Take the next events."""
+        events = block.events
+        for place, number in enumerate(np.bincount(events["location"]).tolist()):
+            self.tally.of_location[self._locations[place]] += number
+        self.tally.samples += int(np.count_nonzero(events["kind"] == KINDS["CallingContextSample"]))
+        details = block.details.tolist()
+        for row in events[self._taken[events["kind"]]].tolist():
+            arguments, take = self._by_kind[row[_KIND]]
+            first = row[_FIRST]
+            attributes = details[first : first + row[_NUMBER]]
+            take(self._locations[row[_LOCATION]], row[_TIME], attributes, *arguments(row))
 
     def finish(self) -> None:
         """The last event was read: what has not ended is in flight."""
@@ -249,3 +252,7 @@ class ForeignEvents(Calls):
                 self._end_frame(row, UNKNOWN_TICKS, {"InFlight": 1})
         self._pending.clear()
         self.tally.events = sum(self.tally.of_location.values())
+
+
+def _nothing(*_: Any) -> None:
+    """What takes events that say nothing of I/O."""

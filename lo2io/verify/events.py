@@ -1,9 +1,11 @@
-"""Holds every event of a trace, in the order of the global merge, to the rules."""
+"""Holds every event of a trace, in the order of the merge, to the rules."""
 
 from __future__ import annotations
 
-import ctypes
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lo2io.verify.contexts import UNSEEN, ContextRules
 from lo2io.verify.definitions import (
@@ -16,28 +18,42 @@ from lo2io.verify.definitions import (
     narrowed,
     undefined,
 )
-from lo2io.verify.library import CONTINUE, POINTER, U8, U32, U64, Library, event_type
 from lo2io.verify.metrics import MetricRules
 from lo2io.verify.operations import IoRules, LocationState
+from lo2io.verify.plain import Columns, Screen
+from lo2io.verify.reader import FIELD, KINDS, Block, arguments_of
 from lo2io.verify.rings import RingRules
 from lo2io.verify.synchronous import SynchronousRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from lo2io.verify.rules import Verification
 
-_I64 = ctypes.c_int64
-_KIND = "GlobalEvtReader"
+    Apply = Callable[[LocationState, int, tuple[Any, ...]], Any]
+
 _SAMPLED = (LOCATION_CPU_THREAD, LOCATION_ACCELERATOR_STREAM, LOCATION_METRIC)
 """Types of locations that may be interrupted, and metric locations: these have a rule of their own."""
+_TIME, _ORDINAL, _LOCATION, _KIND = (FIELD[name] for name in ("time", "ordinal", "location", "kind"))
+_REF, _SECOND = FIELD["ref"], FIELD["second"]
+_METRIC_FIELDS = itemgetter(*(FIELD[name] for name in ("ref", "first_detail", "nr_attributes", "nr_values")))
+_ATTRIBUTE_FIELDS = itemgetter(FIELD["first_detail"], FIELD["nr_attributes"])
 
 
 class EventRules:
-    """Callbacks for the events of a trace; the state of every location."""
+    """Takes the events of a trace; the state of every location.
+
+    Args:
+        definitions: The trace's.
+        readable: Locations with events, in the order in which blocks count them.
+        verdict: Takes what is found.
+        partial: Some requests of rings were left out of the trace.
+    """
 
     def __init__(
-        self, library: Library, definitions: Definitions, verdict: Verification, *, partial: bool = False
+        self, definitions: Definitions, readable: Sequence[int], verdict: Verification, *, partial: bool = False
     ) -> None:
         self.verdict = verdict
         self.io = IoRules(definitions, verdict)
@@ -45,7 +61,7 @@ class EventRules:
         self.metrics = MetricRules(definitions, verdict)
         self.synchronous = SynchronousRules(definitions, verdict)
         self.locations = {ref: LocationState(ref, values[3]) for ref, values in definitions.table("location").items()}
-        self.rings = RingRules(definitions, verdict, self.locations, partial=partial)
+        self.rings = RingRules(definitions, verdict, partial=partial)
         self._definitions = definitions
         self._regions = definitions.table("region")
         self._generators = definitions.table("interrupt-generator")
@@ -54,36 +70,133 @@ class EventRules:
         self._attribute_types = {ref: values[2] for ref, values in definitions.table("attribute").items()}
         self._start = verdict.start or 0
         self._end = self._start + (verdict.length or 0)
-        self._now = -1
+        self._now = self._latest = -1
         self._styles: dict[str, tuple[int, int]] = {}
-        self._arrive = self._arriver(library)
+        self._states = [self.locations[ref] for ref in readable]
+        self._groups = np.array([state.group for state in self._states], np.int64)
+        self._screen = Screen(definitions, readable, self.io, self.metrics, self.rings)
+        self._block: Block
+        self._apply = self._by_kind(dict(self._rules()))
+        self._watch = [self.synchronous.watch(event) for event in KINDS]
 
-    # ---- what every event is checked for ----
+    # ---- blocks ----
 
-    def _arriver(self, library: Library) -> Callable[[int, int, int | None], LocationState]:
-        """The checks that all events share, as a closure: it runs once per event."""
-        count = library.AttributeList_GetNumberOfElements
-        locations, start, end, io = self.locations, self._start, self._end, self.io
-        check_attributes = self._attribute_checker(library)
+    def take(self, block: Block) -> None:
+        """Count the plain events of a block, and look at the others one by one."""
+        self._block = block
+        columns = Columns(block, self._groups)
+        ordered = self._is_ordered(columns.time)
+        in_span = (columns.time >= self._start) & (columns.time <= self._end)
+        attributes = self._screen.attributes(columns)
+        left = np.full(columns.number, -1, np.int64)
+        if ordered and not self.synchronous:
+            right = in_span & ~attributes.wrong & ~attributes.asking
+            plain = self._screen.plain(columns, right, attributes.told)
+            left = self._screen.leaves(columns, right, self._working(), plain)
+            self._note_style(columns, plain)
+        else:
+            plain = np.zeros(columns.number, np.bool_)
+        rest = np.flatnonzero(~plain)
+        rows, lefts = block.events[rest].tolist(), left[rest].tolist()
+        read = (attributes.wrong | attributes.wanted)[rest].tolist()
+        for row, leave, is_read in zip(rows, lefts, read, strict=True):
+            if leave < 0:
+                self._look(row, attributes=is_read, ordered=ordered)
+            elif not self._is_known(row):
+                self._look(row, attributes=False, ordered=ordered)
+                end = block.events[leave].tolist()
+                state = self._states[end[_LOCATION]]
+                state.ordinal = end[_ORDINAL]
+                self._context_leave(state, end[_TIME], (end[_REF],))
+        self.io.settle()
+        self._count(columns)
 
-        def arrive(location: int, time: int, attributes: int | None) -> LocationState:
-            state = locations[location]
-            if time != self._now:
-                self._now = time
-                if io.held:
-                    io.settle()
-            state.ordinal = state.events
-            state.events += 1
+    def _is_known(self, row: tuple[Any, ...]) -> bool:
+        """Enter and leave a calling context at once, if this step is known to be right."""
+        state, context = self._states[row[_LOCATION]], row[_REF]
+        entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
+        if (state.context, context, row[_SECOND], entered) not in self.contexts.right_enters:
+            return False
+        state.context = self.contexts.parents[context]
+        return True
+
+    def _is_ordered(self, times: NDArray[np.uint64]) -> bool:
+        """No event comes before another that was read earlier: the merge shows when a location's time goes back."""
+        ordered = int(times[0]) >= self._latest and bool((times[1:] >= times[:-1]).all())
+        self._latest = max(self._latest, int(times.max()))
+        return ordered
+
+    def _working(self) -> NDArray[np.bool_]:
+        """Locations inside of a region in which they execute requests of rings."""
+        works = self.rings.works
+        if not works:
+            return np.zeros(len(self._states), np.bool_)
+        return np.array([any(entry[0] in works for entry in state.stack) for state in self._states], np.bool_)
+
+    def _note_style(self, columns: Columns, plain: NDArray[np.bool_]) -> None:
+        """A plain Enter or Leave is one, too."""
+        if "Enter" not in self._styles:
+            found = np.flatnonzero((columns.kind == KINDS["Enter"]) | (columns.kind == KINDS["Leave"]))
+            if len(found) and plain[found[0]]:
+                state = self._states[columns.location[found[0]]]
+                self._styles["Enter"] = state.id, int(columns.time[found[0]])
+
+    def _count(self, columns: Columns) -> None:
+        """Add up the block's events by location."""
+        counts = np.bincount(columns.location, minlength=len(self._states))
+        samples = np.bincount(columns.location[columns.kind == KINDS["CallingContextSample"]], minlength=len(counts))
+        metrics = np.bincount(columns.location[columns.kind == KINDS["Metric"]], minlength=len(counts))
+        last = np.zeros(len(counts), np.uint64)
+        last[columns.location] = columns.time  # of a location's events the last counts
+        for place in np.flatnonzero(counts).tolist():
+            state = self._states[place]
+            state.events += int(counts[place])
+            state.samples += int(samples[place])
+            state.metrics += int(metrics[place])
+            state.last = int(last[place])
+
+    def _look(self, row: tuple[Any, ...], *, attributes: bool, ordered: bool) -> None:
+        """Hold one event to all rules; to those of attributes and of order only where they may be broken."""
+        time, kind, state = row[_TIME], row[_KIND], self._states[row[_LOCATION]]
+        state.ordinal = row[_ORDINAL]
+        if time != self._now:
+            self._now = time
+            if self.io.held:
+                self.io.settle()
+        if not ordered:
             if time < state.last:
                 self._report("time.order", state, time, f"tick {time} comes after tick {state.last}")
             state.last = time
-            if not start <= time <= end:
-                self._report_span(state, time)
-            if attributes and (number := count(attributes)):
-                check_attributes(state, time, attributes, number)
-            return state
+        if not self._start <= time <= self._end:
+            self._report_span(state, time)
+        self.rings.found.clear()
+        if attributes:
+            self._check_attributes(state, time, row)
+        arguments, apply, look = self._apply[kind]
+        values = arguments(row)
+        if self.synchronous:
+            self._watch[kind](state.id, time, values[0] if values else 0)
+        apply(state, time, values)
+        if look is not None:
+            look(state, time, values)
 
-        return arrive
+    def _by_kind(
+        self, rules: dict[str, Apply]
+    ) -> list[tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], Apply, Any]]:
+        """For each kind of event: what takes its arguments out of a row, its rule, and what rules of rings look at."""
+        found = []
+        for event in KINDS:
+            arguments = self._metric_values if event == "Metric" else arguments_of(event)
+            look = self.rings.watch(event) if self.rings else None
+            found.append((arguments, rules.get(event, _nothing), look))
+        return found
+
+    def _metric_values(self, row: tuple[Any, ...]) -> tuple[int, bytes, tuple[int, ...]]:
+        metric, first, nr_attributes, nr_values = _METRIC_FIELDS(row)
+        values = self._block.details[first + nr_attributes : first + nr_attributes + nr_values]
+        return metric, values["type"].tobytes(), tuple(values["value"].tolist())
+
+    # ---- what every event is checked for ----
 
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self.verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
@@ -94,53 +207,43 @@ class EventRules:
         else:
             self._report("clock.after-end", state, time, f"{time - self._end} ticks after the end of the trace")
 
-    def _attribute_checker(self, library: Library) -> Callable[[LocationState, int, int, int], None]:
-        ref, kind, value = U32(), U8(), U64()
-        pointers = ctypes.byref(ref), ctypes.byref(kind), ctypes.byref(value)
-        get, types, definitions = library.AttributeList_GetAttributeByIndex, self._attribute_types, self._definitions
-        wanted_by_rings, found_by_rings = self.rings.wanted, self.rings.found
-
-        def check(state: LocationState, time: int, attributes: int, number: int) -> None:
-            for index in range(number):
-                get(attributes, index, *pointers)
-                wanted = types.get(ref.value)
-                if ref.value in wanted_by_rings:
-                    found_by_rings[ref.value] = value.value
-                if wanted is None:
-                    self._report("reference.attribute", state, time, f"attribute {ref.value} is not defined")
-                elif wanted != kind.value:
-                    text = f"attribute {ref.value} has type {kind.value}, its definition says {wanted}"
-                    self._report("attribute.type", state, time, text)
-                elif kind.value in REFERENCE_TYPES:
-                    target = REFERENCE_TYPES[kind.value]
-                    pointed = narrowed(target, value.value)
-                    if pointed not in definitions.table(target) and pointed != undefined(target):
-                        text = f"attribute {ref.value} refers to {target} {pointed}, which is not defined"
-                        self._report(f"reference.{target}", state, time, text)
-
-        return check
+    def _check_attributes(self, state: LocationState, time: int, row: tuple[Any, ...]) -> None:
+        first, number = _ATTRIBUTE_FIELDS(row)
+        for value, ref, kind in self._block.details[first : first + number].tolist():
+            wanted = self._attribute_types.get(ref)
+            if ref in self.rings.wanted:
+                self.rings.found[ref] = value
+            if wanted is None:
+                self._report("reference.attribute", state, time, f"attribute {ref} is not defined")
+            elif wanted != kind:
+                text = f"attribute {ref} has type {kind}, its definition says {wanted}"
+                self._report("attribute.type", state, time, text)
+            elif kind in REFERENCE_TYPES:
+                target = REFERENCE_TYPES[kind]
+                pointed = narrowed(target, value)
+                if pointed not in self._definitions.table(target) and pointed != undefined(target):
+                    text = f"attribute {ref} refers to {target} {pointed}, which is not defined"
+                    self._report(f"reference.{target}", state, time, text)
 
     # ---- regions ----
 
-    def _enter(self, location: int, time: int, _user: int, attributes: int | None, region: int) -> int:
-        state = self._arrive(location, time, attributes)
+    def _enter(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
+        (region,) = arguments
         if region not in self._regions:
             self._report("reference.region", state, time, f"region {region} is not defined")
         state.stack.append((region, time, UNSEEN))
         if "Enter" not in self._styles:
-            self._styles["Enter"] = location, time
-        return CONTINUE
+            self._styles["Enter"] = state.id, time
 
-    def _leave(self, location: int, time: int, _user: int, attributes: int | None, region: int) -> int:
-        state = self._arrive(location, time, attributes)
+    def _leave(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
+        (region,) = arguments
         stack = state.stack
         if stack and stack[-1][0] == region:
             stack.pop()
         else:
             self._misnested(state, time, region)
         if "Enter" not in self._styles:
-            self._styles["Enter"] = location, time
-        return CONTINUE
+            self._styles["Enter"] = state.id, time
 
     def _misnested(self, state: LocationState, time: int, region: int) -> None:
         if region not in self._regions:
@@ -163,22 +266,17 @@ class EventRules:
             state.context = UNSEEN
         return region
 
-    def _context_enter(self) -> Callable[..., int]:
-        """A callback that knows steps that were right before, and looks closer at others."""
-        arrive, known, look = self._arrive, self.contexts.right_enters, self._new_enter
-
-        def callback(location: int, time: int, _user: int, attributes: int | None, context: int, distance: int) -> int:
-            state = arrive(location, time, attributes)
-            stack = state.stack
-            region = known.get((state.context, context, distance, stack[-1][2] if stack else UNDEFINED_U32))
-            if region is None:
-                look(state, time, context, distance)
-            else:
-                state.context = context
-                stack.append((region, time, context))
-            return CONTINUE
-
-        return callback
+    def _context_enter(self, state: LocationState, time: int, arguments: tuple[int, int]) -> None:
+        """Look closer at steps that are not known to be right."""
+        context, distance = arguments
+        stack = state.stack
+        entered = stack[-1][2] if stack else UNDEFINED_U32
+        region = self.contexts.right_enters.get((state.context, context, distance, entered))
+        if region is None:
+            self._new_enter(state, time, context, distance)
+        else:
+            state.context = context
+            stack.append((region, time, context))
 
     def _new_enter(self, state: LocationState, time: int, context: int, distance: int) -> None:
         region = self._region_of(state, time, context)
@@ -189,21 +287,15 @@ class EventRules:
             state.stack.append((UNSEEN, time, UNSEEN))
         self._styles.setdefault("CallingContextEnter", (state.id, time))
 
-    def _context_leave(self) -> Callable[..., int]:
-        """A callback that looks closer where another context is left than was entered."""
-        arrive, look, parents = self._arrive, self._other_leave, self.contexts.parents
-
-        def callback(location: int, time: int, _user: int, attributes: int | None, context: int) -> int:
-            state = arrive(location, time, attributes)
-            stack = state.stack
-            if stack and stack[-1][2] == context:
-                stack.pop()
-                state.context = parents[context]
-            else:
-                look(state, time, context)
-            return CONTINUE
-
-        return callback
+    def _context_leave(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
+        """Look closer where another context is left than was entered."""
+        (context,) = arguments
+        stack = state.stack
+        if stack and stack[-1][2] == context:
+            stack.pop()
+            state.context = self.contexts.parents[context]
+        else:
+            self._other_leave(state, time, context)
 
     def _other_leave(self, state: LocationState, time: int, context: int) -> None:
         region = self._region_of(state, time, context)
@@ -217,29 +309,15 @@ class EventRules:
             state.context = UNSEEN
         self._styles.setdefault("CallingContextLeave", (state.id, time))
 
-    def _sample(self) -> Callable[..., int]:
-        """A callback that knows steps that were right before, and looks closer at others."""
-        arrive, known, look, not_sampled = (
-            self._arrive,
-            self.contexts.right_samples,
-            self._new_sample,
-            self._not_sampled,
-        )
-
-        def callback(  # noqa: PLR0917 -- as the event has them
-            location: int, time: int, _user: int, attributes: int | None, context: int, distance: int, generator: int
-        ) -> int:
-            state = arrive(location, time, attributes)
-            state.samples += 1
-            stack = state.stack
-            step = state.context, context, distance, stack[-1][2] if stack else UNDEFINED_U32, generator
-            if step in known and location not in not_sampled:
-                state.context = context
-            else:
-                look(state, time, context, distance, generator)
-            return CONTINUE
-
-        return callback
+    def _sample(self, state: LocationState, time: int, arguments: tuple[int, int, int]) -> None:
+        """Look closer at steps that are not known to be right."""
+        context, distance, generator = arguments
+        entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
+        step = state.context, context, distance, entered, generator
+        if step in self.contexts.right_samples and state.id not in self._not_sampled:
+            state.context = context
+        else:
+            self._new_sample(state, time, context, distance, generator)
 
     def _new_sample(self, state: LocationState, time: int, context: int, distance: int, generator: int) -> None:
         known = generator in self._generators
@@ -254,90 +332,50 @@ class EventRules:
 
     # ---- the others ----
 
-    def _metric(  # noqa: PLR0917 -- as the event has them
-        self,
-        location: int,
-        time: int,
-        _user: int,
-        attributes: int | None,
-        metric: int,
-        number: int,
-        types: int,
-        _values: int = 0,
-    ) -> int:
-        self.metrics.check(self._arrive(location, time, attributes), time, metric, number, types)
-        return CONTINUE
+    def _metric(self, state: LocationState, time: int, arguments: tuple[int, bytes, tuple[int, ...]]) -> None:
+        self.metrics.check(state, time, arguments[0], arguments[1])
 
-    def _parameter(self, location: int, time: int, _user: int, attributes: int | None, parameter: int) -> int:
-        state = self._arrive(location, time, attributes)
+    def _parameter(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
+        (parameter,) = arguments
         if parameter not in self._definitions.table("parameter"):
             self._report("reference.parameter", state, time, f"parameter {parameter} is not defined")
-        return CONTINUE
 
-    def _unknown(self, location: int, time: int, _user: int, attributes: int | None) -> int:
-        state = self._arrive(location, time, attributes)
+    def _unknown(self, state: LocationState, time: int, _arguments: tuple[()]) -> None:
         self._report("event.unknown", state, time, "an event of a kind this OTF2 library does not know")
-        return CONTINUE
 
-    def _other(self, location: int, time: int, _user: int, attributes: int | None) -> int:
-        self._arrive(location, time, attributes)
-        return CONTINUE
+    def _io(self, apply: Callable[..., bool]) -> Apply:
+        """Applies an I/O rule, unless a tie holds events back."""
+        io = self.io
 
-    def _io(self, apply: Callable[..., bool]) -> Callable[..., int]:
-        """A callback that arrives, then applies an I/O rule, unless a tie holds events back."""
-        arrive, io = self._arrive, self.io
-
-        def callback(location: int, time: int, _user: int, attributes: int | None, *arguments: int) -> int:
-            state = arrive(location, time, attributes)
+        def look(state: LocationState, time: int, arguments: tuple[Any, ...]) -> None:
             if io.held or not apply(state, time, False, *arguments):
                 io.submit(state, time, apply, arguments)
-            return CONTINUE
 
-        return callback
+        return look
 
-    def _callbacks(self) -> Iterator[tuple[str, Any, Callable[..., int]]]:
-        """Event, C type and function of every event that is looked into."""
+    def _rules(self) -> Iterator[tuple[str, Apply]]:
+        """Every event that has rules of its own, and what holds it to them."""
         io = self.io
-        yield "Unknown", event_type(), self._unknown
-        yield "Enter", event_type(U32), self._enter
-        yield "Leave", event_type(U32), self._leave
-        yield "CallingContextEnter", event_type(U32, U32), self._context_enter()
-        yield "CallingContextLeave", event_type(U32), self._context_leave()
-        yield "CallingContextSample", event_type(U32, U32, U32), self._sample()
-        yield "Metric", event_type(U32, U8, POINTER, POINTER), self._metric
-        for parameter in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
-            yield parameter, event_type(U32), self._parameter
-        for event, apply, arguments in (
-            ("IoCreateHandle", io.create, (U32, U8, U32, U32)),
-            ("IoDestroyHandle", io.destroy, (U32,)),
-            ("IoDuplicateHandle", io.duplicate, (U32, U32, U32)),
-            ("IoSeek", io.use, (U32, _I64, U8, U64)),
-            ("IoChangeStatusFlags", io.use, (U32, U32)),
-            ("IoDeleteFile", io.delete_file, (U8, U32)),
-            ("IoOperationBegin", io.begin, (U32, U8, U32, U64, U64)),
-            ("IoOperationTest", io.test, (U32, U64)),
-            ("IoOperationIssued", io.issued, (U32, U64)),
-            ("IoOperationComplete", io.complete, (U32, U64, U64)),
-            ("IoOperationCancelled", io.cancelled, (U32, U64)),
-            ("IoAcquireLock", io.use, (U32, U8)),
-            ("IoReleaseLock", io.use, (U32, U8)),
-            ("IoTryLock", io.use, (U32, U8)),
-        ):
-            yield event, event_type(*arguments), self._io(apply)
-
-    def register(self, library: Library, callbacks: int) -> list[Any]:
-        """Register for every event there is; the list keeps the C functions alive while events are read.
-
-        Events without rules of their own are taken with their header only: the C ABIs allow a callee that takes fewer
-        arguments than the caller passes.
-        """
-        watch = self.synchronous.watch if self.synchronous else lambda _event, function: function
-        look = self.rings.watch if self.rings else lambda _event, function: function
-        own = {event: ctype(look(event, watch(event, function))) for event, ctype, function in self._callbacks()}
-        other = event_type()(watch("", self._other))
-        for event in library.setters(_KIND):
-            library.set_callback(_KIND, callbacks, event, own.get(event, other))
-        return [*own.values(), other]
+        yield "Unknown", self._unknown
+        yield "Enter", self._enter
+        yield "Leave", self._leave
+        yield "CallingContextEnter", self._context_enter
+        yield "CallingContextLeave", self._context_leave
+        yield "CallingContextSample", self._sample
+        yield "Metric", self._metric
+        for event in ("ParameterString", "ParameterInt", "ParameterUnsignedInt"):
+            yield event, self._parameter
+        yield "IoCreateHandle", self._io(io.create)
+        yield "IoDestroyHandle", self._io(io.destroy)
+        yield "IoDuplicateHandle", self._io(io.duplicate)
+        yield "IoDeleteFile", self._io(io.delete_file)
+        for event in ("IoSeek", "IoChangeStatusFlags", "IoAcquireLock", "IoReleaseLock", "IoTryLock"):
+            yield event, self._io(io.use)
+        yield "IoOperationBegin", self._io(io.begin)
+        yield "IoOperationTest", self._io(io.test)
+        yield "IoOperationIssued", self._io(io.issued)
+        yield "IoOperationComplete", self._io(io.complete)
+        yield "IoOperationCancelled", self._io(io.cancelled)
 
     def finish(self) -> None:
         """The last event was read."""
@@ -365,3 +403,7 @@ class EventRules:
         for region, time, _ in state.stack:
             text = f"region {region} ({self._definitions.name('region', region)!r}) is never left"
             self.verdict.report("region.left-open", text, location=state.id, time=time)
+
+
+def _nothing(_state: LocationState, _time: int, _arguments: tuple[Any, ...]) -> None:
+    """The rule of events without one."""

@@ -25,11 +25,22 @@ CONTINUE, STOP = 0, 1
 _MESSAGE_BYTES = 512
 DAMAGED = "the trace is damaged: copy it again, or convert the spool again if there is one"
 """Remedy for files that the library cannot read."""
+_REMEDIES = {
+    "EMFILE": "allow this process more open files: `ulimit -n`",
+    "ENFILE": "close other programs: the whole machine has too many files open",
+    "EACCES": "make the trace's files readable",
+    "EPERM": "make the trace's files readable",
+    "ENOMEM": "free memory",
+    "MEM_FAULT": "free memory",
+    "MEM_ALLOC_FAILED": "free memory",
+}
+"""Names of error codes that say nothing of the trace → what helps."""
 
 _ERROR_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_char_p, c_int, c_char_p, c_void_p)
 _HANDLE = c_void_p
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Error_GetName": (c_char_p, (c_int,)),
+    "Error_GetDescription": (c_char_p, (c_int,)),
     "Error_RegisterCallback": (c_void_p, (c_void_p, c_void_p)),
     "Reader_Open": (_HANDLE, (c_char_p,)),
     "Reader_Close": (c_int, (_HANDLE,)),
@@ -48,11 +59,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_CloseDefReader": (c_int, (_HANDLE, _HANDLE)),
     "Reader_OpenEvtFiles": (c_int, (_HANDLE,)),
     "Reader_CloseEvtFiles": (c_int, (_HANDLE,)),
-    "Reader_GetEvtReader": (_HANDLE, (_HANDLE, c_uint64)),
-    "Reader_GetGlobalEvtReader": (_HANDLE, (_HANDLE,)),
-    "Reader_RegisterGlobalEvtCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
-    "Reader_ReadGlobalEvents": (c_int, (_HANDLE, _HANDLE, c_uint64, c_void_p)),
-    "Reader_CloseGlobalEvtReader": (c_int, (_HANDLE, _HANDLE)),
     "Reader_GetMarkerReader": (_HANDLE, (_HANDLE,)),
     "Reader_RegisterMarkerCallbacks": (c_int, (_HANDLE, _HANDLE, _HANDLE, c_void_p)),
     "Reader_ReadAllMarkers": (c_int, (_HANDLE, _HANDLE, c_void_p)),
@@ -60,11 +66,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "Reader_GetPropertyNames": (c_int, (_HANDLE, c_void_p, c_void_p)),
     "Reader_GetCreator": (c_int, (_HANDLE, c_void_p)),
     "Reader_GetProperty": (c_int, (_HANDLE, c_char_p, c_void_p)),
-    "AttributeList_GetNumberOfElements": (c_uint32, (c_void_p,)),
-    "AttributeList_GetAttributeByIndex": (c_int, (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
     **{
         f"{kind}Callbacks_{what}": signature
-        for kind in ("GlobalDefReader", "GlobalEvtReader", "MarkerReader")
+        for kind in ("GlobalDefReader", "EvtReader", "MarkerReader")
         for what, signature in {"New": (_HANDLE, ()), "Delete": (None, (_HANDLE,))}.items()
     },
 }
@@ -83,6 +87,7 @@ class Library:
             function = getattr(self._lib, f"OTF2_{name}")
             function.restype, function.argtypes = result, arguments
         self.messages: list[str] = []
+        self._codes: list[int] = []
         self._error_callback = _ERROR_CALLBACK(self._on_error)
 
     def __getattr__(self, name: str) -> Any:
@@ -94,8 +99,12 @@ class Library:
         """Whether this release of OTF2 exports the function."""
         return hasattr(self._lib, f"OTF2_{name}")
 
+    def address(self, name: str) -> int:
+        """Where a function lies, for native code to call it."""
+        return ctypes.cast(getattr(self._lib, f"OTF2_{name}"), c_void_p).value or 0
+
     def setters(self, kind: str) -> tuple[str, ...]:
-        """Record types that ``kind`` (GlobalEvtReader) has a callback for: every one the wheel knows of."""
+        """Record types that ``kind`` (EvtReader) has a callback for: every one the wheel knows of."""
         import _otf2  # noqa: PLC0415
 
         prefix, suffix = f"{kind}Callbacks_Set", "Callback"
@@ -111,14 +120,32 @@ class Library:
     def check(self, code: int, tried: str) -> None:
         """Raise what the library said unless it was content."""
         if code != SUCCESS:
-            raise TraceError(tried, self.answer(code), DAMAGED)
+            raise self.failure(tried, code)
+
+    def failure(self, tried: str, code: int | None = None, remedy: str = DAMAGED) -> TraceError:
+        """What went wrong in the library, by its first message since the last call, or else by its error code.
+
+        The first message names the cause: those that follow come from its callers. The remedy is for causes that lie
+        in the trace.
+        """
+        cause = self._codes[0] if self._codes else code
+        answer = self.answer(code)
+        name = "" if cause is None else self.Error_GetName(cause).decode()
+        if name in _REMEDIES:
+            answer, remedy = f"{self.Error_GetDescription(cause).decode()} ({answer})", _REMEDIES[name]
+        return TraceError(tried, answer, remedy)
 
     def answer(self, code: int | None = None) -> str:
         """The library's first message since the last call, else the name of its error code."""
         message = self.messages[0] if self.messages else ""
-        self.messages.clear()
+        self.forget()
         name = "" if code is None else self.Error_GetName(code).decode()
         return f"{name} ({message})" if name and message else name or message or "no reason given"
+
+    def forget(self) -> None:
+        """Its messages so far tell of no failure."""
+        self.messages.clear()
+        self._codes.clear()
 
     def _on_error(
         self, _user: int, _file: bytes, _line: int, _function: bytes, code: int, template: bytes, arguments: int
@@ -130,6 +157,7 @@ class Library:
         text = ctypes.create_string_buffer(_MESSAGE_BYTES)
         if template:
             self._libc.vsnprintf(text, c_uint64(_MESSAGE_BYTES), c_char_p(template), c_void_p(arguments))
+        self._codes.append(code)
         if text.value:
             self.messages.append(text.value.decode(errors="replace"))
         return code
@@ -153,8 +181,8 @@ class Library:
         with self.quiet():
             handle = self.Reader_Open(str(anchor).encode())
             if not handle:
-                raise TraceError(
-                    f"opening the trace {anchor}", self.answer(), "give the directory or .otf2 file of an OTF2 trace"
+                raise self.failure(
+                    f"opening the trace {anchor}", remedy="give the directory or .otf2 file of an OTF2 trace"
                 )
             try:
                 self.check(self.Reader_SetSerialCollectiveCallbacks(handle), "preparing the OTF2 reader")
@@ -164,7 +192,7 @@ class Library:
 
     @contextlib.contextmanager
     def callbacks(self, kind: str) -> Iterator[int]:
-        """A callback table of ``kind`` (GlobalDefReader, GlobalEvtReader, MarkerReader)."""
+        """A callback table of ``kind`` (GlobalDefReader, EvtReader, MarkerReader)."""
         table = getattr(self, f"{kind}Callbacks_New")()
         try:
             yield table
@@ -202,17 +230,12 @@ class Library:
         """The string that a function allocates for its last argument."""
         value = c_char_p()
         code = function(*arguments, ctypes.byref(value))
-        self.messages.clear()
+        self.forget()
         if code != SUCCESS or value.value is None:
             return None
         text = value.value.decode(errors="replace")
         self._libc.free(value)
         return text
-
-
-def event_type(*arguments: Any) -> Callable[..., Any]:
-    """C type of a global event callback: location, time, user data, attributes, then ``arguments``."""
-    return CFUNCTYPE(c_int, c_uint64, c_uint64, c_void_p, c_void_p, *arguments)
 
 
 def definition_type(*arguments: Any) -> Callable[..., Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.errors import TraceError
-from lo2io.verify.library import CONTINUE, DAMAGED, TEXT, U8, U32, U64, Library, definition_type
+from lo2io.verify.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ def check_markers(library: Library, reader: int, anchor: Path, definitions: Defi
         return
     handle = library.Reader_GetMarkerReader(reader)
     if not handle:
-        raise TraceError(f"reading the markers in {file}", library.answer(), DAMAGED)
+        raise library.failure(f"reading the markers in {file}")
     defined: set[int] = set()
     markers: list[tuple[int, int, int, int, int]] = []
 

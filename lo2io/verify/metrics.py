@@ -6,7 +6,6 @@ share one space of ids (OTF2_GlobalDefWriter.h and OTF2_Definitions.h, version 3
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ _CLASS = "MetricClass"
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class Expected:
     """What an event of a metric must be like."""
 
     types: bytes | None
@@ -126,23 +125,20 @@ class MetricRules:
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
         self._verdict = verdict
         declared = declared_recorders(definitions)
-        self._expected = {
-            ref: _Expected(_types(definitions, ref), _recorders(definitions, ref, declared))
+        self.expected = {
+            ref: Expected(_types(definitions, ref), _recorders(definitions, ref, declared))
             for ref in definitions.table("metric")
         }
 
-    def check(self, state: LocationState, time: int, metric: int, number: int, types: int) -> None:
-        """One event: ``number`` values, whose types lie at the address ``types``."""
-        state.metrics += 1
-        expected = self._expected.get(metric)
+    def check(self, state: LocationState, time: int, metric: int, types: bytes) -> None:
+        """One event: ``types`` holds the ``OTF2_Type`` of each value."""
+        expected = self.expected.get(metric)
         if expected is None:
             self._report("reference.metric", state, time, f"metric {metric} is not defined")
             return
-        if expected.types is not None:
-            got = ctypes.string_at(types, number) if number else b""
-            if got != expected.types:
-                text = f"metric {metric} has values of {_names(got)}, its definition says {_names(expected.types)}"
-                self._report("metric.values", state, time, text)
+        if expected.types not in (None, types):
+            text = f"metric {metric} has values of {_names(types)}, its definition says {_names(expected.types)}"
+            self._report("metric.values", state, time, text)
         if expected.recorders is not None and state.id not in expected.recorders:
             self._report("metric.recorder", state, time, f"metric {metric} is not to be recorded on this location")
 

@@ -8,7 +8,9 @@ In the other direction, a use of a handle that another location destroyed at the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from lo2io.verify.definitions import (
     BLOCK_PARADIGM,
@@ -20,15 +22,18 @@ from lo2io.verify.definitions import (
     handles_of,
 )
 from lo2io.verify.ids import Ids
+from lo2io.verify.reader import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from lo2io.verify.definitions import Definitions
     from lo2io.verify.rules import Verification
 
-_NON_BLOCKING = 1
-_FLUSH = 2
+NON_BLOCKING = 1
+FLUSH = 2
 _MODES = 3
 _MOST_HELD = 1_000
 """Held events after which no more is waited for: traces whose clock stands still."""
@@ -56,16 +61,43 @@ class LocationState:
 class Handle:
     """One handle: for handles with a communicator, one per location group."""
 
-    __slots__ = ("active", "anyone", "changed", "changed_by", "group", "per_group", "ref")
+    __slots__ = ("active", "anyone", "changed", "changed_by", "group", "per_group", "place", "ref")
 
-    def __init__(self, ref: int, *, active: bool, anyone: bool) -> None:
+    def __init__(self, ref: int, place: int, *, active: bool, anyone: bool) -> None:
         self.ref = ref
+        self.place = place
         self.active = active
         self.anyone = anyone
         self.group: int | None = None
         self.changed: int | None = None
         self.changed_by: LocationState | None = None
         self.per_group: dict[int, Handle] | None = None
+
+
+UNCLAIMED: Final = -1
+ANYONE: Final = -2
+
+
+class HandleColumns:
+    """What :class:`Handle` says, for whole columns of events; handles with a communicator are in none of them."""
+
+    def __init__(self, handles: dict[int, Handle], rings: frozenset[int], disks: frozenset[int]) -> None:
+        self.places = Places(list(handles))
+        ordered = [handles[ref] for ref in self.places.refs.tolist()]
+        for place, handle in enumerate(ordered):
+            handle.place = place
+        self.active = np.array([handle.active for handle in ordered], np.bool_)
+        self.group = np.full(len(ordered), UNCLAIMED, np.int64)
+        """The location group that uses it, :data:`UNCLAIMED` or :data:`ANYONE`."""
+        self.alone = np.array([handle.per_group is None for handle in ordered], np.bool_)
+        self.of_ring = np.array([handle.ref in rings for handle in ordered], np.bool_)
+        self.of_disk = np.array([handle.ref in disks for handle in ordered], np.bool_)
+
+    def note(self, handle: Handle) -> None:
+        """It has changed."""
+        self.active[handle.place] = handle.active
+        if handle.group is not None:
+            self.group[handle.place] = ANYONE if handle.anyone else handle.group
 
 
 class _Operation(NamedTuple):
@@ -116,10 +148,33 @@ class IoRules:
         self._handles: dict[int, Handle] = {}
         for ref, values in definitions.table("handle").items():
             flags, communicator = values[3], values[4]
-            handle = Handle(ref, active=bool(flags & HANDLE_PRE_CREATED), anyone=bool(flags & HANDLE_ALL_PROXY))
+            handle = Handle(ref, 0, active=bool(flags & HANDLE_PRE_CREATED), anyone=bool(flags & HANDLE_ALL_PROXY))
             if communicator != UNDEFINED_U32:
                 handle.per_group = {}
             self._handles[ref] = handle
+        self.columns = HandleColumns(self._handles, self._rings, self._disks)
+
+    # ---- whole columns ----
+
+    def known_ids(self, idents: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which matching ids are in use, or served before if that is still to be reported."""
+        in_use = np.array([ident for _, ident in self._open], np.uint64)
+        known: NDArray[np.bool_] = np.isin(idents, in_use)
+        return known if self._ids is None else known | self._ids.holds(idents)
+
+    def take_over(self, begun: NDArray[np.uint64], *, completed: int, cancelled: int) -> None:
+        """Operations that began and ended among the events of a block and keep every rule.
+
+        Args:
+            begun: Their matching ids, each once, in ascending order.
+            completed: So many of them were completed.
+            cancelled: So many of them were cancelled.
+        """
+        if self._ids is not None:
+            self._ids.add(begun)
+        self.verdict.counts.operations += len(begun)
+        self.verdict.counts.completed += completed
+        self.verdict.counts.cancelled += cancelled
 
     # ---- holding back what a tie may put right ----
 
@@ -176,7 +231,7 @@ class IoRules:
             shared = handle
             handle = shared.per_group.get(state.group) if shared.per_group is not None else None
             if handle is None:
-                handle = Handle(ref, active=shared.active, anyone=shared.anyone)
+                handle = Handle(ref, shared.place, active=shared.active, anyone=shared.anyone)
                 shared.per_group[state.group] = handle  # type: ignore[index]
         return handle
 
@@ -184,6 +239,7 @@ class IoRules:
         """Hold a handle to the group that used it first."""
         if handle.group is None:
             handle.group = state.group
+            self.columns.note(handle)
         elif handle.group != state.group and not handle.anyone:
             text = f"handle {handle.ref} of location group {handle.group} is used in group {state.group}"
             self._report("handle.foreign-group", state, time, text)
@@ -216,6 +272,7 @@ class IoRules:
             self._report("handle.created-twice", state, time, f"handle {ref} is active already")
         self._claim(handle, state, time)
         handle.active, handle.changed, handle.changed_by = True, time, state
+        self.columns.note(handle)
         return True
 
     def destroy(self, state: LocationState, time: int, forced: bool, ref: int) -> bool:
@@ -231,6 +288,7 @@ class IoRules:
             return True
         self._claim(handle, state, time)
         handle.active, handle.changed, handle.changed_by = False, time, state
+        self.columns.note(handle)
         return True
 
     def duplicate(self, state: LocationState, time: int, forced: bool, old: int, new: int, *_: Any) -> bool:
@@ -269,14 +327,14 @@ class IoRules:
             self._report("operation.id-in-use", state, time, text)
             if self._open[key].begun_by is not state:
                 self._hidden.setdefault(key, []).append(self._open[key])
-        if mode >= _FLUSH:
+        if mode >= FLUSH:
             self._check_mode(state, time, ref, mode, size)
-        if not flags & _NON_BLOCKING and ref in self._rings:
+        if not flags & NON_BLOCKING and ref in self._rings:
             self._report("ring.blocking", state, time, f"id {ident} on handle {ref} is a blocking operation")
         if self._ids is not None and not busy and not self._ids.is_new(ident):
             self._report("operation.id-again", state, time, f"matching id {ident} served before; first case only")
             self._ids = None
-        self._open[key] = _Operation(state, time, bool(flags & _NON_BLOCKING), size)
+        self._open[key] = _Operation(state, time, bool(flags & NON_BLOCKING), size)
         self._issued.discard(key)
         self.verdict.counts.operations += 1
         return True

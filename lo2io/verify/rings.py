@@ -6,16 +6,18 @@ identification is ``io_uring``. Where these are missing nothing is said about th
 
 from __future__ import annotations
 
-import ctypes
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lo2io.verify.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
 from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from lo2io.verify.definitions import Definitions
     from lo2io.verify.operations import LocationState
@@ -85,37 +87,35 @@ class RingRules:
     Args:
         definitions: The trace's.
         verdict: Takes what is found.
-        locations: Their states, by reference.
         partial: Some requests were left out, by a filter or by sampling: references may lead to these.
     """
 
-    def __init__(
-        self, definitions: Definitions, verdict: Verification, locations: Mapping[int, LocationState], *, partial: bool
-    ) -> None:
+    def __init__(self, definitions: Definitions, verdict: Verification, *, partial: bool) -> None:
         self._definitions = definitions
         self._verdict = verdict
-        self._locations = locations
         self._partial = partial
         named = {definitions.name("attribute", ref): ref for ref in definitions.table("attribute")}
         self._refs = {key: named[name] for key, name in _ATTRIBUTES.items() if name in named}
-        self._handles = handles_of(definitions, *RING_PARADIGMS)
+        self.handles = handles_of(definitions, *RING_PARADIGMS)
         regions = definitions.table("region")
-        self._works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
+        self.works = {ref for ref in regions if definitions.name("region", ref).startswith(WORK)}
         self._lives = {ref for ref, values in regions.items() if definitions.text(values[1]) == LIFE}
-        self._curves = _curves(definitions)
+        self.curves = _curves(definitions)
         self._begun = Ids()
         self._missing: dict[int, _Reference] = {}
         self.wanted = frozenset(self._refs.values())
+        self.telling = {key: self._refs.get(key) for key in ("status", "path")}
+        """Attributes that say how a request ended; they are read of ends only."""
         self.found: dict[int, int] = {}
         """Attributes of the event at hand, of those that are wanted."""
         self.counts = RingCounts()
 
     def __bool__(self) -> bool:
-        return bool(self._handles or self._works or self._curves or "asked" in self._refs)
+        return bool(self.handles or self.works or self.curves or "asked" in self._refs)
 
-    def watch(self, event: str, function: Callable[..., int]) -> Callable[..., int]:
-        """A callback that calls ``function``, then looks at the event."""
-        look = {
+    def watch(self, event: str) -> Callable[[LocationState, int, tuple[Any, ...]], None] | None:
+        """What looks at such an event once its own rule has: location, time and arguments; None: nothing does."""
+        return {
             "IoOperationBegin": self._begin,
             "IoOperationComplete": self._complete,
             "IoOperationCancelled": self._cancelled,
@@ -126,17 +126,6 @@ class RingRules:
             "CallingContextSample": self._sample,
             "Metric": self._metric,
         }.get(event)
-        if look is None:
-            return function
-        found, locations = self.found, self._locations
-
-        def callback(location: int, time: int, user: int, attributes: int | None, *arguments: int) -> int:
-            found.clear()
-            code = function(location, time, user, attributes, *arguments)
-            look(locations[location], time, arguments)
-            return code
-
-        return callback
 
     def _report(self, rule: str, state: LocationState, time: int, text: str) -> None:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
@@ -151,7 +140,7 @@ class RingRules:
     def _begin(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
         handle, ident = arguments[0], arguments[-1]
         self._refers(state, time, "cause")
-        if handle not in self._handles:
+        if handle not in self.handles:
             return
         self.counts.requests += 1
         self._begun.is_new(ident)
@@ -159,12 +148,44 @@ class RingRules:
         self._refers(state, time, "previous")
 
     def _complete(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
-        if arguments[0] in self._handles:
+        if arguments[0] in self.handles:
             self._end(state, time, arguments[-1], cancelled=False)
 
     def _cancelled(self, state: LocationState, time: int, arguments: tuple[int, ...]) -> None:
-        if arguments[0] in self._handles:
+        if arguments[0] in self.handles:
             self._end(state, time, arguments[-1], cancelled=True)
+
+    def ends_right(self, status: int | None, path: int | None, *, cancelled: bool) -> bool:
+        """Whether a request may end so; status and path are the strings of its attributes, None where it has none."""
+        texts = [None if ref is None else self._definitions.text(ref) for ref in (status, path)]
+        said = texts[0] or _UNSAID
+        return cancelled == (said == "cancelled") and (texts[1] is None or not path_problem(texts[1], said))
+
+    def take_over(self, requests: NDArray[np.uint64]) -> None:
+        """Requests that begin and end among the events of a block, keep every rule and name no other.
+
+        Args:
+            requests: Their matching ids, each once, in ascending order.
+        """
+        self.counts.requests += len(requests)
+        self._begun.add(requests)
+        for ident in self._missing.keys() & set(requests.tolist() if self._missing else ()):
+            del self._missing[ident]
+
+    def take_over_states(self, metric: int, number: int, last: tuple[int, ...]) -> None:
+        """Metrics of a ring's states, so many of one kind; the values of the last.
+
+        Where rings share a location, there is one, and an attribute of it names the ring.
+        """
+        ring = self.curves[metric]
+        if ring == _SHARED:
+            name = _RING.match(self._text("ring") or "")
+            if name is None:
+                return
+            ring = int(name[1])
+        times = self.counts.states.setdefault(ring, {})
+        times[len(last)] = times.get(len(last), 0) + number
+        self.counts.last[ring, len(last)] = last
 
     def _end(self, state: LocationState, time: int, ident: int, *, cancelled: bool) -> None:
         status, path = self._text("status") or _UNSAID, self._text("path")
@@ -186,10 +207,10 @@ class RingRules:
 
     def _enter(self, state: LocationState, time: int, _: tuple[int, ...]) -> None:
         region, outer = state.stack[-1][0], state.stack[-2][0] if len(state.stack) > 1 else None
-        if region in self._works:
+        if region in self.works:
             self.counts.works += 1
             self._refers(state, time, "cause")
-        if outer is not None and outer not in self._lives and (region in self._works or outer in self._works):
+        if outer is not None and outer not in self._lives and (region in self.works or outer in self.works):
             names = [repr(self._definitions.name("region", ref)) for ref in (region, outer)]
             self._report("ring.worker", state, time, f"{names[0]} is entered inside of {names[1]}")
 
@@ -199,16 +220,10 @@ class RingRules:
     def _sample(self, state: LocationState, time: int, _: tuple[int, ...]) -> None:
         self._refers(state, time, "cause")
 
-    def _metric(self, _state: LocationState, _time: int, arguments: tuple[int, ...]) -> None:
-        metric, number, _, values = arguments
-        ring = self._curves.get(metric)
-        if ring == _SHARED:
-            name = _RING.match(self._text("ring") or "")
-            ring = int(name[1]) if name else None
-        if ring is not None:
-            times = self.counts.states.setdefault(ring, {})
-            times[number] = times.get(number, 0) + 1
-            self.counts.last[ring, number] = tuple((ctypes.c_uint64 * number).from_address(values))
+    def _metric(self, _state: LocationState, _time: int, arguments: tuple[Any, ...]) -> None:
+        metric, _, values = arguments
+        if metric in self.curves:
+            self.take_over_states(metric, 1, values)
 
     def finish(self) -> None:
         """The last event was read."""

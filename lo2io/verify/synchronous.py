@@ -59,16 +59,11 @@ class SynchronousRules:
     def __bool__(self) -> bool:
         return bool(self._classes)
 
-    def watch(self, event: str, function: Callable[..., int]) -> Callable[..., int]:
-        """A callback that takes note of an event, then calls ``function``."""
-        note = self._metric if event == _METRIC else self._region if event in (*_BORDERS, _SAMPLE) else self._other
-        sampled = event == _SAMPLE
-
-        def callback(location: int, time: int, user: int, attributes: int | None, *arguments: int) -> int:
-            note(location, time, arguments[0] if arguments else 0, sampled=sampled)
-            return function(location, time, user, attributes, *arguments)
-
-        return callback
+    def watch(self, event: str) -> Callable[[int, int, int], None]:
+        """What takes note of such an event: its location, time and first argument."""
+        if event == _METRIC:
+            return self._metric
+        return self._border if event in _BORDERS else self._sample if event == _SAMPLE else self._other
 
     def _run(self, location: int, time: int) -> _Run:
         run = self._runs.get(location)
@@ -78,16 +73,17 @@ class SynchronousRules:
             run = self._runs[location] = _Run(time)
         return run
 
-    def _metric(self, location: int, time: int, metric: int, *, sampled: bool) -> None:  # noqa: ARG002
+    def _metric(self, location: int, time: int, metric: int) -> None:
         if metric in self._classes:
             self._run(location, time).metrics[metric] += 1
 
-    def _region(self, location: int, time: int, _ref: int, *, sampled: bool) -> None:
-        run = self._run(location, time)
-        run.samples += sampled
-        run.borders += not sampled
+    def _border(self, location: int, time: int, _ref: int) -> None:
+        self._run(location, time).borders += 1
 
-    def _other(self, location: int, _time: int, _ref: int, *, sampled: bool) -> None:  # noqa: ARG002
+    def _sample(self, location: int, time: int, _ref: int) -> None:
+        self._run(location, time).samples += 1
+
+    def _other(self, location: int, _time: int, _ref: int) -> None:
         run = self._runs.pop(location, None)
         if run is not None:
             self._close(location, run)

@@ -319,6 +319,14 @@ def test_offsets_are_those_that_seeks_tell(tmp_path: Path) -> None:
     }
 
 
+def test_seeks_may_go_back(tmp_path: Path) -> None:
+    """What a seek asks for has a sign."""
+    archive = Archive("Score-P 9.0")
+    file = archive.handle(0, "/data/in")
+    archive.call("lseek", 20, 25, ("IoSeek", 24, file, -10, _otf2.IO_SEEK_FROM_END, 90))
+    assert rows(archive.trace.write(tmp_path), "call", "offset_bytes", "result") == [("lseek", -10, 90)]
+
+
 def test_threads_that_number_their_calls_alike(tmp_path: Path) -> None:
     """Some tools give all calls that block one matching id: each thread's completion ends its own."""
     archive = Archive("Score-P 9.0", resolution=1_000_000_000)
