@@ -76,6 +76,7 @@ static void completes(engine *e, ring_request *r, int64_t result, int64_t time)
     r->inferred |= LO2_INFERRED_END;
     if (r->result >= 0 && request_meaning(e, r)->returns == LO2_RETURNS_BYTES)
         r->bytes = r->result;
+    requests_end_with_ring_request(e, r->id, r->submit, time);
     ends(e, r, r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED, time);
 }
 

@@ -254,6 +254,18 @@ def test_a_block_request_that_it_causes(rig: SqeRig, nr: int, *, linked: bool) -
     assert rig.of("ring_requests", "path") == [RingPath.DEVICE if linked else RingPath.UNKNOWN] * nr
 
 
+def test_a_block_request_whose_completion_vanished(rig: SqeRig) -> None:
+    """It has ended when a call returns the event of the request that waited for it."""
+    asks(rig, [{"opcode": PREAD}])
+    issued = rig.tick()
+    rig.spool.block(issued, 0, PID, "rq_issue", dev=VDA, sector=8, nr_sector=8, rwbs=b"R")
+    rig.leave("io_submit", 1)
+    done = rig.collect((CB, 0, 4096)) - 10
+    rig.spool.count_vanished("block:block_rq_complete", [1] + [0] * (len(rig.spool.meta().cpus) - 1))
+    rig.run()
+    assert rig.of("requests", "end_earliest_ns", "end_latest_ns") == [(issued, done)]
+
+
 def test_many(tmp_path: Path) -> None:
     """More than fit into a batch wait for the next ones; events stay in order of time at their thread."""
     rig = SqeRig(tmp_path, batch_rows=8)
