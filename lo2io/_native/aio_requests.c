@@ -87,11 +87,9 @@ static void begins_anew(engine *e, ring_request *before, int64_t time)
 {
     if (before->submit < time && before->end_before == UNKNOWN)
         before->end_before = time;
-    if (e->ring_requests->alive.count < MOST_ALIVE / 2)
-        return;
-    while (before->data_older != NONE)
-        before = request_at(e, before->data_older);
-    request_end_unseen(e, before, false, time);
+    bool several = false;
+    if (e->ring_requests->alive.count >= MOST_ALIVE / 2) /* the oldest of this iocb makes room */
+        request_end_unseen(e, request_by_data(e, before->ctx, before->user_data, DATA_SINGLE, &several), false, time);
 }
 
 uint64_t aio_request_begins(engine *e, task *t, uint32_t ring_index, const iocb_row *row, const asked_iocb *asked)
