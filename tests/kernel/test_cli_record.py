@@ -76,7 +76,7 @@ def test_two_at_once_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_converting_later_and_as_nobody_gives_the_same(tmp_path: Path) -> None:
-    """With the spool kept, and with converting put off: the same tables, without any right."""
+    """With the spool kept, and with converting put off: the same tables, without any right but to read the spool."""
     (tmp_path / "in").write_bytes(bytes(1_234))
     first = lo2io(tmp_path, "record", "-q", "--keep-spool", "-o", "T", "--", "sh", "-c", "cat in; true")
     assert first.returncode == 0
@@ -85,6 +85,10 @@ def test_converting_later_and_as_nobody_gives_the_same(tmp_path: Path) -> None:
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     nobody = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    refused = lo2io(tmp_path, "convert", "T/spool", "-o", "open/T", **nobody)
+    assert (refused.returncode, "Permission denied" in refused.stderr) == (4, True)
+    for path in (tmp_path / "T", tmp_path / "T/spool", *(tmp_path / "T/spool").iterdir()):
+        shutil.chown(path, "nobody")
     done = lo2io(tmp_path, "convert", "T/spool", "-o", "open/T", **nobody)
     assert (done.returncode, done.stdout) == (0, "open/T\n"), done.stderr
     one, two = open_trace(tmp_path / "T"), open_trace(tmp_path / "open/T")
