@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 NOBODY = 65534
-ROUNDS = int(os.environ.get("LO2IO_ATTACK_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("LO2IO_ATTACK_ROUNDS", "1"))
 """How often each command runs under attack."""
 KINDS = ("record", "flight", "convert", "export", "html")
 
@@ -159,7 +159,7 @@ def test_a_file_system_without_fallocate_is_recorded_to(place: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
 def test_streams_may_be_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
     """The command runs, finds the same streams closed, and its exit code is lo2io's; the trace is whole.
 
