@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.file_systems import KERNEL_FILE_SYSTEMS, KERNEL_FOLDERS
+from lo2io.file_systems import KERNEL_FILE_SYSTEMS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,8 @@ _OF_NAME: Final = (
     ("socket:[", FileType.SOCKET),
     ("anon_inode:", FileType.EVENT),
     *((f"/dev/{name}", FileType.TERMINAL) for name in ("pts/", "tty", "console", "ptmx", "hvc")),
-    *((name, FileType.SPECIAL) for name in (*_READY, *KERNEL_FOLDERS)),
+    *((name, FileType.SPECIAL) for name in (*_READY, "/proc/", "/sys/")),
+    ("/dev/", FileType.UNKNOWN),  # a disk or not
     ("/", FileType.STORAGE),
 )
 """By how a name begins, the first that fits (proc_pid_fd(5); Documentation/admin-guide/devices.txt)."""
