@@ -240,12 +240,19 @@ void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int6
     }
 }
 
+/* It is about its sectors alone: flushes have none, others may share one (zone appends name the begin of their zone). */
+static bool has_place(uint8_t operation)
+{
+    return operation == LO2_RQ_READ || operation == LO2_RQ_WRITE || operation == LO2_RQ_DISCARD ||
+           operation == LO2_RQ_SECURE_ERASE || operation == LO2_RQ_WRITE_ZEROES;
+}
+
 /* The newest that must have ended when another request for its place begins. */
 static request *in_the_way(engine *e, const block_sample *s)
 {
     request *newest = NULL;
     for (request *r = *bucket_of(&e->requests, s->device, s->sector); r; r = r->chain) {
-        bool same = r->device == s->device && r->sector == s->sector && r->issued && r->operation != LO2_RQ_FLUSH;
+        bool same = r->device == s->device && r->sector == s->sector && r->issued && has_place(r->operation);
         bool may_share = r->operation == LO2_RQ_READ && s->operation == LO2_RQ_READ;
         if (same && !may_share && (!newest || r->id > newest->id))
             newest = r;
@@ -259,7 +266,7 @@ static request *in_the_way(engine *e, const block_sample *s)
  */
 static void make_way(engine *e, const block_sample *s, int64_t time)
 {
-    if (!e->completions_missing || !e->requests.nr_buckets || s->operation == LO2_RQ_FLUSH)
+    if (!e->completions_missing || !e->requests.nr_buckets || !has_place(s->operation))
         return;
     for (request *r; (r = in_the_way(e, s));)
         ended_unseen(e, r, time, LO2_RQ_BY_LATER_REQUEST);

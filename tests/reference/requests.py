@@ -23,6 +23,8 @@ OPERATIONS = {
     "DE": RequestOp.SECURE_ERASE,
     "WZ": RequestOp.WRITE_ZEROES,
 }
+PLACED = frozenset(OPERATIONS.values())
+"""What is about its sectors alone. Others have none, or share one: zone appends name the begin of their zone."""
 MODIFIERS = {"F": FUA, "A": READAHEAD, "S": SYNC, "M": METADATA}
 
 
@@ -198,8 +200,8 @@ class Requests:
         """What was issued for the same place has ended, unless both only read."""
         for r in list(reversed(self.open)):
             both_read = RequestOp.READ is r.operation is fresh.operation
-            flush = RequestOp.FLUSH in (r.operation, fresh.operation)
-            if (r.device, r.sector) == (fresh.device, fresh.sector) and not (r.queued or flush or both_read):
+            placed = PLACED.issuperset((r.operation, fresh.operation))
+            if (r.device, r.sector) == (fresh.device, fresh.sector) and placed and not (r.queued or both_read):
                 self._ended_unseen(r, time, BY_LATER_REQUEST)
 
     def _ended_unseen(self, request: Request, time: int, proof: int) -> None:

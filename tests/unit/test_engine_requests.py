@@ -322,12 +322,18 @@ def test_a_request_begun_before_the_call_is_not_the_calls(run: Run, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("first", "second", "status"),
-    [(b"W", b"W", INFERRED), (b"R", b"W", INFERRED), (b"RA", b"D", INFERRED), (b"R", b"R", END_UNKNOWN)],
+    [
+        (b"W", b"W", INFERRED),
+        (b"R", b"W", INFERRED),
+        (b"RA", b"D", INFERRED),
+        (b"R", b"R", END_UNKNOWN),
+        (b"ZA", b"ZA", END_UNKNOWN),
+    ],
 )
 def test_a_later_request_for_the_same_place_is_a_proof(
     run: Run, spool: SpoolBuilder, first: bytes, second: bytes, status: int
 ) -> None:
-    """Unless both read: two may do so at once."""
+    """Unless both read, as two may at once, or append to a zone, which is all that they name."""
     events = [("rq_issue", 100, 8, first), ("rq_insert", 100, 8, second), ("rq_issue", 100, 8, second)]
     tables = run(add(spool, *events, ("rq_complete", 100, 8, second)).count_vanished("block:block_rq_complete", [1, 0]))
     found = {row["issue_time_ns"]: row for row in tables["requests"]}
