@@ -373,7 +373,7 @@ def shortfall_line(rows: Sequence[Reconciliation], meta: SpoolMeta, proof: Compl
         missing = sum(max(0, row.counted - (row.captured or 0)) for row in chosen)
         if missing > sum(row.by_exec for row in chosen) and counted - missing < LEAST_SHARE * counted:
             amount = f"{counted:,}" if source == "diskstats" else format_bytes(counted)
-            parts.append((source, f"{100 * (counted - missing) / counted:.3g} % of {amount} {words}"))
+            parts.append((source, f"{_percent(counted - missing, counted)} of {amount} {words}"))
     if not parts:
         return ""
     causes = _likely_causes({source for source, _ in parts}, meta, proof)
@@ -384,7 +384,7 @@ def shortfall_line(rows: Sequence[Reconciliation], meta: SpoolMeta, proof: Compl
 def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> list[str]:
     """What the recording's own facts allow."""
     causes = []
-    if proof.lost:
+    if proof.lost and not proof.whole:
         causes.append(f"the {proof.lost:,} events that are missing")
     if "proc_io" in sources and meta.backend == "perf" and meta.machine in _COMPAT_MACHINES:
         causes.append("32-bit programs, whose calls perf does not see (--backend bpf does)")
@@ -409,7 +409,11 @@ def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
     if not counted:
         return f"{words(surplus)} too many"
     if missing:
-        hundredths = min(10_000 * (counted - missing) // counted, 9_999)
         more = f" (and {words(surplus)} not counted)" if surplus else ""
-        return f"{hundredths / 100:g} %{more}"
+        return f"{_percent(counted - missing, counted)}{more}"
     return f"{max(-(-10_000 * (counted + surplus) // counted), 10_001) / 100:g} %" if surplus else "100 %"
+
+
+def _percent(part: int, whole: int) -> str:
+    """Never more than it is: a part that is not the whole is 99.99 % at most."""
+    return f"{10_000 * part // whole / 100:g} %"

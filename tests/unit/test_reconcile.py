@@ -322,6 +322,7 @@ MIB = 1 << 20
     [
         ([pair("proc_io", "wchar", 10 * MIB, 0)], "process", "captured only 0 % of 10 MiB that your command wrote; "),
         ([pair("proc_io", "wchar", 1000, 899)], "process", "captured only 89.9 % of 1000 B that your command wrote; "),
+        ([pair("proc_io", "wchar", 10**6, 899_999)], "process", "captured only 89.99 % of 977 KiB that your"),
         ([pair("proc_io", "wchar", 1000, 900)], "process", ""),
         ([pair("proc_io", "wchar", 1000, 2000)], "process", ""),
         ([pair("proc_io", "wchar", 1000, None)], "process", ""),
@@ -361,6 +362,7 @@ def test_what_exec_reads_itself_is_no_shortfall() -> None:
         ({"backend": "perf", "machine": "x86_64"}, NOTHING_LOST, "likely cause: 32-bit programs"),
         ({"backend": "perf", "machine": "x86_64", "scope": "inherit"}, NOTHING_LOST, "; set-uid or set-gid programs"),
         ({}, Completeness(7, 0, 0, 0, 0, 10, False), "likely cause: the 7 events that are missing"),
+        ({}, Completeness(7, 7, 0, 0, 0, 10, False, recorded_whole=True), "the cause is not known"),
     ],
 )
 def test_causes_are_those_that_the_recording_allows(changes: Row, proof: Completeness, causes: str) -> None:
