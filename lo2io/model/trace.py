@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class Completeness:
     def elsewhere(self) -> int:
         """Of ``lost``, at least so many are not about the recorded processes; 0 where that is not proven."""
         return max(0, self.lost - self.unseen_ends) if self.recorded_whole else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counters and what follows from them, for JSON; without the events."""
+        facts = {key: value for key, value in asdict(self).items() if key != "events"}
+        return facts | {"whole": self.whole, "elsewhere": self.elsewhere}
 
 
 @dataclass(frozen=True, slots=True)

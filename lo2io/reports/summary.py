@@ -101,7 +101,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
         devices=_devices(trace, requests),
-        completeness={key: value for key, value in asdict(proof).items() if key != "events"},
+        completeness=proof.as_dict(),
         completeness_line=foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
         verdict="not proven" if foreign else verdict(proof, meta.get("shortfall", "")),
         shortfall=meta.get("shortfall", ""),

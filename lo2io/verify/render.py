@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lo2io.errors import TraceError
@@ -34,7 +33,7 @@ def render(
         document = verification.as_dict()
         document["completeness"] = None
         if completeness is not None:
-            document["completeness"] = {k: v for k, v in asdict(completeness).items() if k != "events"}
+            document["completeness"] = completeness.as_dict()
         document["reconciliation"] = reconciliation
         document["shortfall"] = shortfall
         return json_module.dumps(document, indent=2, ensure_ascii=False)
