@@ -36,12 +36,29 @@ struct lo2_bpf_call {
     __u8 filled;                     /* bit n: the kernel may write where argument n + 1 points */
 };
 
+/* A call of 32 bit programs, and where each argument of the 64 bit call that does the same comes from: the register of the
+ * low half (1: ebx), that of the high half << 4 (0: none), flags. From lo2io/kernel/compat_calls.py. */
+enum {
+    LO2_COMPAT_SIGNED = 1 << 8,
+    LO2_COMPAT_PAGES = 1 << 9,
+    LO2_COMPAT_LOCK = 1 << 10,       /* a command of fcntl64 */
+    LO2_COMPAT_RESULT = 1 << 11      /* points to the result */
+};
+
+struct lo2_bpf_compat {
+    __u16 call;                      /* 1 + index into calls; 0: not recorded */
+    __u8 memory;                     /* register that points to the arguments; 0: they are in registers */
+    __u8 nr_given;                   /* words there */
+    __u16 args[6];
+};
+
 struct lo2_bpf_config {              /* constant while the programs are loaded */
     __u32 recorder;                  /* its pid: never recorded */
     __u8 calls;                      /* CALL, ENTER, EXIT are written; else only facts, for calls that are perf samples */
     __u8 all_tasks;                  /* else the processes in the map `selected`, and their children */
     __u8 one_cgroup;                 /* only the cgroup in the map `cgroup` and those below it */
     __u8 facts;                      /* FILE, PATH, SQE, IOCB, EVENTS are written */
+    __u8 compat;                     /* the numbers of 32 bit calls are known */
     __u64 min_latency_ns;            /* shorter calls are left out, if droppable; 0: none */
     __s64 min_bytes;                 /* likewise, calls that ask for fewer; 0: none */
     __u32 nr_devices;                /* likewise, of files on other devices (s_dev); 0: all */
@@ -61,5 +78,6 @@ struct lo2_bpf_misses {              /* per CPU */
     __u64 unreadable;                /* strings and arrays in the program's memory that were not there */
     __u64 unpaired;                  /* entries whose thread left the CPU unseen */
     __u64 skipped;                   /* runs that found another one at work on the CPU */
+    __u64 foreign;                   /* calls whose numbers are not known: of other ABIs than the machine's own */
 };
 #endif

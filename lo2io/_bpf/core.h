@@ -16,6 +16,7 @@ struct lo2_moment {
     const volatile struct lo2_bpf_call *call;
     __u64 time_ns;                 /* of this entry or exit */
     __s64 result;                  /* at the exit */
+    bool compat;                   /* a call of a 32 bit program */
     __s64 position, value;         /* for the hooks to set before CALL or EXIT is written */
 };
 
@@ -177,7 +178,7 @@ INLINE __u64 lo2_call_number(const struct pt_regs *regs)
 #endif
 }
 
-/* A 32 bit call: its number means another call. perf leaves these out as well (trace_get_syscall_nr). */
+/* A 32 bit call: its number means another call. perf leaves these out (trace_get_syscall_nr). */
 INLINE bool lo2_is_compat(const struct task_struct *task)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -187,9 +188,104 @@ INLINE bool lo2_is_compat(const struct task_struct *task)
 #endif
 }
 
-/* The arguments of the call that the current task is in. */
-INLINE void lo2_read_arguments(const struct pt_regs *regs, __u64 *args)
+/* A call of x32, whose numbers are those of 64 bits with this bit (arch/x86/include/uapi/asm/unistd.h), but for some. */
+INLINE bool lo2_is_x32(__u64 number)
 {
+#if defined(__TARGET_ARCH_x86)
+    return number >> 30 == 1;
+#else
+    return false;
+#endif
+}
+
+/* Numbers of 32 bit calls bear this bit beside those of 64 bits. */
+#define LO2_COMPAT 0x10000u
+#define LO2_SOCKETCALL 102
+#define LO2_SOCKETCALLS 512        /* as lo2io/kernel/compat_calls.py has it */
+
+/* The number under which a 32 bit call stands in lo2.compat: one of a socketcall (net/socket.c) depends on an argument. */
+INLINE __u32 lo2_compat_number(const struct pt_regs *regs, __u64 number)
+{
+#if defined(__TARGET_ARCH_x86)
+    if (number == LO2_SOCKETCALL)
+        number = LO2_SOCKETCALLS + ((__u32)regs->bx & 31);
+#endif
+    return number;
+}
+
+/* The registers of a 32 bit call, in the order of its arguments, into the CPU's `given`. */
+INLINE void lo2_read_given(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    cpu->given[1] = regs->bx;
+    cpu->given[2] = regs->cx;
+    cpu->given[3] = regs->dx;
+    cpu->given[4] = regs->si;
+    cpu->given[5] = regs->di;
+    cpu->given[6] = regs->bp;
+#endif
+}
+
+INLINE __u64 lo2_compat_argument(const struct lo2_bpf_cpu *cpu, __u16 how)
+{
+    __u64 value = cpu->given[how & 7];
+
+    if (how & LO2_COMPAT_SIGNED)
+        value = (__s64)(__s32)value;
+    if (how >> 4 & 7)
+        value |= (__u64)cpu->given[how >> 4 & 7] << 32;
+    if (how & LO2_COMPAT_PAGES)
+        value <<= 12;
+    if (how & LO2_COMPAT_LOCK && value - 12 < 3) /* F_GETLK64 and its like: F_GETLK, include/uapi/asm-generic/fcntl.h */
+        value -= 7;
+    return value;
+}
+
+/* Puts the arguments of the 32 bit call that the current task is in into the slot, as a 64 bit program passes them. */
+LO2_ONCE int lo2_read_compat(__u32 number)
+{
+    const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 cpu_number, size = plan->nr_given * sizeof(__u32), i;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
+
+    if (!cpu)
+        return 0;
+    lo2_read_given(cpu, (const struct pt_regs *)bpf_task_pt_regs(task));
+    cpu->given[0] = 0;
+    if (plan->memory && size <= 6 * sizeof(__u32) &&
+        bpf_probe_read_user(&cpu->given[1], size, (const void *)(__u64)cpu->given[plan->memory & 7]))
+        cpu->misses.unreadable++;
+#pragma unroll
+    for (i = 0; i < 6; i++)
+        cpu->slot.record.args[i] = lo2_compat_argument(cpu, plan->args[i]);
+    return 0;
+}
+
+/* The result of a 32 bit call that returns it through a pointer; `result` of all others. */
+INLINE __s64 lo2_compat_result(struct lo2_bpf_cpu *cpu, __u32 number, __s64 result)
+{
+    const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
+    __s64 value;
+
+    if (!(plan->args[3] & LO2_COMPAT_RESULT) || result)
+        return result;
+    if (!bpf_probe_read_user(&value, sizeof value, (const void *)cpu->slot.record.args[3]))
+        return value;
+    cpu->misses.unreadable++;
+    return result;
+}
+
+/* Puts the arguments of the call that the current task is in into the slot. */
+INLINE void lo2_read_arguments(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs, __u32 number)
+{
+    __u64 *args = cpu->slot.record.args;
+
+    if (number & LO2_COMPAT) {
+        lo2_read_compat(number & ~LO2_COMPAT);
+        return;
+    }
+
 #if defined(__TARGET_ARCH_x86)
     args[0] = regs->di;
     args[1] = regs->si;

@@ -19,9 +19,10 @@ static long lo2_write_iocb(__u32 place, struct lo2_iocbs *iocbs)
 {
     struct lo2_moment *moment = iocbs->moment;
     lo2_kernel_iocb record = { .place = place };
+    __u32 size = moment->compat ? sizeof(__u32) : sizeof(__u64);
     struct lo2_iocb iocb;
 
-    if (bpf_probe_read_user(&record.iocb, sizeof record.iocb, (const void *)(iocbs->array + place * sizeof(__u64))) ||
+    if (bpf_probe_read_user(&record.iocb, size, (const void *)(iocbs->array + place * size)) ||
         bpf_probe_read_user(&iocb, sizeof iocb, (const void *)record.iocb)) {
         moment->cpu->misses.unreadable++;
         return 1;

@@ -82,6 +82,7 @@ struct task_struct {
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
     unsigned long di, si, dx, r10, r8, r9;
+    unsigned long bx, cx, bp;      /* of 32 bit calls */
     long orig_ax;                  /* number of the call */
 } KERNEL_TYPE;
 #elif defined(__TARGET_ARCH_arm64)

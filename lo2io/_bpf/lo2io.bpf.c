@@ -47,12 +47,11 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
         lo2_flush_slot(cpu, moment->ring);
     }
     moment->time_ns = bpf_ktime_get_ns();
-    lo2_read_arguments(regs, slot->record.args);
+    lo2_read_arguments(cpu, regs, number);
     if (lo2.config.calls) {
         lo2_fill_head(&slot->record.head, moment, LO2_KERNEL_CALL, call->enter_event);
         slot->record.exit_event = call->exit_event;
         slot->record.nr_args = call->nr_args;
-        slot->number = number;
         slot->call = index;
         slot->occupied = 1;
         cpu->counts[call->enter_index % LO2_MAX_EVENTS].count++;
@@ -70,7 +69,7 @@ INLINE void enter(struct lo2_moment *moment, const struct pt_regs *regs, __u32 i
 /* Of raw tracepoints and of perf events alike. */
 INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number)
 {
-    struct lo2_moment moment = { .task = task };
+    struct lo2_moment moment = { .task = task, .compat = number & LO2_COMPAT };
     __u32 cpu_number;
 
     if (!lo2_is_recorded(task))
@@ -86,21 +85,47 @@ INLINE void begin(struct task_struct *task, const struct pt_regs *regs, __u32 in
     lo2_give_back(moment.cpu);
 }
 
+/* The number of a call of the current task, with LO2_COMPAT if it is one of 32 bits, and 1 + its index; 0: not recorded. */
+INLINE __u32 find_call(struct task_struct *task, const struct pt_regs *regs, __u64 *number)
+{
+    if (!lo2_is_compat(task))
+        return *number < LO2_MAX_CALLS ? lo2.of_number[*number] : 0;
+    *number = lo2_compat_number(regs, *number);
+    if (*number >= LO2_MAX_CALLS)
+        return 0;
+    *number |= LO2_COMPAT;
+    return lo2.compat[*number % LO2_MAX_CALLS].call;
+}
+
+/* Calls of which nobody here knows what they are: of 32 bit programs on machines whose numbers are not known, and of x32. */
+INLINE void count_foreign(struct task_struct *task, __u64 number)
+{
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu;
+
+    if ((!lo2_is_x32(number) && (lo2.config.compat || !lo2_is_compat(task))) || !lo2_is_recorded(task))
+        return;
+    cpu = lo2_this_cpu(&cpu_number);
+    if (cpu)
+        cpu->misses.foreign++;
+}
+
 SEC("tp_btf/sys_enter")
 int lo2_raw_enter(__u64 *context)
 {
+    const struct pt_regs *regs = (const struct pt_regs *)context[0];
     __u64 number = context[1];
     struct task_struct *task;
     __u32 index;
 
-    if (number >= LO2_MAX_CALLS || !lo2_switch.on)
-        return 0;
-    index = lo2.of_number[number];
-    if (!index)
+    if (!lo2_switch.on)
         return 0;
     task = bpf_get_current_task_btf();
-    if (!lo2_is_compat(task))
-        begin(task, (const struct pt_regs *)context[0], index - 1, number);
+    index = find_call(task, regs, &number);
+    if (index)
+        begin(task, regs, index - 1, number);
+    else
+        count_foreign(task, number);
     return 0;
 }
 
@@ -181,24 +206,27 @@ INLINE void write_value(struct lo2_moment *moment)
     lo2_write_fact(moment->cpu, moment->ring, &record, sizeof record);
 }
 
-INLINE bool is_paired(const struct lo2_bpf_slot *slot, const struct task_struct *task, __u32 number)
+/* By the call, not its number: an exec may lead from programs of 64 bits to those of 32, and back. */
+INLINE bool is_paired(const struct lo2_bpf_slot *slot, const struct task_struct *task, __u32 index)
 {
-    return slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->number == number;
+    return slot->occupied && slot->record.head.tid == (__u32)task->pid && slot->call == index;
 }
 
-INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 number)
+INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 index, __u32 number)
 {
     struct lo2_bpf_slot *slot = &moment->cpu->slot;
-    bool paired = is_paired(slot, moment->task, number);
+    bool paired = is_paired(slot, moment->task, index);
 
     if (!paired) {
         if (slot->occupied) { /* of a thread that took another's number in exec, or of a switch that was missed */
             moment->cpu->misses.unpaired++;
             lo2_flush_slot(moment->cpu, moment->ring);
         }
-        if (lo2.config.facts)
-            lo2_read_arguments(regs, slot->record.args);
+        if (lo2.config.facts || moment->compat)
+            lo2_read_arguments(moment->cpu, regs, number);
     }
+    if (moment->compat)
+        moment->result = lo2_compat_result(moment->cpu, number, moment->result);
     moment->time_ns = bpf_ktime_get_ns();
     if (lo2.config.facts) {
         lo2_look_at_files(moment);
@@ -221,17 +249,19 @@ INLINE void leave(struct lo2_moment *moment, const struct pt_regs *regs, __u32 n
 /* Of raw tracepoints and of perf events alike. */
 INLINE void end(struct task_struct *task, const struct pt_regs *regs, __u32 index, __u32 number, __s64 result)
 {
-    struct lo2_moment moment = { .task = task, .result = result, .position = INT64_MIN, .value = INT64_MIN };
+    struct lo2_moment moment = {
+        .task = task, .compat = number & LO2_COMPAT, .result = result, .position = INT64_MIN, .value = INT64_MIN,
+    };
     __u32 cpu_number;
 
     moment.cpu = lo2_this_cpu(&cpu_number);
-    if (!moment.cpu || (!is_paired(&moment.cpu->slot, task, number) && !lo2_is_recorded(task)))
+    if (!moment.cpu || (!is_paired(&moment.cpu->slot, task, index) && !lo2_is_recorded(task)))
         return;
     moment.ring = lo2_ring(&cpu_number);
     moment.call = &lo2.calls[index % LO2_MAX_CALLS];
     if (!lo2_take_cpu(moment.cpu))
         return;
-    leave(&moment, regs, number);
+    leave(&moment, regs, index, number);
     lo2_give_back(moment.cpu);
 }
 
@@ -243,13 +273,11 @@ int lo2_raw_exit(__u64 *context)
     struct task_struct *task;
     __u32 index;
 
-    if (number >= LO2_MAX_CALLS || !lo2_switch.on)
-        return 0;
-    index = lo2.of_number[number];
-    if (!index)
+    if (!lo2_switch.on)
         return 0;
     task = bpf_get_current_task_btf();
-    if (!lo2_is_compat(task))
+    index = find_call(task, regs, &number);
+    if (index)
         end(task, regs, index - 1, number, context[1]);
     return 0;
 }

@@ -16,6 +16,7 @@ const volatile struct {
     struct lo2_bpf_config config;
     struct lo2_bpf_call calls[LO2_MAX_CALLS];
     __u16 of_number[LO2_MAX_CALLS]; /* system call's number -> 1 + index into calls; 0: none, or by perf events */
+    struct lo2_bpf_compat compat[LO2_MAX_CALLS]; /* by the number of the 32 bit call */
 } lo2 SEC(".rodata.lo2io") = {};
 
 volatile struct {
@@ -26,9 +27,7 @@ volatile struct {
 /* The call that is running on a CPU. */
 struct lo2_bpf_slot {
     __u32 occupied;
-    __u32 number;                  /* of the system call */
     __u32 call;                    /* index into lo2.calls */
-    __u32 reserved;
     lo2_kernel_call record;        /* head, exit_event, nr_args, args: from the entry on */
     __u64 spare[2];                /* so that args may be indexed by (n & 7) */
 };
@@ -87,6 +86,7 @@ struct lo2_bpf_cpu {
     struct lo2_bpf_losing losing;
     __u64 busy;                    /* a program is at work on what is here: lo2_take_cpu() */
     __u64 written;                 /* records, lost ones among them */
+    __u32 given[8];                /* arguments of a 32 bit call, from 1 on */
     struct lo2_bpf_look look;
     struct lo2_bpf_known known[LO2_KNOWN_FILES];
     struct lo2_bpf_names names;

@@ -6,10 +6,13 @@
 
 #include "core.h"
 
-/* include/uapi/linux/uio.h, of programs with 64 bit: others are invisible to these tracepoints. */
+/* include/uapi/linux/uio.h, of 64 bit programs; and struct compat_iovec of include/linux/compat.h. */
 #define LO2_MAX_VECTORS 1024       /* UIO_MAXIOV: the kernel refuses more */
 struct lo2_vector {
     __u64 base, length;
+};
+struct lo2_compat_vector {
+    __u32 base, length;
 };
 
 /* The first version of struct open_how in include/uapi/linux/openat2.h: the kernel refuses less. */
@@ -20,6 +23,7 @@ struct lo2_open_how {
 struct lo2_vectors {
     struct lo2_bpf_names *names;
     __u64 total;
+    bool compat;
 };
 
 INLINE bool lo2_read_how(const struct lo2_moment *moment, struct lo2_open_how *how)
@@ -35,8 +39,13 @@ INLINE bool lo2_read_how(const struct lo2_moment *moment, struct lo2_open_how *h
 static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
 {
     const struct lo2_vector *all = (const struct lo2_vector *)vectors->names->record;
-    __u64 total = vectors->total + all[index % LO2_MAX_VECTORS].length;
+    const struct lo2_compat_vector *small = (const struct lo2_compat_vector *)vectors->names->record;
+    __u64 total = vectors->total;
 
+    if (vectors->compat)
+        total += (__s64)(__s32)small[index % LO2_MAX_VECTORS].length;
+    else
+        total += all[index % LO2_MAX_VECTORS].length;
     if (total < vectors->total || total >> 63) { /* the kernel refuses such (lib/iov_iter.c) */
         vectors->total = (__u64)INT64_MIN;
         return 1;
@@ -46,14 +55,15 @@ static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
 }
 
 /* Bytes of `count` iovecs; INT64_MIN: they cannot be read, or are more than there can be. */
-static __noinline __s64 lo2_read_vectors(struct lo2_bpf_cpu *cpu, __u64 pointer, __u64 count)
+static __noinline __s64 lo2_read_vectors(struct lo2_bpf_cpu *cpu, __u64 pointer, __u64 count, bool compat)
 {
-    struct lo2_vectors vectors = { .names = &cpu->names };
+    struct lo2_vectors vectors = { .names = &cpu->names, .compat = compat };
+    __u64 size = compat ? sizeof(struct lo2_compat_vector) : sizeof(struct lo2_vector);
 
     barrier_var(count);
     if (count > LO2_MAX_VECTORS)
         return INT64_MIN;
-    if (bpf_probe_read_user(cpu->names.record, count * sizeof(struct lo2_vector), (const void *)pointer)) {
+    if (bpf_probe_read_user(cpu->names.record, count * size, (const void *)pointer)) {
         cpu->misses.unreadable++;
         return INT64_MIN;
     }
@@ -69,7 +79,7 @@ INLINE void lo2_look_at_values(struct lo2_moment *moment)
 
     if (call->vector) {
         moment->value = lo2_read_vectors(moment->cpu, lo2_argument(moment, call->vector),
-                                         lo2_argument(moment, call->vector_count));
+                                         lo2_argument(moment, call->vector_count), moment->compat);
     } else if (call->how) {
         if (lo2_read_how(moment, &how))
             moment->value = how.flags;

@@ -68,6 +68,8 @@ class KernelLosses:
     """Entries whose thread left its CPU unseen."""
     missed_runs: int
     """So often a program was not run because one ran on that CPU already."""
+    foreign: int = 0
+    """Calls through tables whose numbers are not known."""
 
     def notices(self) -> Iterator[str]:
         """What the user should know."""
@@ -77,6 +79,11 @@ class KernelLosses:
             yield f"{self.unreadable} paths or arrays were not in their program's memory when they were looked at"
         if self.unpaired:
             yield f"{self.unpaired} calls were taken off their CPU unseen: their times are right, their CPU may not be"
+        if self.foreign:
+            yield (
+                f"{self.foreign} calls are missing: of x32 programs, or of 32 bit ones on a machine whose numbers of "
+                "such calls lo2io does not know"
+            )
         if self.missed_runs:
             yield f"the kernel did not run a program {self.missed_runs} times: so many calls or facts are missing"
 
@@ -187,7 +194,9 @@ class Kernel:
         """What went wrong so far."""
         rows = self._programs.read_misses()
         facts_lost, unreadable, unpaired = (sum(row[place] for row in rows) for place in range(3))
-        return KernelLosses(facts_lost, unreadable, unpaired, self._programs.missed_runs())
+        return KernelLosses(
+            facts_lost, unreadable, unpaired, self._programs.missed_runs(), self._programs.count_foreign()
+        )
 
     def detach(self) -> None:
         """Unmap the rings and detach the programs; a second time does nothing. The events stay open."""

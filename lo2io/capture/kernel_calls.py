@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.kernel.bpf import BYTES, CLOSES, DROPPABLE, ENDS, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
 from lo2io.kernel.call_numbers import call_number
+from lo2io.kernel.compat_calls import compat_calls
 from lo2io.model import CallKind, CallSpec, Returns
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             count=argument("count") if counts_bytes else 0,
             filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
             number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event
+            compat=compat_calls(spec.name) if enter and leave else (),
         ),
         enter,
         leave,

@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Self
 
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import libbpf
-from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Cpu, Told
+from lo2io.kernel.bpf_layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Compat, Cpu, Told
 from lo2io.kernel.bpf_refusals import refused
+from lo2io.kernel.compat_calls import knows_compat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lo2io.kernel.compat_calls import CompatCall
 
 OBJECT = Path(__file__).parent.parent / "_bpf" / "lo2io.bpf.o"
 ROOT = Path("/")
@@ -52,8 +55,8 @@ _ENTER_HEAD = struct.Struct("<QIHHH6x")
 """``lo2_kernel_enter`` without its arguments."""
 _LOST = struct.Struct("<QIHHQQ")  # lo2_kernel_lost
 _ENTER_TYPE, _LOST_TYPE = 2, 9
-_SKIPPED = 3
-"""Place among the misses."""
+_SKIPPED, _FOREIGN = 3, 4
+"""Places among the misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class BpfCall:
     """Bit n: the kernel may write where argument n + 1 points."""
     number: int = -1
     """The system call's number, see :func:`~lo2io.kernel.call_numbers.call_number`; -1: not known."""
+    compat: tuple[CompatCall, ...] = ()
+    """What 32 bit programs have for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,11 @@ class Programs:
         """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
         return [tuple(self._cpu(cpu).misses[:_SKIPPED]) for cpu in self._cpus]
 
+    def count_foreign(self) -> int:
+        """Calls of recorded processes through tables whose numbers are not known: x32, 32 bit programs on arm64."""
+        foreign: int = sum(self._cpu(cpu).misses[_FOREIGN] for cpu in self._cpus)
+        return foreign
+
     def missed_runs(self) -> int:
         """How often a program did nothing, or was not run, because one was at work on that CPU already."""
         skipped: int = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
@@ -379,6 +389,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
     if len(calls) > MAX_CALLS or len(config.devices) > MAX_DEVICES or len(config.prefix) > MAX_PREFIX:
         raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
     told = Told()
+    told.config.compat = knows_compat()
     for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes", "prefix"):
         setattr(told.config, name, getattr(config, name))
     told.config.one_cgroup = config.cgroup is not None
@@ -390,6 +401,8 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
             setattr(told.calls[place], name, getattr(call, name, 0))
         if 0 <= call.number < MAX_CALLS and config.calls:
             told.of_number[call.number] = 1 + place
+            for each in call.compat:
+                told.compat[each.number] = Compat(1 + place, each.memory, each.nr_given, each.args)
     return bytes(told)
 
 

@@ -30,7 +30,7 @@ class Config(ctypes.Structure):
 
     _fields_ = (
         ("recorder", ctypes.c_uint32),
-        *((name, ctypes.c_uint8) for name in ("calls", "all_tasks", "one_cgroup", "facts")),
+        *((name, ctypes.c_uint8) for name in ("calls", "all_tasks", "one_cgroup", "facts", "compat")),
         ("min_latency_ns", ctypes.c_uint64),
         ("min_bytes", ctypes.c_int64),
         ("nr_devices", ctypes.c_uint32),
@@ -40,10 +40,26 @@ class Config(ctypes.Structure):
     )
 
 
+class Compat(ctypes.Structure):
+    """``struct lo2_bpf_compat``."""
+
+    _fields_ = (
+        ("call", ctypes.c_uint16),
+        ("memory", ctypes.c_uint8),
+        ("nr_given", ctypes.c_uint8),
+        ("args", ctypes.c_uint16 * 6),
+    )
+
+
 class Told(ctypes.Structure):
     """The section ``.rodata.lo2io``."""
 
-    _fields_ = (("config", Config), ("calls", Call * MAX_CALLS), ("of_number", ctypes.c_uint16 * MAX_CALLS))
+    _fields_ = (
+        ("config", Config),
+        ("calls", Call * MAX_CALLS),
+        ("of_number", ctypes.c_uint16 * MAX_CALLS),
+        ("compat", Compat * MAX_CALLS),
+    )
 
 
 class Slot(ctypes.Structure):
@@ -51,9 +67,7 @@ class Slot(ctypes.Structure):
 
     _fields_ = (
         ("occupied", ctypes.c_uint32),
-        ("number", ctypes.c_uint32),
         ("call", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
         ("time_ns", ctypes.c_uint64),
         ("tid", ctypes.c_uint32),
         ("type", ctypes.c_uint16),
@@ -72,7 +86,7 @@ class Cpu(ctypes.Structure):
 
     _fields_ = (
         ("counts", ctypes.c_uint64 * 3 * MAX_EVENTS),
-        ("misses", ctypes.c_uint64 * 4),
+        ("misses", ctypes.c_uint64 * 5),
         ("slot", Slot),
         ("lost", ctypes.c_uint64),
         ("lost_begin_ns", ctypes.c_uint64),

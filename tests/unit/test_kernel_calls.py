@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from lo2io.capture.kernel_calls import KernelCall, plan_calls
 from lo2io.capture.opening import Event
 from lo2io.catalog import load_catalog
 from lo2io.kernel import bpf
+from lo2io.kernel.bpf_layout import MAX_CALLS
+from lo2io.kernel.compat_calls import HIGH_SHIFT, LOCK, PAGES, RESULT, SIGNED, CompatCall, compat_calls
 from lo2io.model import EventFormat, FieldLayout
 
 COMMON = ("common_type", "common_pid")
@@ -83,7 +87,7 @@ def test_arguments_by_number(name: str, expected: dict[str, int]) -> None:
     """Roles of the catalog become numbers by where the kernel's format has them; a role that is not there is 0."""
     told = asdict(plan(name).spec)
     wanted = dict.fromkeys(told, 0) | expected
-    wanted |= {"flags": expected["flags"] | bpf.RECORDED, "number": told["number"]}
+    wanted |= {"flags": expected["flags"] | bpf.RECORDED, "number": told["number"], "compat": told["compat"]}
     wanted |= {"enter_event": 700, "exit_event": 699, "enter_index": 0, "exit_index": 1}
     assert told == wanted
 
@@ -124,3 +128,47 @@ def test_counters_follow_the_calls() -> None:
     assert told == [(12, 11, 0, 1), (13, 0, 2, 3)]
     assert [(call.enter and call.enter.id, call.leave and call.leave.id) for call in calls] == [(12, 11), (13, None)]
     assert [bool(call.spec.flags & bpf.DROPPABLE) for call in calls] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "args"),
+    [
+        ("read", 3, (1, 2, 3, 4, 5, 6)),
+        ("pwrite64", 181, (1, 2, 3, 4 | 5 << HIGH_SHIFT, 0, 0)),
+        ("lseek", 19, (1, 2 | SIGNED, 3, 0, 0, 0)),
+        ("lseek", 140, (1, 3 | 2 << HIGH_SHIFT, 5, 4 | RESULT, 0, 0)),
+        ("mmap", 192, (1, 2, 3, 4, 5, 6 | PAGES)),
+        ("preadv2", 378, (1, 2, 3, 4 | 5 << HIGH_SHIFT, 0, 6)),
+        ("fcntl", 221, (1, 2 | LOCK, 3, 0, 0, 0)),
+    ],
+)
+def test_arguments_of_32_bit_programs(name: str, number: int, args: tuple[int, ...]) -> None:
+    """Where each argument of the 64 bit call comes from."""
+    (call,) = [each for each in compat_calls(name, "x86_64") if each.number == number]
+    assert (call.memory, call.nr_given, call.args) == (0, 0, args)
+
+
+def test_arguments_of_32_bit_programs_in_memory() -> None:
+    """Of a socketcall behind its second argument, of the old mmap behind its first."""
+    assert CompatCall(512 + 9, 2, 4, (1, 2, 3, 4, 0, 0)) in compat_calls("sendto", "x86_64")
+    assert CompatCall(90, 1, 6, (1, 2, 3, 4, 5, 6)) in compat_calls("mmap", "x86_64")
+
+
+def test_no_number_of_32_bit_programs_means_two_calls() -> None:
+    """Nor does a machine have numbers that are not known."""
+    names = [call.name for call in load_catalog().calls]
+    numbers = [each.number for name in names for each in compat_calls(name, "x86_64")]
+    assert len(numbers) == len(set(numbers)) > 200
+    assert max(numbers) < MAX_CALLS
+    assert not any(compat_calls(name, "aarch64") for name in names)
+
+
+@pytest.mark.parametrize("header", [Path("/usr/include/x86_64-linux-gnu/asm/unistd_32.h")])
+def test_numbers_of_32_bit_programs_are_the_headers(header: Path) -> None:
+    """Calls that have the same name there have its number."""
+    if not header.exists():
+        pytest.skip(f"no {header}")
+    numbers = {name: int(number) for name, number in re.findall(r"__NR_(\w+) (\d+)", header.read_text())}
+    names = [call.name for call in load_catalog().calls if call.name in numbers]
+    assert len(names) > 150
+    assert [name for name in names if numbers[name] not in {each.number for each in compat_calls(name, "x86_64")}] == []
