@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-COMM, EXIT, THROTTLE, UNTHROTTLE, FORK, SAMPLE, LOST = 3, 4, 5, 6, 7, 9, 2
+MMAP, COMM, EXIT, THROTTLE, UNTHROTTLE, FORK, SAMPLE, LOST = 1, 3, 4, 5, 6, 7, 9, 2
 MISC_COMM_EXEC = 1 << 13
 FIRST_ID = 700
 """Ids of tracepoints are any numbers the kernel chose."""
@@ -165,6 +165,11 @@ class SpoolBuilder:
         text = comm + bytes(8 - len(comm) % 8)
         body = struct.pack("<II", pid, tid) + text + struct.pack("<Q", t)
         return self.raw(cpu, frame(COMM, body, MISC_COMM_EXEC if is_exec else 0))
+
+    def mapping(self, t: int, cpu: int, pid: int, tid: int, *, address: int, name: bytes) -> SpoolBuilder:
+        """``PERF_RECORD_MMAP``, of memory that can be executed."""
+        body = struct.pack("<IIQQQ", pid, tid, address, 4096, 0) + name + bytes(8 - len(name) % 8)
+        return self.raw(cpu, frame(MMAP, body + struct.pack("<Q", t)))
 
     def attach(self, t: int, cpu: int, tid: int, path: bytes, hierarchy: int = 0) -> SpoolBuilder:
         """``cgroup_attach_task``: somebody has moved the process (or thread) ``tid``."""

@@ -5,9 +5,11 @@
 #include "calls.h"
 
 enum { /* include/uapi/linux/perf_event.h */
-    RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7, RECORD_SAMPLE = 9,
+    RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7,
+    RECORD_SAMPLE = 9,
     MISC_COMM_EXEC = 1 << 13,
-    SAMPLE_RAW_AT = 20 /* header, time, raw size */
+    SAMPLE_RAW_AT = 20, /* header, time, raw size */
+    MMAP_NAME_AT = 40  /* header, pid, tid, address, length, offset */
 };
 
 /* ---- the heap of streams, earliest record first ---- */
@@ -198,6 +200,25 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
     }
 }
 
+/*
+ * A thread maps memory, behind the COMM of an exec and an EXIT amid it. Each exec maps the vDSO (arch/x86/entry/vdso/vma.c): that of a 32 bit program lies where it can reach it, that of a 64 bit
+ * one beside the stack, far above.
+ */
+static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
+{
+    static const char vdso[] = "[vdso]";
+    uint32_t tid;
+    uint64_t address;
+    memcpy(&tid, record + 12, 4);
+    memcpy(&address, record + 16, 8);
+    task *t = task_of(e, tid);
+    if (!t)
+        return;
+    task_lives(t);
+    if (!(address >> 32) && size >= MMAP_NAME_AT + sizeof vdso && !memcmp(record + MMAP_NAME_AT, vdso, sizeof vdso))
+        e->totals.nr_compat_programs += is_recorded(e, t);
+}
+
 static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
     uint32_t type, ids[4];
@@ -220,6 +241,8 @@ static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t
         size_t length = strnlen((const char *)record + 16, size - 24u);
         on_comm(e, time, ids[0], ids[1], (const char *)record + 16, length < 15 ? length : 15,
                 (misc & MISC_COMM_EXEC) != 0);
+    } else if (type == RECORD_MMAP && size > MMAP_NAME_AT) {
+        on_mapping(e, record, size);
     } else if (type == RECORD_LOST && size >= 32) {
         on_lost(e, s, record, time);
     } else if (type == RECORD_THROTTLE) {

@@ -110,6 +110,7 @@ typedef struct {
     uint64_t nr_in_flight_ring_requests;
     uint64_t nr_ring_unclear;   /* events about a request or ring that nobody knows: no story could take them */
     uint64_t nr_gone_in_exec;   /* recorded threads whose last sign was an EXIT amid their exec */
+    uint64_t nr_compat_programs; /* execs of recorded 32 bit programs, where mappings were recorded */
     int64_t first_time_ns, last_time_ns;
 } lo2_totals;
 

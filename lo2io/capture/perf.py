@@ -86,7 +86,15 @@ class PerfSource:
             "freq": 0,
         }
         evsels = [
-            perf.evsel(type=abi.TYPE_SOFTWARE, config=abi.COUNT_SW_DUMMY, comm=1, task=1, sample_period=0, **common)
+            perf.evsel(
+                type=abi.TYPE_SOFTWARE,
+                config=abi.COUNT_SW_DUMMY,
+                comm=1,
+                task=1,
+                mmap=int(request.has_calls),
+                sample_period=0,
+                **common,
+            )
         ]
         evsels += [
             perf.evsel(type=abi.TYPE_TRACEPOINT, config=number, sample_period=1, **common)

@@ -47,6 +47,11 @@ class OpenRequest:
     cgroup: Path | None = None
     """Folder of the cgroup whose system calls alone are recorded (scope ``system``, native opener)."""
 
+    @property
+    def has_calls(self) -> bool:
+        """Perf samples tell of system calls; not of those of 32 bit programs, which their mappings betray."""
+        return any(name.startswith("syscalls:") for name, _ in self.events)
+
 
 @dataclass(slots=True)
 class OpenEvents:

@@ -46,6 +46,7 @@ DISABLED = 1 << 0
 INHERIT = 1 << 1
 EXCLUDE_KERNEL = 1 << 5
 EXCLUDE_HV = 1 << 6
+MMAP = 1 << 8
 COMM = 1 << 9
 TASK = 1 << 13
 WATERMARK = 1 << 14

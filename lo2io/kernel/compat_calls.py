@@ -271,8 +271,8 @@ writev 146
 """
 """A line: name of the 64 bit call; number on i386, or 512 more than the first argument of a socketcall; and
 where each 64 bit argument comes from, if not from the same place: a register from 1 (ebx) to 6 (ebp), or 0, nothing;
-LOW:HIGH, two registers; s, p, l, r before it: the flags above. @N first: not registers, but 32 bit words in the program's
-memory, where register N points."""
+LOW:HIGH, two registers; s, p, l, r before it: the flags above. @N first: not registers, but 32 bit words in the
+program's memory, where register N points."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class Totals:
     nr_in_flight_ring_requests: int = 0
     nr_ring_unclear: int = 0
     nr_gone_in_exec: int = 0
+    nr_compat_programs: int = 0
     first_time_ns: int = 0
     last_time_ns: int = 0
 
@@ -127,6 +128,8 @@ class Completeness:
     events: tuple[EventCompleteness, ...] = field(default=(), repr=False)
     unfollowed: int = 0
     """Programs that perf may have stopped following at their exec, where it follows tasks instead of CPUs."""
+    compat: int = 0
+    """Programs of 32 bits where calls are perf samples, which leave theirs out."""
     recorded_whole: bool = False
     """All that the recorded processes did is proven captured. Other events may be missing: ends of block requests."""
     whose: str = ""

@@ -58,7 +58,8 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     agree = not any(event.vanished or event.surplus for event in events)
     # Events of CPUs go on, whatever an exec does to the events of its task.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
-    readable = known and not (unfollowed or totals.nr_undecoded or totals.truncated_bytes)
+    followed = not (unfollowed or totals.nr_compat_programs)
+    readable = known and followed and not (totals.nr_undecoded or totals.truncated_bytes)
     own = meta.mode == "process"
     return Completeness(
         lost=lost,
@@ -70,6 +71,7 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
         proven=readable and agree and lost == reported,
         events=events,
         unfollowed=unfollowed,
+        compat=totals.nr_compat_programs,
         recorded_whole=own and readable and totals.nr_lost == reported and _only_ends_missing(events, lost),
         whose=("your command" if meta.command else "the recorded processes") if own else "",
         inferred_ends=totals.nr_inferred_ends,
@@ -199,6 +201,7 @@ def _all_missing(proof: Completeness) -> str:
         *_missing(proof),
         f"{surplus:,} more than counted" if surplus else "",
         f"out of sight since their exec: {proof.unfollowed:,}" if proof.unfollowed else "",
+        f"32-bit programs without their calls: {proof.compat:,}" if proof.compat else "",
     ]
     return ", ".join(part for part in parts if part) or "but the spool is damaged"
 

@@ -369,7 +369,7 @@ def _living_on(living: Mapping[str, int], console: Console) -> None:
 _UNFOLLOWED: Final = (
     "out of sight: perf ends the events of a task in the exec of a program with rights of its own",
     "  (set-uid, set-gid, file capabilities) or one that may not be read; neither it nor what it starts is",
-    "  recorded. A program without a recorded call looks the same. To record all: root, no --scope inherit",
+    "  recorded. To record all: as root, without --scope inherit",
 )
 
 
@@ -378,6 +378,9 @@ def _losses(summary: Summary, console: Console) -> None:
     if summary.completeness.get("unfollowed"):
         for line in _UNFOLLOWED:
             print_line(console, line, "bold yellow")
+    if summary.completeness.get("compat"):
+        text = "perf's tracepoints leave out the calls of 32-bit programs; --backend bpf has them"
+        print_line(console, text, "bold yellow")
     if not summary.losses or summary.verdict == "complete":  # what is missing elsewhere, the last line says
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]

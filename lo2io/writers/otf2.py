@@ -267,6 +267,7 @@ class Otf2Writer:
             "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
             "COMPLETENESS": "proven" if proof.proven else "not proven",
             "UNFOLLOWED": proof.unfollowed or "",
+            "COMPAT": proof.compat or "",
             "RECORDED_PROCESSES": proof.whose,
             "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
             "INFERRED_ENDS": proof.inferred_ends or "",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from workloads.build import build
 from workloads.disks import loop_device
-from workloads.record import Recorded, record
+from workloads.record import LO2IO, Recorded, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,3 +163,15 @@ def test_what_they_send_to_a_disk_is_theirs(seen: tuple[Recorded, str]) -> None:
     (request,) = trace.table("ring_requests").to_pylist()
     assert (request["opcode"], request["offset_bytes"], request["bytes_result"]) == ("WRITE", 12288, BLOCK)
     assert {request["task"]} == owner
+
+
+@pytest.mark.parametrize("options", [("--backend", "perf"), ("--opener", "python-perf"), ("--scope", "inherit")])
+def test_perf_says_that_it_does_not_see_them(program: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Its tracepoints leave the calls out: such a recording is not complete, and says why."""
+    command = ["sh", "-c", f"{program} / /; true"]
+    words = [LO2IO, "record", "-o", tmp_path / "T", "-e", "syscalls", *options, "--", *command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("incomplete: ")
+    assert "32-bit programs without their calls: 1" in done.stderr
+    assert "out of sight" not in done.stderr

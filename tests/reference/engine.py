@@ -49,6 +49,7 @@ TOTALS = (
     "nr_in_flight_ring_requests",
     "nr_ring_unclear",
     "nr_gone_in_exec",
+    "nr_compat_programs",
 )
 PAIRED = (Role.ENTER, Role.EXIT)
 
@@ -125,6 +126,7 @@ class Reference:
             "fork": lambda record: self.tasks.fork(record.time, record.values),
             "exit": lambda record: self.tasks.exit(record.time, record.values),
             "comm": lambda record: self.tasks.comm(record.time, record.values),
+            "mapping": lambda record: self.tasks.mapping(record.values),
             "fact_task": lambda record: self.tasks.fact(record.values),
             "fact_fd": lambda record: self.calls.fact(record.values),
             "fact_ring": lambda record: self.rings.fact(record.values),

@@ -215,6 +215,9 @@ class Machine(Kernel):
         if salt % 3 == 0:
             self.record("task_exit", self.now, thread.cpu, thread.pid, thread.tid)
             self.now += what % 2
+        if salt % 5 == 0:
+            where = {"address": 0xF7FC_8000 << 16 * (what % 2), "name": b"[vdso]"}
+            self.record("mapping", self.now, thread.cpu, thread.pid, thread.tid, **where)
         if salt % 4:
             self.record("exit", self.now, thread.cpu, thread.tid, "execve", 0)
 

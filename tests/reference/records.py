@@ -120,9 +120,11 @@ class Decoder:
             pid, tid = struct.unpack_from("<II", body)
             comm = body[8:-8].split(b"\0")[0]
             return Record(time, 0, "comm", {"pid": pid, "tid": tid, "comm": comm, "exec": bool(misc & 1 << 13)})
-        if kind == 2:
-            return Record(time, 0, "lost", {"lost": struct.unpack_from("<Q", body, 8)[0]})
-        return Record(time, 0, "throttle" if kind == 5 else "other", {})
+        if kind == 1:
+            _, tid, address = struct.unpack_from("<IIQ", body)
+            return Record(time, 0, "mapping", {"tid": tid, "address": address, "name": body[32:-8].split(b"\0")[0]})
+        lost = {"lost": struct.unpack_from("<Q", body, 8)[0]} if kind == 2 else {}
+        return Record(time, 0, {2: "lost", 5: "throttle"}.get(kind, "other"), lost)
 
     def _sample(self, raw: bytes) -> dict[str, Any]:
         if len(raw) < 8:

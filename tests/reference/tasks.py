@@ -253,6 +253,14 @@ class Tasks:
             self.unshare(task, task.pending)
             self.engine.calls.close_on_exec(task, time)
 
+    def mapping(self, values: dict[str, Any]) -> None:
+        """``PERF_RECORD_MMAP``: a sign of life; the vDSO of a 32 bit program lies below 4 GiB."""
+        task = self.alive.get(values["tid"])
+        if task is not None:
+            task.lives()
+            is_compat = values["name"] == b"[vdso]" and values["address"] < 1 << 32
+            self.engine.totals["nr_compat_programs"] += is_compat and task.recorded
+
     def _take_over(self, process: Process, leader: Task | None, time: int) -> Task | None:
         """Exec by another thread than the leader: it goes on under the leader's tid (de_thread in fs/exec.c)."""
         others = [task for task in process.alive if task.tid != process.pid]

@@ -276,3 +276,25 @@ def test_an_exit_behind_an_exec_that_nothing_follows_is_the_end(run: Run, tmp_pa
     assert rows(tables, "tid", "exit_time_ns", table="tasks")[1] == (11, 60_011)
     assert len({row["process"] for row in tables["tasks"]}) == 2 + again
     assert tables["totals"]["nr_gone_in_exec"] == 1
+
+
+def test_programs_of_32_bits_are_known_by_their_vdso(run: Run, spool: SpoolBuilder) -> None:
+    """Where mappings are recorded: below 4 GiB, by that name, of a thread that is known."""
+    high, low = 0x7FFC_1000_0000, 0xF7FC_8000
+    spool.mapping(60_000, 0, 10, 10, address=high, name=b"[vdso]")
+    spool.mapping(60_010, 0, 10, 10, address=0x40_0000, name=b"/bin/static")
+    assert run(spool)["totals"]["nr_compat_programs"] == 0
+    spool.mapping(60_020, 0, 10, 10, address=low, name=b"[vdso]")
+    spool.mapping(60_030, 0, 99, 99, address=low, name=b"[vdso]")
+    assert run(spool)["totals"]["nr_compat_programs"] == 1
+
+
+def test_a_mapping_is_a_sign_of_life(run: Run, tmp_path: Path) -> None:
+    """It comes behind an EXIT amid an exec, and before the EXIT of a program that makes no recorded call."""
+    tables = run(own_rights("process", tmp_path).mapping(60_020, 0, 11, 11, address=0x40_0000, name=b"/bin/su"))
+    assert rows(tables, "exit_time_ns", table="tasks")[1] == (None,)
+    spool = SpoolBuilder(tmp_path / "other", mode="process").fact_task(1_000, 10, 10, flags=1)
+    spool.comm(60_000, 0, 10, 10, b"true", is_exec=True).mapping(60_010, 0, 10, 10, address=0x40_0000, name=b"/bin/true")
+    tables = run(spool.task_exit(60_020, 0, 10, 10))
+    assert rows(tables, "exit_time_ns", table="tasks") == [(60_020,)]
+    assert tables["totals"]["nr_gone_in_exec"] == 0

@@ -147,6 +147,13 @@ def test_programs_out_of_sight_are_missing_where_tasks_are_followed() -> None:
     assert completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_gone_in_exec=2)).proven
 
 
+def test_calls_of_32_bit_programs_are_missing() -> None:
+    """Perf's tracepoints neither count nor deliver them: the counts agree, and nothing is proven."""
+    proof = completeness(WHOLE, seen([5, 5], [6, 6]), Totals(nr_compat_programs=3))
+    assert (proof.proven, proof.lost, proof.compat) == (False, 0, 3)
+    assert "events captured, 32-bit programs without their calls: 3 ·" in completeness_line(proof)
+
+
 def test_no_counts_prove_nothing() -> None:
     """A recording that was cut off never says complete, whatever it holds."""
     proof = completeness(spool(complete=False), seen([5, 5], [6, 6]), Totals(nr_lost=3))
