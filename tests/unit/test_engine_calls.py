@@ -294,7 +294,8 @@ def test_a_mapping_is_a_sign_of_life(run: Run, tmp_path: Path) -> None:
     tables = run(own_rights("process", tmp_path).mapping(60_020, 0, 11, 11, address=0x40_0000, name=b"/bin/su"))
     assert rows(tables, "exit_time_ns", table="tasks")[1] == (None,)
     spool = SpoolBuilder(tmp_path / "other", mode="process").fact_task(1_000, 10, 10, flags=1)
-    spool.comm(60_000, 0, 10, 10, b"true", is_exec=True).mapping(60_010, 0, 10, 10, address=0x40_0000, name=b"/bin/true")
+    spool.comm(60_000, 0, 10, 10, b"true", is_exec=True)
+    spool.mapping(60_010, 0, 10, 10, address=0x40_0000, name=b"/bin/true")
     tables = run(spool.task_exit(60_020, 0, 10, 10))
     assert rows(tables, "exit_time_ns", table="tasks") == [(60_020,)]
     assert tables["totals"]["nr_gone_in_exec"] == 0
