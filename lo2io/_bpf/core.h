@@ -254,8 +254,10 @@ LO2_ONCE int lo2_read_compat(__u32 number)
     lo2_read_given(cpu, (const struct pt_regs *)bpf_task_pt_regs(task));
     cpu->given[0] = 0;
     if (plan->memory && size <= 6 * sizeof(__u32) &&
-        bpf_probe_read_user(&cpu->given[1], size, (const void *)(__u64)cpu->given[plan->memory & 7]))
+        bpf_probe_read_user(&cpu->given[1], size, (const void *)(__u64)cpu->given[plan->memory & 7])) {
+        __builtin_memset(cpu->given, 0xff, sizeof cpu->given); /* -1 is no descriptor */
         cpu->misses.unreadable++;
+    }
 #pragma unroll
     for (i = 0; i < 6; i++)
         cpu->slot.record.args[i] = lo2_compat_argument(cpu, plan->args[i]);

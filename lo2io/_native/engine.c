@@ -201,8 +201,9 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
 }
 
 /*
- * A thread maps memory, behind the COMM of an exec and an EXIT amid it. Each exec maps the vDSO (arch/x86/entry/vdso/vma.c): that of a 32 bit program lies where it can reach it, that of a 64 bit
- * one beside the stack, far above.
+ * A thread maps memory that can be executed: in an exec that comes behind the COMM, and behind an EXIT amid it. Each exec
+ * maps the vDSO (arch/x86/entry/vdso/vma.c): that of a 32 bit program lies below 4 GiB, that of a 64 bit one beside the
+ * stack, far above.
  */
 static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
 {

@@ -81,8 +81,8 @@ class KernelLosses:
             yield f"{self.unpaired} calls were taken off their CPU unseen: their times are right, their CPU may not be"
         if self.foreign:
             yield (
-                f"{self.foreign} calls are missing: of x32 programs, or of 32 bit ones on a machine whose numbers of "
-                "such calls lo2io does not know"
+                f"{self.foreign} calls were not looked at: they are of x32 programs, or of 32-bit ones on a machine "
+                "whose numbers of such calls lo2io does not know"
             )
         if self.missed_runs:
             yield f"the kernel did not run a program {self.missed_runs} times: so many calls or facts are missing"
