@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import SpoolMeta
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE = range(1, 12)
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE, EXEC = range(1, 13)
 UNFINISHED, DISCARDED = 1 << 31, 1 << 30
 WHOLE, DELETED, MOVED, SLOT = 1, 2, 4, 8
 OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
@@ -158,6 +158,10 @@ class KernelSpool(SpoolBuilder):
         text = b"".join(name + b"\0" for name in names)
         body = struct.pack("<QIHHBBHHH", t, tid, PATH, 0, place, flags, len(path), len(text), 0)
         return self.kernel(cpu, body + path + text)
+
+    def exec(self, t: int, cpu: int, tid: int, command: bytes, *, cut: bool = False) -> KernelSpool:
+        """``EXEC``: the arguments of a new program."""
+        return self.kernel(cpu, struct.pack("<QIHHHB5x", t, tid, EXEC, 0, len(command), cut) + command)
 
     def meta(self) -> SpoolMeta:
         """What ``spool.json`` will say."""

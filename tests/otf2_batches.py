@@ -189,12 +189,16 @@ class BatchMaker:
         texts = {"path_offset": offset, "path_length": length, "directory_offset": start, "directory_length": size}
         self.row("paths", operation=call, place=place, source=0 if path is None else 3, **texts)
 
-    def task(self, number: int, comm: bytes = b"fio", cgroup: bytes = b"", **columns: int) -> None:
+    def task(
+        self, number: int, comm: bytes = b"fio", cgroup: bytes = b"", cmdline: bytes = b"", **columns: int
+    ) -> None:
         """A thread of process 0, pid 100, unless said otherwise."""
         offset, length = self._put(comm)
         group_offset, group_length = self._put(cgroup)
         texts = {"comm_offset": offset, "comm_length": length}
         texts |= {"cgroup_offset": group_offset, "cgroup_length": group_length}
+        line_offset, line_length = self._put(cmdline)
+        texts |= {"cmdline_offset": line_offset, "cmdline_length": line_length}
         ids = {"task": number, "process": 0, "pid": 100, "tid": 100 + number, **columns}
         self.row("tasks", **texts, **ids)
 

@@ -24,7 +24,7 @@ from perfformats import (
 
 from lo2io.catalog import load_catalog
 from lo2io.model import ClockSync, Cpu, EventCounts, SpoolMeta
-from lo2io.spool.facts import pack_fd, pack_ring, pack_task
+from lo2io.spool.facts import pack_command, pack_fd, pack_ring, pack_task
 from lo2io.spool.format import FACTS_NAME, META_NAME, dump_meta, ring_name
 
 if TYPE_CHECKING:
@@ -267,6 +267,14 @@ class SpoolBuilder:
                 cgroup=cgroup,
             )
         )
+        return self
+
+    def fact_command(
+        self, t: int, pid: int, command: bytes, *, begin: int | None = None, cut: bool = False
+    ) -> SpoolBuilder:
+        """What ``/proc/PID/cmdline`` held."""
+        begin = t if begin is None else begin
+        self.facts.append(pack_command(begin_ns=begin, end_ns=t, pid=pid, command=command, cut=cut))
         return self
 
     def fact_fd(

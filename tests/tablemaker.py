@@ -114,14 +114,14 @@ def meta(**changes: Any) -> SpoolMeta:
 def make_batch(**tables: Iterable[Row]) -> Batch:
     """A batch of rows given as dicts; what a row leaves out is unknown where that exists, else zero.
 
-    ``path``, ``directory``, ``comm`` and ``cgroup`` (bytes) stand for the offset and length into the text.
+    ``path``, ``directory``, ``comm``, ``cgroup`` and ``cmdline`` (bytes) stand for the offset and length into the text.
     """
     rows = {name: [dict(row) for row in tables.get(name, ())] for name in TABLES}
     native, columns = allocate_batch(max(1, *(len(part) for part in rows.values())), 1)
     text = b""
     for name, part in rows.items():
         for index, row in enumerate(part):
-            for key in ("path", "directory", "comm", "cgroup"):
+            for key in ("path", "directory", "comm", "cgroup", "cmdline"):
                 if isinstance(value := row.get(key), bytes):
                     del row[key]
                     row |= {f"{key}_offset": len(text), f"{key}_length": len(value)}

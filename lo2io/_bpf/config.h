@@ -8,6 +8,7 @@
 #define LO2_MAX_EVENTS 1024  /* events of a spool */
 #define LO2_MAX_CPUS 4096
 #define LO2_MAX_PREFIX 256
+#define LO2_MAX_COMMAND 4096    /* bytes of a command line */
 #define LO2_FACTS_ALWAYS 2      /* FILE with every call: where closes are not recorded, nothing told stays true */
 
 /* What of a call is worth reading: from tracepoints/syscalls.toml. Arguments are numbered from 1; 0: it has none. */

@@ -76,6 +76,11 @@ struct task_struct {
     struct files_struct *files;
     struct nsproxy *nsproxy;
     struct fs_struct *fs;
+    struct mm_struct *mm;
+} KERNEL_TYPE;
+
+struct mm_struct {
+    unsigned long arg_start, arg_end; /* where the arguments lie in the program's memory */
 } KERNEL_TYPE;
 
 /* Where a system call finds its arguments: still there at its exit, but for execve and rt_sigreturn. */

@@ -354,6 +354,49 @@ INLINE void write_usage(struct task_struct *task)
     lo2_give_back(moment.cpu);
 }
 
+/* The arguments of a new program, which lie in its memory since exec put them there. */
+INLINE void write_command(struct lo2_moment *moment)
+{
+    struct lo2_bpf_names *names = &moment->cpu->names;
+    lo2_kernel_exec *record = (lo2_kernel_exec *)names->record;
+    struct task_struct *task = moment->task;
+    __u64 begin = BPF_CORE_READ(task, mm, arg_start);
+    __u64 length = BPF_CORE_READ(task, mm, arg_end) - begin;
+    __u32 size = length < LO2_MAX_COMMAND ? length : LO2_MAX_COMMAND;
+
+    if (bpf_probe_read_user(record + 1, size, (const void *)begin)) {
+        moment->cpu->misses.unreadable++;
+        return;
+    }
+    lo2_fill_head(&record->head, moment, LO2_KERNEL_EXEC, 0);
+    record->length = size;
+    record->cut = length > size;
+    __builtin_memset(record->reserved, 0, sizeof record->reserved);
+    lo2_write_fact(moment->cpu, moment->ring, record, sizeof *record + size);
+}
+
+/* The new program is in place and has not run (fs/exec.c, exec_binprm). Its thread is amid execve: the entry is written
+ * first, for it was earlier. */
+SEC("raw_tp/sched_process_exec")
+int lo2_exec(void *context)
+{
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf() };
+    __u32 cpu_number;
+
+    if (!lo2_switch.on || !lo2_is_recorded(moment.task))
+        return 0;
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu || !lo2_take_cpu(moment.cpu))
+        return 0;
+    moment.ring = lo2_ring(&cpu_number);
+    if (moment.cpu->slot.occupied)
+        lo2_flush_slot(moment.cpu, moment.ring);
+    moment.time_ns = bpf_ktime_get_ns();
+    write_command(&moment);
+    lo2_give_back(moment.cpu);
+    return 0;
+}
+
 /* The number of a process may be given again once its last thread is gone. */
 SEC("raw_tp/sched_process_exit")
 int lo2_exit_task(struct lo2_raw_context *context)

@@ -101,6 +101,9 @@ typedef struct {
     uint32_t *comm_length;
     uint32_t *cgroup_offset;    /* into the batch's text; its process' last cgroup; length 0: unknown */
     uint32_t *cgroup_length;
+    uint32_t *cmdline_offset;   /* into the batch's text; its process' last arguments, separated by zero bytes; length 0: unknown */
+    uint32_t *cmdline_length;
+    uint8_t *cmdline_cut;       /* 1: there are more */
     uint8_t *kind;              /* enum lo2_task_kind */
     int64_t *cpu_ns;            /* since its birth, when it exited; unknown: it has not, or nothing told so */
     int64_t *user_ns;           /* ... of it, in the proportion of ticks */

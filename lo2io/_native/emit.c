@@ -161,10 +161,13 @@ static bool flush_tasks(engine *e)
     lo2_batch *b = e->batch;
     for (; e->tasks_out < e->task_queue.count; e->tasks_out++) {
         const task_row *t = &e->task_queue.at[e->tasks_out];
-        const cgroup_path *cgroup = t->cgroup == NONE ? NULL : &e->cgroups.at[t->cgroup];
+        const shared_text *cgroup = t->cgroup == NONE ? NULL : &e->texts.at[t->cgroup];
+        const shared_text *command = t->command == NONE ? NULL : &e->texts.at[t->command];
         uint32_t row = b->nr_tasks, offset, length = (uint32_t)strnlen(t->comm, sizeof t->comm), cgroup_offset = 0;
+        uint32_t command_offset = 0;
         if (row == b->capacity || !write_text(b, t->comm, length, &offset) ||
-            (cgroup && !write_text(b, cgroup->path, cgroup->length, &cgroup_offset)))
+            (cgroup && !write_text(b, cgroup->text, cgroup->length, &cgroup_offset)) ||
+            (command && !write_text(b, command->text, command->length, &command_offset)))
             return false;
         b->tasks.task[row] = t->task;
         b->tasks.process[row] = t->process;
@@ -178,6 +181,9 @@ static bool flush_tasks(engine *e)
         b->tasks.comm_length[row] = length;
         b->tasks.cgroup_offset[row] = cgroup_offset;
         b->tasks.cgroup_length[row] = cgroup ? cgroup->length : 0;
+        b->tasks.cmdline_offset[row] = command_offset;
+        b->tasks.cmdline_length[row] = command ? command->length : 0;
+        b->tasks.cmdline_cut[row] = t->command_cut;
         b->tasks.kind[row] = t->kind;
         b->tasks.cpu_ns[row] = t->usage.cpu;
         b->tasks.user_ns[row] = t->usage.user;
@@ -187,7 +193,8 @@ static bool flush_tasks(engine *e)
         b->tasks.voluntary_switches[row] = t->usage.voluntary;
         b->tasks.involuntary_switches[row] = t->usage.involuntary;
         b->nr_tasks++;
-        cgroup_release(e, t->cgroup);
+        text_release(e, t->cgroup);
+        text_release(e, t->command);
     }
     e->task_queue.count = e->tasks_out = 0;
     return true;

@@ -195,6 +195,14 @@ static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t si
             e->totals.nr_names_refused++;
         else
             on_fd_fact(e, &fact, (const char *)body + sizeof fact, not_before(begin), end.time);
+    } else if (type == LO2_FACT_COMMAND && size >= 8 + sizeof(lo2_fact_command)) {
+        lo2_fact_command fact;
+        memcpy(&fact, body, sizeof fact);
+        uint32_t process_index = process_of(e, fact.pid);
+        if (process_index == NONE || fact.length > size - 8 - sizeof fact)
+            return;
+        on_command(e, &e->processes.at[process_index], (const char *)body + sizeof fact, fact.length, fact.cut,
+                   not_before(fact_when(&e->clock, fact.begin_time_ns)));
     } else if (type == LO2_FACT_RING && size >= 8 + sizeof(lo2_fact_ring)) {
         on_ring_fact(e, body);
     }
@@ -408,7 +416,7 @@ void lo2_engine_free(lo2_engine *e)
     rings_free(e);
     ring_requests_free(e);
     iocbs_free(e);
-    cgroups_free(e);
+    texts_free(e);
     kernel_facts_free(e);
     void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
                      e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,

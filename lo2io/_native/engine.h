@@ -91,6 +91,9 @@ typedef struct {
     uint32_t oldest, newest;      /* of its living tasks */
     uint32_t cgroup, hierarchy;   /* path, or NONE; the hierarchy it is followed in */
     int64_t cgroup_since;         /* when an event moved it; UNKNOWN: none has */
+    uint32_t command;             /* its arguments, each but the last ended by a zero byte, or NONE */
+    bool command_cut;             /* there are more than were read */
+    int64_t command_since;        /* its last exec; UNKNOWN: none was seen */
     uint32_t rings;               /* of its own: index + 1 */
     uint32_t nr_forks, nr_serving; /* processes it has made; of its tasks, those that serve rings */
     aio_setups aio;
@@ -98,7 +101,7 @@ typedef struct {
     bool fresh;                   /* all of its address space was seen: begun, or its exec, in the trace */
 } process;
 
-typedef struct { uint32_t refs, length, chain; char *path; } cgroup_path;
+typedef struct { uint32_t refs, length, chain; char *text; } shared_text;
 
 /* ---- requests.c ---- */
 
@@ -153,7 +156,7 @@ typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
 typedef struct { uint64_t operation; uint32_t path_length, directory_length; uint8_t place, source; char *texts; } path_row;
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
-                 uint32_t cgroup; /* with a reference */ uint8_t kind; task_usage usage; } task_row;
+                 uint32_t cgroup, command; /* with a reference */ uint8_t kind, command_cut; task_usage usage; } task_row;
 
 /* Records are lacking behind `begin` (UNKNOWN: from the first on) and before `end`. */
 typedef struct { int64_t begin, end; } gap;
@@ -188,9 +191,9 @@ struct lo2_engine {
     VEC(process) processes;
     VEC(uint32_t) free_processes;
     uint32_t next_task, next_process;
-    VEC(cgroup_path) cgroups;
-    VEC(uint32_t) free_cgroups;
-    uint32_t *cgroup_buckets;     /* index + 1 */
+    VEC(shared_text) texts;
+    VEC(uint32_t) free_texts;
+    uint32_t *text_buckets;     /* index + 1 */
 
     VEC(fd_table) tables;
     VEC(uint32_t) free_tables;
@@ -253,13 +256,22 @@ void task_write_end(engine *e, task *t, int64_t time);
 void task_end_unseen(engine *e, task *t); /* its EXIT was lost, or is not yet to come */
 void task_lives(task *t);         /* something came that only a living thread does */
 
+/* texts.c */
+/* The text's index, with a reference for the caller. */
+uint32_t text_of(engine *e, const char *text, uint32_t length);
+uint32_t text_keep(engine *e, uint32_t index);
+void text_release(engine *e, uint32_t index);
+void texts_free(engine *e);
+
 /* cgroups.c */
-uint32_t cgroup_keep(engine *e, uint32_t index);
-void cgroup_release(engine *e, uint32_t index);
 void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin);
 bool cgroup_is_recorded(const engine *e, const process *p);
 void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time);
-void cgroups_free(engine *e);
+
+/* commands.c */
+void on_command(engine *e, process *p, const char *text, uint32_t length, bool cut, int64_t begin);
+void command_ends(engine *e, process *p, int64_t time);
+void on_kernel_exec(engine *e, task *t, const uint8_t *record, uint32_t size, int64_t time);
 
 /* fds.c */
 uint32_t table_new(engine *e, int64_t since);

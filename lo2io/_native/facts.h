@@ -3,7 +3,8 @@
  * so that they merge into the stream of samples by time. Written by lo2io/spool/facts.py.
  * Little-endian, 8-byte aligned, strings padded with zero bytes. Times are CLOCK_MONOTONIC.
  */
-enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03 };
+enum { LO2_FACT_TASK = 0x4c01, LO2_FACT_FD = 0x4c02, LO2_FACT_RING = 0x4c03,
+       LO2_FACT_COMMAND = 0x4c04 };
 enum { LO2_FACT_TASK_SELECT = 1,      /* record this task and its descendants */
        LO2_FACT_TASK_FROM_EXEC = 2 }; /* ... from its first exec on */
 
@@ -42,3 +43,12 @@ typedef struct {            /* what fdinfo said of an io_uring's descriptor some
     uint32_t nr_files, nr_buffers; /* registered; UINT32_MAX: not known */
     uint32_t reserved;
 } lo2_fact_ring;            /* comes behind the lo2_fact_fd of the same descriptor */
+
+typedef struct {            /* a process' /proc/PID/cmdline as it was somewhen in [begin_time_ns, time_ns] */
+    uint64_t time_ns;
+    uint64_t begin_time_ns;
+    uint32_t pid;
+    uint32_t cut;           /* 1: there is more of it than follows */
+    uint32_t length;        /* bytes that follow; then zero bytes to a multiple of 8 */
+    uint32_t reserved;
+} lo2_fact_command;

@@ -88,6 +88,10 @@ static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t t
             memcpy(&path, record + offsetof(lo2_kernel_path, path_length), 2);
         }
         return (uint32_t)sizeof(lo2_kernel_path) + names + path;
+    case LO2_KERNEL_EXEC:
+        if (length >= sizeof(lo2_kernel_exec))
+            memcpy(&names, record + offsetof(lo2_kernel_exec, length), 2);
+        return (uint32_t)sizeof(lo2_kernel_exec) + names;
     case LO2_KERNEL_VALUE: return sizeof(lo2_kernel_value);
     case LO2_KERNEL_SQE: return sizeof(lo2_kernel_sqe);
     case LO2_KERNEL_IOCB: return sizeof(lo2_kernel_iocb);
@@ -107,6 +111,7 @@ static void hand_on(engine *e, task *t, const uint8_t *record, uint32_t size)
     switch (head.type) {
     case LO2_KERNEL_FILE: on_kernel_file(e, t, record, size); break;
     case LO2_KERNEL_PATH: on_kernel_path(e, t, record, size); break;
+    case LO2_KERNEL_EXEC: on_kernel_exec(e, t, record, size, (int64_t)head.time_ns); break;
     case LO2_KERNEL_IOCB: on_kernel_iocb(e, t, record, size); break;
     case LO2_KERNEL_EVENTS: on_kernel_events(e, t, record, size); break;
     case LO2_KERNEL_SQE: on_kernel_sqe(e, t, record, size); break;

@@ -25,7 +25,8 @@ enum lo2_kernel_record {
     LO2_KERNEL_IOCB = 8,     /* what a request of libaio asks for; precedes the io_submit, as the FILE of a close does */
     LO2_KERNEL_LOST = 9,     /* entries and exits for which there was no room */
     LO2_KERNEL_EVENTS = 10,  /* what an io_getevents returned: how requests of libaio ended */
-    LO2_KERNEL_USAGE = 11    /* what a thread has used, when it exits */
+    LO2_KERNEL_USAGE = 11,   /* what a thread has used, when it exits */
+    LO2_KERNEL_EXEC = 12     /* the command line of a process that has a new program */
 };
 
 typedef struct {
@@ -160,6 +161,13 @@ typedef struct {
     uint64_t major_faults;   /* maj_flt */
     uint64_t voluntary, involuntary; /* nvcsw, nivcsw: switches */
 } lo2_kernel_usage;
+
+typedef struct {
+    lo2_kernel_head head;
+    uint16_t length;         /* bytes that follow: the arguments, each ended by a zero byte */
+    uint8_t cut;             /* 1: there are more */
+    uint8_t reserved[5];
+} lo2_kernel_exec;
 
 typedef struct {
     lo2_kernel_head head;    /* time of the last of them; tid 0 */

@@ -23,7 +23,8 @@ static uint32_t process_new(engine *e, uint32_t pid, uint32_t ppid, uint32_t par
         return NONE;
     e->processes.at[index] = (process){.number = e->next_process++, .pid = pid, .ppid = ppid,
                                        .parent_number = parent_number, .oldest = NONE, .newest = NONE,
-                                       .cgroup = NONE, .cgroup_since = UNKNOWN};
+                                       .cgroup = NONE, .cgroup_since = UNKNOWN, .command = NONE,
+                                       .command_since = UNKNOWN};
     e->process_by_pid[pid] = index + 1;
     return index;
 }
@@ -66,7 +67,7 @@ static void queue_task_row(engine *e, const task *t, int64_t exit)
     }
     task_row *row = &e->task_queue.at[e->task_queue.count++];
     *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
-                      cgroup_keep(e, p->cgroup), task_kind(t), t->usage};
+                      text_keep(e, p->cgroup), text_keep(e, p->command), task_kind(t), p->command_cut, t->usage};
     memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
@@ -75,7 +76,8 @@ static void process_end(engine *e, uint32_t index)
     const process *p = &e->processes.at[index];
     if (e->process_by_pid[p->pid] == index + 1)
         e->process_by_pid[p->pid] = 0;
-    cgroup_release(e, p->cgroup);
+    text_release(e, p->cgroup);
+    text_release(e, p->command);
     GIVE_BACK(e, free_processes, index);
 }
 
@@ -215,7 +217,7 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         table = parent ? parent->table : e->tasks.at[e->processes.at[process_index].oldest].table;
         e->tables.at[table].refs++;
     } else {
-        process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN};
+        process from = {.number = NONE, .cgroup = NONE, .cgroup_since = UNKNOWN, .command = NONE, .command_since = UNKNOWN};
         if (parent)
             from = e->processes.at[process_index];
         table = table_of_child(e, parent, time);
@@ -225,9 +227,12 @@ void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid,
         process *child = &e->processes.at[process_index];
         child->recorded = parent ? from.recorded : born_recorded(e, pid, ppid);
         child->from_exec = from.from_exec;
-        child->cgroup = cgroup_keep(e, from.cgroup);
+        child->cgroup = text_keep(e, from.cgroup);
         child->hierarchy = from.hierarchy;
         child->cgroup_since = from.cgroup_since;
+        child->command = text_keep(e, from.command);
+        child->command_cut = from.command_cut;
+        child->command_since = from.command_since;
         child->fresh = true;
         if (parent)
             e->processes.at[parent->process].nr_forks++;
@@ -311,6 +316,7 @@ void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *co
     t->in_exec = true;
     rings_exec(e, t->process, time);
     process *p = &e->processes.at[t->process];
+    command_ends(e, p, time);
     if (p->from_exec) {
         p->from_exec = false;
         p->recorded = true;

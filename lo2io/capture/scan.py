@@ -56,6 +56,8 @@ class FactWriter:
         self._tell = tell
         self._root = root
         self._controller = controller
+        self._commands: dict[int, tuple[bytes, bool]] = {}
+        """The command line of each process, as it was told last."""
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """TASK facts of a process' threads that were not seen before, the first one with the cgroup.
@@ -89,6 +91,8 @@ class FactWriter:
                 )
             )
         self._append(records)
+        if not is_kernel:
+            self._write_command(pid)
         return not is_kernel
 
     def write_fds(self, pid: int) -> frozenset[tuple[int, int, int]]:
@@ -97,9 +101,26 @@ class FactWriter:
         Returns:
             Number, device and inode of each descriptor; nothing if the process is gone.
         """
+        self._write_command(pid)
         states = list(procfs.iter_fds(pid, self._root))
         self._append([record for state in states for record in _pack_descriptor(pid, state)])
         return frozenset((state.fd, state.device, state.inode) for state in states)
+
+    def forget_commands(self) -> None:
+        """Tell each command line at the next look, changed or not: after an exec the same one is news."""
+        self._commands.clear()
+
+    def _write_command(self, pid: int) -> None:
+        """A COMMAND fact, if the command line is another one than was told last."""
+        begin = time.monotonic_ns()
+        command = procfs.read_command(pid, self._root)
+        if command is None:
+            self._commands.pop(pid, None)
+        elif self._commands.get(pid) != command:
+            self._commands[pid] = command
+            content, cut = command
+            end = time.monotonic_ns()
+            self._append([facts.pack_command(begin_ns=begin, end_ns=end, pid=pid, command=content, cut=cut)])
 
     def _append(self, records: Sequence[bytes]) -> None:
         if not records or self.is_over:
@@ -198,6 +219,7 @@ class Scanner(abc.ABC):
     def stop(self) -> None:
         """End the thread; look a last time at those that live."""
         self._end_thread()
+        self._writer.forget_commands()
         self.scan_fds()
 
     def abandon(self) -> None:

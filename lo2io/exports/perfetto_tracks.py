@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io._native._lib import ffi, lib
+from lo2io.commands import arguments_of, process_name
 from lo2io.exports.perfetto_packets import message, number, text
 from lo2io.model import UNKNOWN_U32
 from lo2io.units import split_kernel_dev
@@ -139,9 +140,11 @@ class Tracks:
         if leader is None or not leader["pid"]:
             self._writer.describe(uuid, name=(leader or {}).get("comm") or f"process {process}")
             return
-        command = [text(2, part) for part in (self._command if process == self._root else ())]
+        own = self._command if process == self._root else ()
+        command = [text(2, part) for part in (arguments_of(leader["cmdline"]) if leader["cmdline"] else own)]
+        name = process_name(leader["comm"], leader["cmdline"])
         begin = number(7, leader["start_time_ns"])
-        more = message(_PROCESS, number(1, leader["pid"]), *command, text(6, leader["comm"]), begin)
+        more = message(_PROCESS, number(1, leader["pid"]), *command, text(6, name), begin)
         self._writer.describe(uuid, more=more, time_ns=self._since(leader))
 
     def _since(self, thread: dict[str, Any]) -> int:
@@ -163,7 +166,7 @@ class _Threads:
     """The table of threads; its rows become Python objects one by one."""
 
     def __init__(self, trace: Trace) -> None:
-        columns = ["task", "process", "pid", "tid", "comm", "start_time_ns"]
+        columns = ["task", "process", "pid", "tid", "comm", "cmdline", "start_time_ns"]
         self._table = trace.table("threads", columns).combine_chunks()
         tasks, processes, pids, tids = (
             self._table.column(name).to_pylist() for name in ("task", "process", "pid", "tid")

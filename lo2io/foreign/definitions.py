@@ -144,7 +144,8 @@ class Threads:
         """As the table has them; start and end of a thread are not told."""
         rows = len(self.locations)
         names = texts.columns("comm", [name.encode(errors="surrogateescape") for name in self.names])
-        nowhere = {"cgroup_offset": [0] * rows, "cgroup_length": [0] * rows}
+        nowhere = {f"{name}_{part}": [0] * rows for name in ("cgroup", "cmdline") for part in ("offset", "length")}
+        nowhere["cmdline_cut"] = [0] * rows
         return make_columns(
             "threads",
             rows,

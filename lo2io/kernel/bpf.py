@@ -43,6 +43,7 @@ _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
 _FOLLOW = {"sched_process_fork": "lo2_fork"}
 _END = {"sched_process_exit": "lo2_exit_task"}
+_EXEC = {"sched_process_exec": "lo2_exec"}
 _RINGS = {
     "io_uring_submit_req": "lo2_submit",
     "io_uring_complete": "lo2_complete",
@@ -206,7 +207,7 @@ class Programs:
             AccessError: The kernel refuses.
         """
         unused = self._unused()
-        for name, program in {**_SWITCH, **_FOLLOW, **_END, **_RINGS, **_CALLS}.items():
+        for name, program in {**_SWITCH, **_FOLLOW, **_EXEC, **_END, **_RINGS, **_CALLS}.items():
             if program in unused:
                 continue
             typed = name in _CALLS  # such programs know their tracepoint since they were loaded
@@ -325,7 +326,8 @@ class Programs:
         return unused
 
     def _read_programs(self) -> list[tuple[int, int]]:
-        names = {_ENTER, _EXIT}.union(*(part.values() for part in (_CALLS, _SWITCH, _FOLLOW, _RINGS))) - self._unused()
+        parts = (_CALLS, _SWITCH, _FOLLOW, _EXEC, _RINGS)
+        names = {_ENTER, _EXIT}.union(*(part.values() for part in parts)) - self._unused()
         return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
 
     def _make_ring(self, cpu: int) -> int:

@@ -36,6 +36,8 @@ _FDINFO_BASES = {
     b"SqMask": 0, b"CqMask": 0, b"SqThread": 10, b"UserFiles": 10, b"UserBufs": 10,
 }  # fmt: skip
 """The lines of fdinfo that are read, and the base of their numbers; 0: as written."""
+MAX_COMMAND_BYTES = 4096
+"""Of a command line: as much as the programs in the kernel read (LO2_MAX_COMMAND)."""
 CGROUP_V1_ORDER = (b"perf_event", b"blkio", b"memory", b"pids", b"cpu")
 """Controllers of cgroup v1 whose path tells best which container a process belongs to, best first."""
 _CONTAINER = re.compile(
@@ -165,6 +167,19 @@ def read_children(pid: int, root: Path = ROOT) -> tuple[int, ...]:
             continue
         found.extend(int(number) for number in content.split())
     return tuple(found)
+
+
+def read_command(pid: int, root: Path = ROOT) -> tuple[bytes, bool] | None:
+    """The arguments of a process, each ended by a zero byte, or the title that replaced them; and whether it is cut.
+
+    At most :data:`MAX_COMMAND_BYTES` are read. None: the process is gone, is amid an exec, or is one of the kernel's.
+    """
+    try:
+        with (root / f"proc/{pid}/cmdline").open("rb") as file:
+            content = file.read(MAX_COMMAND_BYTES + 1)
+    except OSError:
+        return None
+    return (content[:MAX_COMMAND_BYTES], len(content) > MAX_COMMAND_BYTES) if content else None
 
 
 def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) -> tuple[int, bytes] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lo2io.commands import process_name
 from lo2io.model import UNKNOWN_U32
 from lo2io.tables import as_numpy
 
@@ -46,6 +47,11 @@ class People:
     def comms(self, rows: Iterable[int]) -> dict[int, str | None]:
         """The name of each of these processes: its leader's."""
         return self.texts("comm", rows)
+
+    def names(self, rows: Collection[int]) -> dict[int, str | None]:
+        """The name of each of these processes, with its title or script where its command line tells."""
+        comms, lines = self.comms(rows), self.texts("cmdline", rows)
+        return {row: process_name(comms.get(row), lines.get(row)) for row in comms.keys() | lines.keys()}
 
     def texts(self, column: str, rows: Iterable[int]) -> dict[int, str | None]:
         """A text of the leaders of these processes."""

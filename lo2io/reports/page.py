@@ -211,7 +211,7 @@ def _processes(summary: Summary, console: Console) -> None:
     in_rings = summary.rings is not None and summary.rings.written > 0
     rows = [
         [
-            who(row.pid, row.comm),
+            who(row.pid, row.name),
             f"{row.threads:,}",
             f"{row.activity.calls:,}",
             *_numbers(row.activity),
@@ -247,7 +247,7 @@ def _all_processes(summary: Summary, console: Console) -> None:
         disks = [f"{row.requests:,}", format_bytes(row.request_bytes)]
         counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}"]
         rings = [format_bytes(row.ring_bytes)] if in_rings else []
-        rows.append([who(row.pid, row.comm), _place(row), *counts, *moved, *rings, *disks])
+        rows.append([who(row.pid, row.name), _place(row), *counts, *moved, *rings, *disks])
     headings = ["Process (pid)", "cgroup", "calls", "errors", "read", "written", "requests", "on disks"]
     headings[6:6] = ["in rings"] if in_rings else []
     print_table(console, headings, "llrrrrrrr"[: len(headings)], rows)

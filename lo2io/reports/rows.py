@@ -76,6 +76,10 @@ class ProcessRow:
     ring_bytes: int = 0
     usage: UsageRow | None = None
     """None: the sum of the processes not listed, or threads nobody announced."""
+    cmdline: str | None = None
+    """The last command line, as for a shell, or the title that replaced it; None: unknown."""
+    name: str | None = None
+    """``comm``, or what the command line says better: a title, an interpreter with its script."""
 
 
 @dataclass(frozen=True, slots=True)

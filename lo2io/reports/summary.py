@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.commands import process_name
 from lo2io.errnos import error_name, error_text
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.file_types import FileType
@@ -185,9 +186,13 @@ def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) 
     ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
     shown, rest = busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
-    comms, cgroups, containers = (people.texts(column, shown) for column in ("comm", "cgroup", "container"))
+    comms, cgroups, containers, lines = (
+        people.texts(column, shown) for column in ("comm", "cgroup", "container", "cmdline")
+    )
 
-    def row(who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any) -> ProcessRow:
+    def row(
+        who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any, line: str | None = None
+    ) -> ProcessRow:
         return ProcessRow(
             *who,
             int(people.threads[key].sum()),
@@ -198,9 +203,14 @@ def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) 
             int(ring_requests[key].sum()),
             int(ring_bytes[key].sum()),
             usage=None if who[0] is None else gathered.usage.row(key, int(sums.time_ns[key])),
+            cmdline=line,
+            name=process_name(who[1], line),
         )
 
-    rows = [row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key) for key in shown]
+    rows = [
+        row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key, lines.get(key))
+        for key in shown
+    ]
     if len(rest):
         rows.append(row((None, f"{len(rest)} others"), (None, None), rest))
     return tuple(rows)

@@ -12,6 +12,7 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 FACT_TASK = 0x4C01
 FACT_FD = 0x4C02
 FACT_RING = 0x4C03
+FACT_COMMAND = 0x4C04
 TASK_SELECT = 1
 """Record this task and its descendants …"""
 TASK_FROM_EXEC = 2
@@ -24,6 +25,7 @@ _HEADER = struct.Struct("<IHH")
 _TASK = struct.Struct("<QQIIII16s")
 _CGROUP = struct.Struct("<II")
 _FD = struct.Struct("<QQQQqIiIIII")
+_COMMAND = struct.Struct("<QQIIII")
 _RING = struct.Struct("<QQIiIIiIII")
 
 
@@ -56,6 +58,20 @@ def pack_task(
         hierarchy, path = cgroup
         body += _CGROUP.pack(hierarchy, len(path)) + path + bytes(-len(path) % 8)
     return _HEADER.pack(FACT_TASK, 0, _HEADER.size + len(body)) + body
+
+
+def pack_command(*, begin_ns: int, end_ns: int, pid: int, command: bytes, cut: bool = False) -> bytes:
+    """A COMMAND fact: what ``/proc/PID/cmdline`` held somewhen between the two times.
+
+    Args:
+        begin_ns: CLOCK_MONOTONIC before the look.
+        end_ns: CLOCK_MONOTONIC after it; the record's place in the order.
+        pid: Whose it is.
+        command: The arguments, each ended by a zero byte, or a title.
+        cut: There is more of it.
+    """
+    body = _COMMAND.pack(end_ns, begin_ns, pid, cut, len(command), 0) + command + bytes(-len(command) % 8)
+    return _HEADER.pack(FACT_COMMAND, 0, _HEADER.size + len(body)) + body
 
 
 def pack_fd(

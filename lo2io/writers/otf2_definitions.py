@@ -12,6 +12,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from lo2io._native._lib import lib
+from lo2io.commands import process_name
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_U32
 from lo2io.table_columns import NAME_SOURCE
@@ -172,7 +173,8 @@ class Writer:
                 row = self._task_of(found)
                 threads.setdefault(row.process, []).append((location, row))
         rows = self._trace.rows.tasks.values()
-        names = {row.process: row.comm for row in rows if row.tid == row.pid}
+        names = {row.process: process_name(row.comm, row.cmdline) for row in rows if row.tid == row.pid}
+        lines = {row.process: row.cmdline for row in rows if row.cmdline}
         cgroups = {row.process: row.cgroup for row in rows if row.cgroup}
         groups = Groups(self._parts)
         for process in sorted(threads):
@@ -186,6 +188,8 @@ class Writer:
             group = self._parts.group(name, HOST_NODE, UNDEFINED_U32 if creator is None else creator)
             groups.add(process, view.locations[first].group, group, name)
             self._parts.number_property("LocationGroupProperty", group, "Process ID", row.pid)
+            if process in lines:
+                self._parts.text_property("LocationGroupProperty", group, "Command Line", lines[process])
             self._containment(group, cgroups.get(process, ""))
             for location, thread in threads[process]:
                 if view.locations[location].shared:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lo2io._native._lib import ffi
 from lo2io._native.columns import column_dtypes
+from lo2io.commands import command_line
 from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
 from lo2io.writers.otf2_library import UNDEFINED_U64
 
@@ -51,6 +52,8 @@ class TaskRow:
     """Its process' last one; empty: unknown."""
     kind: int = 0
     """``enum lo2_task_kind``."""
+    cmdline: str = ""
+    """Its process' last command line; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +111,12 @@ class Rows:
 
     def _add_tasks(self, batch: Batch) -> None:
         numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind")
-        texts = ("comm_offset", "comm_length", "cgroup_offset", "cgroup_length")
-        rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *texts)), strict=True)
-        for task, process, pid, tid, parent, exit_time, kind, offset, length, cgroup_offset, cgroup_length in rows:
-            comm = text_at(batch.text, offset, length)
-            cgroup = text_at(batch.text, cgroup_offset, cgroup_length)
-            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind)
+        places = [f"{text}_{part}" for text in ("comm", "cgroup", "cmdline") for part in ("offset", "length")]
+        rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *places)), strict=True)
+        for task, process, pid, tid, parent, exit_time, kind, *at in rows:
+            comm, cgroup, raw = (text_at(batch.text, *at[place : place + 2]) for place in (0, 2, 4))
+            line = command_line(raw)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind, line)
 
     def _add_rings(self, batch: Batch) -> None:
         columns = [batch.rings[name].tolist() for name in RingRow.__slots__] if batch.rings else []

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lo2io._version import __version__
+from lo2io.commands import command_line
 from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
@@ -42,7 +43,7 @@ CHUNK_ROWS: Final = 65536
 """Rows of a record batch. Smaller batches of the engine are gathered first: each one costs about 2 KB of framing."""
 CODEC: Final = "lz4"
 
-_TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup")}
+_TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
 _SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
 """Tables whose rows come from the engine."""
 NR_OPCODES: Final = 256
@@ -303,6 +304,8 @@ def _strings(table: str, columns: Columns, text: bytes) -> Strings:
         ]
     if "cgroup" in strings:
         strings["container"] = [None if path is None else container_id(path) for path in strings["cgroup"]]
+    if "cmdline" in strings:
+        strings["cmdline"] = [command_line(raw or "") or None for raw in strings["cmdline"]]
     return strings
 
 

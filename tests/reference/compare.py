@@ -91,6 +91,8 @@ def reference_rows(reference: Reference) -> Tables:
             "exit_time_ns": task.exit,
             "comm": task.comm,
             "cgroup": (task.cgroup if task.ended else task.process.cgroup) or b"",
+            "cmdline": task.command if task.ended else task.process.command,
+            "cmdline_cut": int(task.command_cut if task.ended else task.process.command_cut),
             "kind": task.kind,
             **task.usage,
         }
@@ -157,7 +159,7 @@ def native_rows(path: Path, batch_rows: int) -> Tables:
 
 
 def _place_texts(row: Row, text: bytes) -> None:
-    for name in ("path", "comm", "cgroup"):
+    for name in ("path", "comm", "cgroup", "cmdline"):
         if f"{name}_offset" in row:
             offset = row.pop(f"{name}_offset")
             row[name] = text[offset : offset + row.pop(f"{name}_length")]

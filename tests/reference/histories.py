@@ -238,6 +238,9 @@ class Machine(Kernel):
         """What /proc shows: mostly the truth, sometimes seen a while ago."""
         begin = self.now - (0, 5, 3_000)[salt % 3]
         if what % 7 == 6:
+            if salt % 3 == 1:
+                command = b"prog%d\0-x\0" % (what % 2) if what % 5 else b"prog: title\0\0"
+                self.record("fact_command", self.now, thread.pid, command, begin=begin, cut=what % 3 == 0)
             cgroup = (what % 2, b"/seen%d" % (salt % 3)) if salt % 4 else None
             self.record("fact_task", self.now, thread.pid, thread.tid, begin=begin, comm=b"seen", cgroup=cgroup)
             return

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from reference.records import Decoder, Meaning
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE = range(1, 12)
-FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32, USAGE: 72}
-LENGTHS = {FILE: (86,), PATH: (18, 20)}
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE, EXEC = range(1, 13)
+FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32, USAGE: 72, EXEC: 24}
+LENGTHS = {FILE: (86,), PATH: (18, 20), EXEC: (16,)}
 """Where the lengths of texts stand that follow."""
 CALL_BYTES, ENTER_BYTES = 56, 24
 NUMBERS = [
@@ -92,8 +92,15 @@ def _records(  # noqa: C901 - one case per kind of record
         yield Record(time, 0, "broken", {})
     elif kind == USAGE:
         yield Record(time, 0, "usage", {"tid": tid} | _usage(*struct.unpack_from("<7Q", body, 16)))
-    elif kind == FILE:
-        yield Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
+    elif kind in (EXEC, FILE):
+        yield _fact(time, tid, kind, body)
+
+
+def _fact(time: int, tid: int, kind: int, body: bytes) -> Record:
+    if kind == FILE:
+        return Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
+    length, cut = struct.unpack_from("<HB", body, 16)
+    return Record(time, 0, "exec", {"tid": tid, "cut": cut, "command": body[24 : 24 + length]})
 
 
 def _usage(*numbers: int) -> dict[str, int | None]:

@@ -156,6 +156,12 @@ class Decoder:
                 hierarchy, length = struct.unpack_from("<II", body, 48)
                 values["cgroup"] = (hierarchy, body[56 : 56 + length]) if length <= len(body) - 56 else None
             return Record(time + self.margin, 0, "fact_task", values)
+        if kind == 0x4C04:
+            pid, cut, length = struct.unpack_from("<III", body, 16)
+            if length > len(body) - 32:
+                return None
+            values |= {"pid": pid, "cut": cut, "command": body[32 : 32 + length]}
+            return Record(time + self.margin, 0, "fact_command", values)
         if kind == 0x4C03:
             names = ("pid", "fd", "sq_entries", "cq_entries", "poller", "nr_files", "nr_buffers")
             values |= dict(zip(names, struct.unpack_from("<IiIIiII", body, 16), strict=True))

@@ -35,6 +35,11 @@ class Process:
     hierarchy: int = 0
     moved: int = LONG_AGO
     """When an event told of its cgroup."""
+    command: bytes = b""
+    """Its arguments, separated by zero bytes; empty: unknown."""
+    command_cut: bool = False
+    command_since: int = LONG_AGO
+    """Its last exec."""
     forks: int = 0
     """Processes it has made."""
     whole: bool = False
@@ -82,6 +87,9 @@ class Task:
     pending: Pending | None = None
     cgroup: bytes | None = None
     """Its process' at its end."""
+    command: bytes = b""
+    """Likewise."""
+    command_cut: bool = False
     ppid: int | None = None
     """As that was known at its end."""
     entered: bool = False
@@ -205,6 +213,8 @@ class Tasks:
                 came_from = parent.process
                 process.cgroup, process.hierarchy = came_from.cgroup, came_from.hierarchy
                 process.moved = came_from.moved
+                process.command, process.command_cut = came_from.command, came_from.command_cut
+                process.command_since = came_from.command_since
         process.whole = process.whole or not process.tasks
         task = self._new(process, tid, time, table, recorded=recorded)
         if parent is not None:
@@ -245,6 +255,7 @@ class Tasks:
             self.engine.rings.worker_born(task, time)
         if values["exec"]:
             task.process.whole = True
+            task.process.command, task.process.command_cut, task.process.command_since = b"", False, time
             self.engine.rings.batches.process_execs(task.process, time)
             if task.from_exec:
                 task.start = time
@@ -300,6 +311,7 @@ class Tasks:
             self.engine.calls.in_flight(task.pending, known)
         self.engine.files.due(task)
         task.ended, task.exit, task.cgroup = True, known, task.process.cgroup
+        task.command, task.command_cut = task.process.command, task.process.command_cut
         task.ppid = task.process.ppid
         del self.alive[task.tid]
         if task.kind == WORKER:
@@ -347,6 +359,24 @@ class Tasks:
             for each in task.process.alive:
                 each.from_exec = bool(flags & FROM_EXEC)
                 each.recorded = not each.from_exec
+
+    def command(self, values: dict[str, Any]) -> None:
+        """``COMMAND``: what a process' cmdline held; one that was read before its last exec is another program's."""
+        process = self.process(values["pid"])
+        if process is not None:
+            self._tell_command(process, values["begin"], values)
+
+    def executed(self, time: int, values: dict[str, Any]) -> None:
+        """``EXEC``: the arguments of a new program."""
+        task = self.of_sample(values["tid"], create=True)
+        if task is not None and (task.recorded or task.from_exec):
+            self._tell_command(task.process, time, values)
+
+    @staticmethod
+    def _tell_command(process: Process, begin: int, values: dict[str, Any]) -> None:
+        command = values["command"].rstrip(b"\0")
+        if command and process.command_since <= begin:
+            process.command, process.command_cut = command, bool(values["cut"])
 
     def attached(self, time: int, values: dict[str, Any]) -> None:
         """Only the leader takes its process along, in the hierarchy it is known in, or into v2's."""

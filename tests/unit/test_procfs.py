@@ -280,3 +280,18 @@ def test_cgroup_of_one_hierarchy(tmp_path: Path, controller: bytes, cgroup: tupl
 def test_containers_are_known_by_their_paths(path: str, container: str | None) -> None:
     """Either driver of each runtime; what merely resembles an id is none."""
     assert procfs.container_id(path) == container
+
+
+def test_read_command(tmp_path: Path) -> None:
+    """What cmdline holds; more than 4,096 bytes are cut, an empty one is a kernel's thread's or amid an exec."""
+    folder = tmp_path / "proc/7"
+    folder.mkdir(parents=True)
+    assert procfs.read_command(7, tmp_path) is None
+    for content, told in (
+        (b"", None),
+        (b"cat\0f\0", (b"cat\0f\0", False)),
+        (b"x" * 4096, (b"x" * 4096, False)),
+        (b"x" * 4097, (b"x" * 4096, True)),
+    ):
+        (folder / "cmdline").write_bytes(content)
+        assert procfs.read_command(7, tmp_path) == told

@@ -27,6 +27,7 @@ from tablemaker import (
 
 from lo2io import tables
 from lo2io._native.columns import column_dtypes
+from lo2io.commands import command_line
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompleteness, Totals
 from lo2io.writers import tables as writer
@@ -38,7 +39,7 @@ NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "thre
 NATIVE |= {"losses": "loss", "off_cpu": "off_cpu", "ring_requests": "ring_request", "ring_works": "ring_work"}
 NATIVE |= {"ring_states": "ring_state", "batches": "batch", "rings": "ring"}
 LABELS = {"calls": [call.abi_name for call in CALLS], "opcodes": writer.opcode_labels(OPCODES)}
-TEXTS = {"files": ("path",), "threads": ("comm", "cgroup")}
+TEXTS = {"files": ("path",), "threads": ("comm", "cgroup", "cmdline")}
 SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
 SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
 
@@ -47,7 +48,7 @@ SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0
 def test_each_native_column_has_its_place(table: str, struct: str) -> None:
     """A column added to columns.h or ring_columns.h must be added to the schema, with the same type."""
     native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
-    left_out = {f"{name}_{part}" for name in ("path", "comm", "cgroup") for part in ("offset", "length")}
+    left_out = {f"{name}_{part}" for name in ("path", "comm", "cgroup", "cmdline") for part in ("offset", "length")}
     left_out |= {"before"} if table == "off_cpu" else set()  # a place in the operations: for writers of one order
     left_out |= {"process"} if table == "operations" else set()  # the table of threads has it
     numbers = {column.name: column.dtype for column in tables.TABLES[table] if column.kind == "number"}
@@ -101,6 +102,8 @@ def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
             raw = row[column.name.removesuffix("_bytes")]
             shown = raw.decode(errors="backslashreplace") or None
             exact = raw if raw.decode(errors="replace").encode() != raw else None
+            if column.name == "cmdline":
+                shown = command_line(shown or "") or None
             seen[column.name] = exact if column.kind == "bytes" else shown
             continue
         value = row[column.name]

@@ -210,4 +210,4 @@ def _syncs(process: int) -> Callable[[Columns], NDArray[np.bool_]]:
 
 
 def _process(sums: TraceSums, process: int) -> str:
-    return who(sums.people.pid(process), sums.people.comms([process]).get(process))
+    return who(sums.people.pid(process), sums.people.names([process]).get(process))

@@ -77,8 +77,8 @@ class Lanes:
 def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes:
     """Lanes of the processes, the heaviest (first in ``order``, by the owners' numbers) first."""
     shown = [row for row in order if row < owners.nr_processes][:MAX_PROCESSES]
-    comms = people.comms(shown)
-    return Lanes(shown, [who(people.pid(row), comms.get(row)) for row in shown], owners.nr_processes + 1)
+    names = people.names(shown)
+    return Lanes(shown, [who(people.pid(row), names.get(row)) for row in shown], owners.nr_processes + 1)
 
 
 def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:

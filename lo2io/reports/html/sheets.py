@@ -42,7 +42,7 @@ def _processes(summary: Summary) -> Sheet:
     columns += [("cgroup", False)]
     rows = [
         [
-            Cell(who(row.pid, row.comm)),
+            Cell(who(row.pid, row.name)),
             count(row.threads),
             *_activity(row.activity),
             count(row.ring_requests),
