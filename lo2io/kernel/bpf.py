@@ -42,13 +42,14 @@ _ENTER, _EXIT = "lo2_enter", "lo2_exit"
 _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
 _FOLLOW = {"sched_process_fork": "lo2_fork"}
-_END = {"sched_process_exit": "lo2_exit_task"}
-_EXEC = {"sched_process_exec": "lo2_exec"}
+_LIVES = {"sched_process_exec": "lo2_exec", "sched_process_exit": "lo2_exit_task"}
 _RINGS = {
     "io_uring_submit_req": "lo2_submit",
     "io_uring_complete": "lo2_complete",
     "io_uring_register": "lo2_register",
 }
+_RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
+"""Raw tracepoint → its program, in the order of attaching."""
 _SELECTED_SHIFT = 12
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
@@ -207,7 +208,7 @@ class Programs:
             AccessError: The kernel refuses.
         """
         unused = self._unused()
-        for name, program in {**_SWITCH, **_FOLLOW, **_EXEC, **_END, **_RINGS, **_CALLS}.items():
+        for name, program in _RAW.items():
             if program in unused:
                 continue
             typed = name in _CALLS  # such programs know their tracepoint since they were loaded
@@ -326,8 +327,7 @@ class Programs:
         return unused
 
     def _read_programs(self) -> list[tuple[int, int]]:
-        parts = (_CALLS, _SWITCH, _FOLLOW, _EXEC, _RINGS)
-        names = {_ENTER, _EXIT}.union(*(part.values() for part in parts)) - self._unused()
+        names = {_ENTER, _EXIT, *_RAW.values()} - self._unused()
         return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
 
     def _make_ring(self, cpu: int) -> int:
