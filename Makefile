@@ -40,7 +40,7 @@ docs:  ## regenerate docs/reference from the command line and tracepoints/*.toml
 
 clean:  ## remove what was built, .venv included
 	rm -rf .venv build demo-trace demo-trace.html .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf *.egg-info lo2io/_native/_lib.c lo2io/_native/_lib.abi3.so lo2io/_bpf/*.o
+	rm -rf *.egg-info lo2io/native/_lib.c lo2io/native/_lib.abi3.so lo2io/bpf/programs/*.o
 	find . -name __pycache__ -type d -prune -exec rm -r {} +
 
 .PHONY: help demo test search lint run-lint bench docs clean

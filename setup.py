@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import Command, setup
+from setuptools import Command, find_packages, setup
 from setuptools.command.build import build
 
-PROGRAMS = Path("lo2io/_bpf")
+PROGRAMS = Path("lo2io/bpf/programs")
 OBJECT = PROGRAMS / "lo2io.bpf.o"
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 """Where the programs know how to find a call's arguments: machine → libbpf's name."""
@@ -22,7 +22,7 @@ HEADERS = "#if !__has_include(<bpf/bpf_core_read.h>)\n#error libbpf-dev\n#endif\
 
 
 class BuildPrograms(Command):
-    """Compile lo2io/_bpf; without clang or libbpf's headers the package is built without: it works, on a lower rung."""
+    """Compile lo2io/bpf/programs. Without clang or libbpf's headers the package has none, and records by perf."""
 
     description = "compile the kernel programs with clang"
     user_options = []  # noqa: RUF012 # setuptools asks for it as a plain class attribute
@@ -86,4 +86,8 @@ def find_clang() -> tuple[str | None, str]:
 
 
 build.sub_commands = [*build.sub_commands, ("build_bpf", None)]
-setup(cffi_modules=["lo2io/_native/build.py:ffibuilder"], cmdclass={"build_bpf": BuildPrograms})
+setup(
+    packages=[*find_packages(include=["lo2io", "lo2io.*"]), "lo2io.tracepoints"],
+    cffi_modules=["lo2io/native/build.py:ffibuilder"],
+    cmdclass={"build_bpf": BuildPrograms},
+)

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from descriptions import META
-from lo2io._native._lib import lib
+from lo2io.native._lib import lib
 
-from lo2io._native.columns import allocate_batch
 from lo2io.model import (
     UNKNOWN_U32,
     Batch,
@@ -30,7 +29,8 @@ from lo2io.model import (
     Totals,
     TraceEnd,
 )
-from lo2io.writers.otf2 import Otf2Writer
+from lo2io.native.columns import allocate_batch
+from lo2io.otf2.write.writer import Otf2Writer
 
 ROWS = 65536
 EVENTS_PER_OPERATION = 4

@@ -56,7 +56,7 @@ COMPLETE = "io_uring:io_uring_complete"
 
 TOLD = """
 import json, pathlib, sys
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 trace = open_trace(pathlib.Path(sys.argv[1]))
 events = trace.completeness.events

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
+from lo2io.convert.engine import Engine
 from lo2io.model import TraceEnd
-from lo2io.pairing import Engine
-from lo2io.reports.losses import completeness
+from lo2io.reports.summary.losses import completeness
 from lo2io.spool.reader import SpoolReader
 
 
@@ -31,11 +31,11 @@ def convert(path: Path, trace: Path, *, otf2: bool, tables: bool) -> int:
         events: Any = None
         rows: Any = None
         if tables:
-            from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+            from lo2io.trace.writer import TableWriter  # noqa: PLC0415
 
             rows = stack.enter_context(TableWriter(trace, spool.meta, catalog.calls, catalog.opcodes))
         if otf2:
-            from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
+            from lo2io.otf2.write.writer import Otf2Writer  # noqa: PLC0415
 
             events = stack.enter_context(Otf2Writer(trace, spool.meta, catalog.calls, catalog.opcodes))
         pool = stack.enter_context(ThreadPoolExecutor(2))

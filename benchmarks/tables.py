@@ -33,8 +33,8 @@ from lo2io.model import (
     Returns,
     Totals,
 )
-from lo2io.tables import OPERATIONS, arrow_schema, open_trace
-from lo2io.writers import tables as writer_module
+from lo2io.trace import writer as writer_module
+from lo2io.trace.reader import OPERATIONS, arrow_schema, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

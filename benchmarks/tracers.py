@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from common import LO2IO, BenchError
 from perf_data import count
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel.tracefs import event_exists, find_tracefs, load_format
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ENTER, EXIT = "syscalls:sys_enter_", "syscalls:sys_exit_"
 
 LOSSES = """
 import json, pathlib, sys
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 found = {}
 for row in open_trace(pathlib.Path(sys.argv[1])).completeness.events:
@@ -36,7 +36,7 @@ print(json.dumps(found))
 
 SEEN = """
 import json, pathlib, sys
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 events = open_trace(pathlib.Path(sys.argv[1])).completeness.events
 lost = sum(row.lost for row in events)

@@ -29,7 +29,7 @@ def main() -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from lo2io.cli import main as run  # noqa: PLC0415 - that is what takes its time
+    from lo2io.cli.app import main as run  # noqa: PLC0415 - that is what takes its time
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

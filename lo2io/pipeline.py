@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
-from lo2io.catalog import ENDING, left_out, load_catalog
-from lo2io.directory import SPOOL, fresh_directory, give_away, locked_directory, whole_trace
+from lo2io.catalog.catalog import ENDING, left_out, load_catalog
 from lo2io.errors import Lo2ioError, SpoolError, UsageError
 from lo2io.folder import Folder, private_umask
-from lo2io.interrupts import interrupted_by_signals
 from lo2io.model import UNKNOWN_I64, CallFilter, Completeness, TraceEnd
+from lo2io.signals import interrupted_by_signals
+from lo2io.trace.directory import SPOOL, fresh_directory, give_away, locked_directory, whole_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lo2io.catalog import Selection
+    from lo2io.catalog.catalog import Selection
+    from lo2io.convert.reconcile import Reconciler
+    from lo2io.convert.streams import Batches
     from lo2io.model import SpoolMeta, Totals
-    from lo2io.reconcile import Reconciler
-    from lo2io.status import Status
-    from lo2io.streams import Batches
+    from lo2io.model.status import Status
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -138,8 +138,8 @@ def record(
     selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
     if request.filter:
         # A recording without a filter starts without these.
-        from lo2io.filters.bpf import choose_calls  # noqa: PLC0415
-        from lo2io.filters.kernel import choose  # noqa: PLC0415
+        from lo2io.filter.for_events import choose  # noqa: PLC0415
+        from lo2io.filter.for_programs import choose_calls  # noqa: PLC0415
 
         selection, chosen = choose(request.filter, selection, load_catalog())
         droppable = choose_calls(request.filter, selection.events, load_catalog())
@@ -281,7 +281,7 @@ def dump(trace: Path) -> Path:
         AccessError: The recorder is another user's.
         CaptureError: The trace could not be written.
     """
-    from lo2io.capture.asking import ask_for_dump  # noqa: PLC0415 - recording has no need of it
+    from lo2io.capture.flight.request import ask_for_dump  # noqa: PLC0415 - recording has no need of it
 
     return ask_for_dump(trace)
 
@@ -354,12 +354,12 @@ def _convert(
     # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
-    from lo2io.filters.kernel import check_devices  # noqa: PLC0415
-    from lo2io.filters.text import parse_all  # noqa: PLC0415
-    from lo2io.matching import Criteria  # noqa: PLC0415
-    from lo2io.reconcile import Reconciler  # noqa: PLC0415
+    from lo2io.convert.reconcile import Reconciler  # noqa: PLC0415
+    from lo2io.convert.streams import open_batches  # noqa: PLC0415
+    from lo2io.filter.for_events import check_devices  # noqa: PLC0415
+    from lo2io.filter.parser import parse_all  # noqa: PLC0415
+    from lo2io.filter.rows import Criteria  # noqa: PLC0415
     from lo2io.spool.reader import SpoolReader  # noqa: PLC0415
-    from lo2io.streams import open_batches  # noqa: PLC0415
 
     with spool_folder.named():
         spool = SpoolReader(spool_folder.place)
@@ -394,12 +394,12 @@ def _write_trace(
 ) -> Converted:
     """Archive and tables, and what is known when all is written."""
     # The engine works while the writers' libraries, which are large, are being loaded.
-    from lo2io.filtering import properties  # noqa: PLC0415
-    from lo2io.reconcile import reconciliation_line, shortfall_line  # noqa: PLC0415
-    from lo2io.reports.losses import completeness, filtered_words, sampled_words  # noqa: PLC0415
-    from lo2io.streams import hand_out  # noqa: PLC0415
-    from lo2io.writers.otf2 import Otf2Writer  # noqa: PLC0415
-    from lo2io.writers.tables import TableWriter  # noqa: PLC0415
+    from lo2io.convert.reconcile import reconciliation_line, shortfall_line  # noqa: PLC0415
+    from lo2io.convert.streams import hand_out  # noqa: PLC0415
+    from lo2io.filter.batches import properties  # noqa: PLC0415
+    from lo2io.otf2.write.writer import Otf2Writer  # noqa: PLC0415
+    from lo2io.reports.summary.losses import completeness, filtered_words, sampled_words  # noqa: PLC0415
+    from lo2io.trace.writer import TableWriter  # noqa: PLC0415
 
     criteria, engine = batches.criteria, batches.engine
     calls, opcodes = engine.catalog.calls, engine.catalog.opcodes

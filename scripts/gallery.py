@@ -17,9 +17,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from lo2io.reports.html.page import gather_pictures, render_html
-from lo2io.reports.summary import summarize
-from lo2io.reports.sums import gather
-from lo2io.tables import open_trace
+from lo2io.reports.summary.summary import summarize
+from lo2io.reports.summary.sums import gather
+from lo2io.trace.reader import open_trace
 
 WIDTH, HEIGHT = 1200, 900
 SHOTS = {

@@ -20,9 +20,9 @@ from xml.sax.saxutils import escape
 
 from rich.console import Console
 
-from lo2io.reports.lines import printable
-from lo2io.reports.summary import render, summarize
-from lo2io.tables import Trace, open_trace
+from lo2io.reports.summary.summary import render, summarize
+from lo2io.reports.text.lines import printable
+from lo2io.trace.reader import Trace, open_trace
 from lo2io.units import NS_PER_S
 
 WIDTH, GUTTER, MARGIN, ROW, LANE = 1000, 160, 30, 24, 9

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
-from lo2io.cli import app
+from lo2io.cli.app import app
 
 OUTPUT = Path(__file__).parent.parent / "docs/reference/cli.md"
 INTRODUCTION = """\

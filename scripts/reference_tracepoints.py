@@ -4,8 +4,8 @@
 import sys
 from pathlib import Path
 
-from lo2io.catalog import Catalog, load_catalog
-from lo2io.catalog_files import DECODERS, ROLE_NAMES, OperationSpec
+from lo2io.catalog.catalog import Catalog, load_catalog
+from lo2io.catalog.files import DECODERS, ROLE_NAMES, OperationSpec
 from lo2io.model import CallSpec, TracepointSpec
 
 OUTPUT = Path(__file__).parent.parent / "docs/reference/tracepoints.md"

@@ -101,9 +101,9 @@ if ! is_current test && ! is_current "$purpose"; then
     touch .venv/.built
     state >".venv/.stamp-$purpose"
 fi
-if [ ! -e lo2io/_native/_lib.abi3.so ] || [ -n "$(find lo2io/_native lo2io/_bpf \
+if [ ! -e lo2io/native/_lib.abi3.so ] || [ -n "$(find lo2io/native lo2io/bpf/programs \
     \( -name '*.[ch]' ! -name _lib.c -o -name build.py \) -newer .venv/.built)" ]; then
-    say "compiling lo2io/_native and lo2io/_bpf"
+    say "compiling lo2io/native and lo2io/bpf/programs"
     touch .venv/.building
     pip --no-deps --no-build-isolation -e .
     mv .venv/.building .venv/.built

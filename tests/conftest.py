@@ -12,7 +12,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from traceprocessor import TraceProcessor
+    from build.traceprocessor import TraceProcessor
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -43,7 +43,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture(scope="session")
 def processor() -> Iterator[TraceProcessor]:
     """Perfetto's trace processor: one for all, for starting it takes longer than most tests."""
-    from traceprocessor import TraceProcessor  # noqa: PLC0415 - takes a while, and few tests need it
+    from build.traceprocessor import TraceProcessor  # noqa: PLC0415 - takes a while, and few tests need it
 
     running = TraceProcessor()
     yield running

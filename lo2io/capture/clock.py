@@ -16,7 +16,7 @@ from lo2io.kernel import abi
 from lo2io.model import ClockSync
 
 if TYPE_CHECKING:
-    from lo2io.capture.source import OpenEvents
+    from lo2io.capture.events.opened import OpenEvents
 
 NR_TRIES = 16
 """The tightest of them counts; one takes about 3 µs."""

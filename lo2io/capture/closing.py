@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lo2io.capture.source import OpenEvents
+    from lo2io.capture.events.opened import OpenEvents
 
 _LINKS = ("anon_inode:bpf_link", "anon_inode:bpf-raw-tracepoint")
 _MAX_WAIT_S = 60

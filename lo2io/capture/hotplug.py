@@ -20,8 +20,8 @@ from lo2io.kernel import sysfs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.capture.events.opened import OpenEvents
     from lo2io.capture.session import Session
-    from lo2io.capture.source import OpenEvents
     from lo2io.model import Cpu
     from lo2io.spool.writer import SpoolWriter
 

@@ -11,12 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from lo2io.kernel import abi
-from lo2io.status import Status
+from lo2io.model.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lo2io.capture.source import OpenEvents
+    from lo2io.capture.events.opened import OpenEvents
 
 _AT_ONCE = 4
 """CPUs whose events are counted at a time."""

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.capture.backend import BPF, choose_rung
+from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
 from lo2io.capture.options import choose_cpus
-from lo2io.capture.rungs import BPF, choose_rung
-from lo2io.capture.source import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
+from lo2io.model.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lo2io.capture.bpf import Kernel
+    from lo2io.capture.backend import Rung
+    from lo2io.capture.events.programs import Kernel
     from lo2io.capture.options import RecordOptions
-    from lo2io.capture.rungs import Rung
     from lo2io.kernel.cgroups import Cgroup
-    from lo2io.model import EventFormat
 
 FACTS_SHARE = 4
 """Where calls are perf samples, the ring of what the programs tell about them is so many times smaller than that of the
 samples: most calls are about files that were told of before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A tracepoint to open: name, id, its ``format`` file's text and what that says."""
-
-    name: str
-    id: int
-    text: str
-    layout: EventFormat
 
 
 def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Event, ...]:
@@ -132,8 +121,8 @@ def _try_programs(
         if rung.limit:
             note(f"{lower}: {rung.limit} goes without programs in the kernel")
         return None
-    from lo2io.capture.bpf import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
-    from lo2io.catalog import load_catalog  # noqa: PLC0415
+    from lo2io.capture.events.programs import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
+    from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415
 
     request = KernelRequest(
         tuple(events),

@@ -7,10 +7,10 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lo2io.capture import wait
+from lo2io.capture import waiting
+from lo2io.capture.backend import check_rung
+from lo2io.capture.events.opened import INHERIT, OPENERS, SYSTEM
 from lo2io.capture.launch import find_program
-from lo2io.capture.rungs import check_rung
-from lo2io.capture.source import INHERIT, OPENERS, SYSTEM
 from lo2io.errors import UsageError
 from lo2io.kernel import sysfs
 from lo2io.model import CallFilter
@@ -136,7 +136,7 @@ def check_options(options: RecordOptions) -> None:
         )
     if options.command:
         find_program(options.command[0])
-    wait.check_processes(options.pids)
+    waiting.check_processes(options.pids)
 
 
 def _check_system(options: RecordOptions) -> None:

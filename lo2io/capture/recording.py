@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lo2io import _version
-from lo2io.capture import wait
-from lo2io.capture.accounting import Accounting
+from lo2io.capture import waiting
+from lo2io.capture.accounts import Accounting
+from lo2io.capture.backend import BPF, PERF
 from lo2io.capture.closing import close_in_background
+from lo2io.capture.events.opened import SYSTEM
+from lo2io.capture.flight.news import with_news
 from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
-from lo2io.capture.news import with_news
 from lo2io.capture.notices import Notices
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
-from lo2io.capture.rungs import BPF, PERF
-from lo2io.capture.scan import FactScanner, Scanner
+from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import ENDED_EARLY, Session
-from lo2io.capture.source import SYSTEM
 from lo2io.errors import CaptureError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from lo2io.capture.flight import FlightRecorder
-    from lo2io.capture.opening import Event
+    from lo2io.capture.events.opened import OpenEvents
+    from lo2io.capture.flight.recorder import FlightRecorder
     from lo2io.capture.session import Stopped
-    from lo2io.capture.source import OpenEvents
     from lo2io.kernel.cgroups import Cgroup
     from lo2io.model import Account
-    from lo2io.status import Status
+    from lo2io.model.events import Event
+    from lo2io.model.status import Status
 
 __all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
 
@@ -77,7 +77,7 @@ class _Plan:
     events: Sequence[Event]
     command: StoppedCommand | None
     cgroup: Cgroup | None
-    signals: wait.BlockedSignals
+    signals: waiting.BlockedSignals
     note: Notices
     show: Callable[[Status | None], None] | None
 
@@ -121,10 +121,10 @@ def record(
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
         note(notice)
-    with wait.BlockedSignals() as signals, _quick_switching():
+    with waiting.BlockedSignals() as signals, _quick_switching():
         command = None
         if options.until_last:
-            wait.adopt_orphans()
+            waiting.adopt_orphans()
         if options.command:
             command = StoppedCommand(options.command, user, signals.before, signals.ignored, umask=options.umask)
         try:
@@ -269,7 +269,7 @@ def _make_spool(options: RecordOptions) -> SpoolWriter:
 def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> FlightRecorder | None:
     if not plan.options.is_flight:
         return None
-    from lo2io.capture.flight import make_flight  # noqa: PLC0415 - brings in the native library
+    from lo2io.capture.flight.recorder import make_flight  # noqa: PLC0415 - brings in the native library
 
     return make_flight(plan.options, writer, opened, plan.events, plan.note)
 
@@ -286,7 +286,7 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
             kernel.select(pid)
     scanner: Scanner
     if options.system:
-        from lo2io.capture.scan_machine import MachineScanner  # noqa: PLC0415 - a command starts without it
+        from lo2io.capture.procscan.machine import MachineScanner  # noqa: PLC0415 - a command starts without it
 
         scanner = MachineScanner(
             writer.facts,
@@ -355,14 +355,16 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
     options, command, signals = plan.options, plan.command, plan.signals
     if command:
         duration_s = options.duration_s if options.system else None
-        exit_code = wait.wait_for_command(command.pid, signals, accounting.ended, duration_s, accounting.command_used)
+        exit_code = waiting.wait_for_command(
+            command.pid, signals, accounting.ended, duration_s, accounting.command_used
+        )
         if options.until_last:
-            wait.wait_for_descendants(signals, accounting.ended)
+            waiting.wait_for_descendants(signals, accounting.ended)
         return exit_code
     if options.system:
-        wait.wait_for_end(signals, options.duration_s)
+        waiting.wait_for_end(signals, options.duration_s)
     else:
-        wait.wait_for_processes(options.pids, signals, options.duration_s)
+        waiting.wait_for_processes(options.pids, signals, options.duration_s)
     return None
 
 

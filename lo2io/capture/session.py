@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lo2io.capture.clock import read_sync
-from lo2io.capture.ring import RELEASE_BYTES
-from lo2io.capture.scheduling import leave_cpus, raise_priority, run_on_each
+from lo2io.capture.events.ring import RELEASE_BYTES
+from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError
 from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts
@@ -27,9 +27,9 @@ from lo2io.spool.writer import DiskFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lo2io.capture.kernel_ring import KernelRing
-    from lo2io.capture.ring import Ring
-    from lo2io.capture.source import OpenEvents
+    from lo2io.capture.events.bpf_ring import KernelRing
+    from lo2io.capture.events.opened import OpenEvents
+    from lo2io.capture.events.ring import Ring
     from lo2io.spool.writer import Sink, SpoolWriter
 
 ENDED_EARLY = "recording ended early"

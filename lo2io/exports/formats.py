@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lo2io.exports.target import Progress
-    from lo2io.tables import Trace
+    from lo2io.trace.reader import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +54,33 @@ _TABLES = Option("tables", (), "which tables, separated by colons; without it al
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         "parquet": Format(
-            "lo2io.exports.parquet",
+            "lo2io.exports.tables.parquet",
             "a folder of Parquet files, one a table, for DuckDB, Polars, pandas",
             ".parquet",
             folder=True,
             options=(_TABLES, Option("compression", ("zstd", "snappy", "none"), "of the columns")),
         ),
         "csv": Format(
-            "lo2io.exports.csv",
+            "lo2io.exports.tables.csv",
             "a folder of CSV files, one a table",
             ".csv",
             folder=True,
             options=(_TABLES,),
         ),
         "perfetto": Format(
-            "lo2io.exports.perfetto",
+            "lo2io.exports.perfetto.export",
             "a file for ui.perfetto.dev and its trace processor",
             ".pftrace",
             magic=b"\n\x15P\x01h\x01b\x0f\n\r\x08\x80\x80\x80\x80\x08\x12\x05lo2io",
         ),
         "perf-data": Format(
-            "lo2io.exports.perf_data",
+            "lo2io.exports.perf_data.export",
             "the recorded samples, for `perf script` and `perf report`; needs a recording with --keep-spool",
             ".perf.data",
             magic=b"PERFILE2",
         ),
         "fio": Format(
-            "lo2io.exports.fio",
+            "lo2io.exports.fio.export",
             "a folder of I/O logs that `fio --read_iolog` replays, one a process or disk",
             ".iologs",
             folder=True,
@@ -131,7 +131,7 @@ def export(
     """Write a trace in a format; the target is whole afterwards, or as it was before.
 
     Args:
-        trace: A trace, or what :func:`lo2io.selection.select` made of one.
+        trace: A trace, or what :func:`lo2io.trace.selection.selection.select` made of one.
         name: One of ``FORMATS``.
         target: File or folder.
         progress: Told how far it is.

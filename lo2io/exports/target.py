@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lo2io._version import __version__
-from lo2io.directory import give_away
 from lo2io.errors import Lo2ioError, UsageError
 from lo2io.folder import Folder, told_as
+from lo2io.trace.directory import give_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lo2io.errnos import error_name
-from lo2io.errors import AccessError
 from lo2io.kernel import abi
 
 ROOT = Path("/")
@@ -32,7 +31,6 @@ CAPABILITIES = {
 }
 """Name → bit, of those that matter here (include/uapi/linux/capability.h)."""
 
-_TRIED_RING_BYTES = 64 << 10
 _IO_URING_SETUP = 425
 """Its number on every architecture but Alpha."""
 
@@ -146,39 +144,6 @@ def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) 
         lost=_try(abi.TYPE_SOFTWARE, abi.COUNT_SW_DUMMY, 0, -1, flags=user, read_format=abi.FORMAT_LOST),
         cgroup=None if cgroup is None else _try_cgroup(cgroup, cpu),
     )
-
-
-def try_bpf(cpu: int, tracepoint_id: int | None) -> None:
-    """Load lo2io's programs, attach them as recording does, and take all back; nothing is recorded.
-
-    Args:
-        cpu: One that is online.
-        tracepoint_id: Of the entry of a system call; None if it could not be read: then they are loaded alone.
-
-    Raises:
-        AccessError: The kernel refuses them, or what they need is not there.
-        CaptureError: Likewise.
-    """
-    from lo2io.kernel import bpf  # noqa: PLC0415 - recording has its own reasons to bring it in, or not
-
-    call = bpf.BpfCall(
-        enter_event=tracepoint_id or 0, exit_event=0, enter_index=0, exit_index=1, flags=bpf.RECORDED, nr_args=0
-    )
-    with bpf.load_programs(bpf.BpfConfig(recorder=os.getpid()), [call], [cpu], _TRIED_RING_BYTES) as programs:
-        programs.attach_raw()
-        if tracepoint_id is None:
-            return
-        try:
-            fd = abi.event_open(
-                abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=tracepoint_id, flags=abi.DISABLED), -1, cpu
-            )
-        except OSError as error:
-            remedy = "run as root, or with CAP_BPF and CAP_PERFMON"
-            raise AccessError("open a tracepoint of every task", error.strerror or str(error), remedy) from error
-        try:
-            programs.attach(fd, 0, entry=True)
-        finally:
-            os.close(fd)
 
 
 def try_io_uring() -> Attempt:

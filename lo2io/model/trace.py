@@ -23,7 +23,7 @@ Columns: TypeAlias = "dict[str, NDArray[Any]]"
 class Batch:
     """What the engine hands on at a time: rows of every table, in the order they became final.
 
-    The column sets and their meanings are those of ``columns.h`` and ``ring_columns.h`` (``lo2io/_native``); arrays
+    The column sets and their meanings are those of ``columns.h`` and ``ring_columns.h`` (``lo2io/native``); arrays
     are views that are valid until the batch is filled again. ``text`` holds the paths and names that ``path_offset``
     and its like point into.
     """

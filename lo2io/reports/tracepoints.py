@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lo2io.catalog import ALL, DEFAULT
-from lo2io.catalog_files import DECODERS, EXIT_FIELD, ROLE_NAMES
-from lo2io.catalog_rings import RING_ROLE_FIELDS
-from lo2io.decode import field_name
+from lo2io.catalog.catalog import ALL, DEFAULT
+from lo2io.catalog.files import DECODERS, EXIT_FIELD, ROLE_NAMES
+from lo2io.catalog.layouts import field_name
+from lo2io.catalog.rings import RING_ROLE_FIELDS
 from lo2io.kernel.tracefs import event_exists, load_format
 from lo2io.model import CallSpec, OpcodeSpec, Role, TracepointSpec
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from lo2io.catalog import Catalog
+    from lo2io.catalog.catalog import Catalog
     from lo2io.model import EventFormat, FieldLayout
 
 Spec = CallSpec | TracepointSpec

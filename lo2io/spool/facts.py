@@ -1,4 +1,4 @@
-"""What ``/proc`` said, as the records of ``lo2io/_native/facts.h``: values in, bytes out.
+"""What ``/proc`` said, as the records of ``lo2io/native/api/facts.h``: values in, bytes out.
 
 Times are CLOCK_MONOTONIC nanoseconds. Records are framed as perf's are, little-endian, and 8-byte aligned.
 """

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.verify.definitions import UNDEFINED_U32
+from lo2io.otf2.read.definitions import UNDEFINED_U32
 
 if TYPE_CHECKING:
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.operations import LocationState
     from lo2io.verify.rules import Verification
 

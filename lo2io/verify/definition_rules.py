@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from lo2io.verify.definitions import (
+from lo2io.otf2.read.definitions import (
     GROUP_REGIONS,
     HANDLE_PRE_CREATED,
     LOCATION_CPU_THREAD,

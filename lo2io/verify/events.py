@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lo2io.verify.contexts import UNSEEN, ContextRules
-from lo2io.verify.definitions import (
+from lo2io.otf2.read.definitions import (
     LOCATION_ACCELERATOR_STREAM,
     LOCATION_CPU_THREAD,
     LOCATION_METRIC,
@@ -18,10 +17,11 @@ from lo2io.verify.definitions import (
     narrowed,
     undefined,
 )
+from lo2io.otf2.read.events import FIELD, KINDS, Block, arguments_of
+from lo2io.verify.contexts import UNSEEN, ContextRules
 from lo2io.verify.metrics import MetricRules
 from lo2io.verify.operations import IoRules, LocationState
 from lo2io.verify.plain import Columns, Screen
-from lo2io.verify.reader import FIELD, KINDS, Block, arguments_of
 from lo2io.verify.rings import RingRules
 from lo2io.verify.synchronous import SynchronousRules
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.number_sets import NumberSet
-from lo2io.table_columns import NAME_SOURCE
+from lo2io.model.number_sets import NumberSet
+from lo2io.trace.columns import NAME_SOURCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lo2io.tables import Trace
+    from lo2io.trace.reader import Trace
     from lo2io.verify.rules import Verification
 
 UNKNOWN, KERNEL = NAME_SOURCE.index("unknown"), NAME_SOURCE.index("kernel")

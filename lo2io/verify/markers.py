@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.verify.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
+from lo2io.otf2.read.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.rules import Verification
 
 _SCOPES = {1: "location", 2: "location-group", 3: "node", 4: "group", 5: "communicator"}

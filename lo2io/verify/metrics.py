@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.verify.definitions import (
+from lo2io.otf2.read.definitions import (
     LOCATION_ACCELERATOR_STREAM,
     LOCATION_CPU_THREAD,
     UNDEFINED_U64,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from lo2io.verify.definitions import (
+from lo2io.otf2.read.definitions import (
     BLOCK_PARADIGM,
     HANDLE_ALL_PROXY,
     HANDLE_PRE_CREATED,
@@ -21,15 +21,15 @@ from lo2io.verify.definitions import (
     UNDEFINED_U64,
     handles_of,
 )
+from lo2io.otf2.read.events import Places
 from lo2io.verify.ids import Ids
-from lo2io.verify.reader import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.rules import Verification
 
 NON_BLOCKING = 1

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.verify.definitions import REFERENCE_TYPES, UNDEFINED_U32, UNDEFINED_U64, undefined
+from lo2io.otf2.read.definitions import REFERENCE_TYPES, UNDEFINED_U32, UNDEFINED_U64, undefined
+from lo2io.otf2.read.events import KINDS, Places
 from lo2io.verify.operations import ANYONE, FLUSH, NON_BLOCKING, UNCLAIMED
-from lo2io.verify.reader import KINDS, Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
+    from lo2io.otf2.read.events import Block
     from lo2io.verify.metrics import MetricRules
     from lo2io.verify.operations import IoRules
-    from lo2io.verify.reader import Block
     from lo2io.verify.rings import RingRules
 
     Flags = NDArray[np.bool_]

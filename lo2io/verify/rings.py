@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lo2io.verify.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
+from lo2io.otf2.read.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
 from lo2io.verify.ids import Ids
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.operations import LocationState
     from lo2io.verify.rules import Verification
 

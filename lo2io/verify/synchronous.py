@@ -15,7 +15,7 @@ from lo2io.verify.metrics import declared_recorders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.verify.definitions import Definitions
+    from lo2io.otf2.read.definitions import Definitions
     from lo2io.verify.rules import Verification
 
 _STRICT, _SYNCHRONOUS = 0, 1

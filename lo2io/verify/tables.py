@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingPath, RingStatus
-from lo2io.number_sets import NumberSet
+from lo2io.model.number_sets import NumberSet
 from lo2io.verify.rings import PATHS, STATUSES, path_problem
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.tables import Trace
+    from lo2io.trace.reader import Trace
     from lo2io.verify.rings import RingCounts
     from lo2io.verify.rules import Verification
 

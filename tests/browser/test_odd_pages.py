@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pagerig import draw_all, until
+from build.pagerig import draw_all, until
+from build.tablemaker import READ, make_batch, meta, write_trace
 from selenium.webdriver.common.by import By
-from tablemaker import READ, make_batch, meta, write_trace
 
 from lo2io.reports.html.page import gather_pictures, render_html
-from lo2io.reports.summary import summarize
-from lo2io.reports.sums import gather
+from lo2io.reports.summary.summary import summarize
+from lo2io.reports.summary.sums import gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

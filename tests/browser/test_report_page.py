@@ -9,21 +9,21 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pagerig import draw_all, until
+from build.pagerig import draw_all, until
+from build.tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from tablemaker import OPENAT, READ, READV, WRITE, make_batch, write_trace
 
 from lo2io.reports.html.page import gather_pictures, render_html
-from lo2io.reports.summary import summarize
-from lo2io.reports.sums import gather
+from lo2io.reports.summary.summary import summarize
+from lo2io.reports.summary.sums import gather
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from selenium.webdriver import Chrome
 
-    from lo2io.reports.rows import Summary
+    from lo2io.reports.summary.rows import Summary
 
 SPAN = 1_000_000_000
 NR_READS = 4_000

@@ -17,11 +17,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import EVENTS, work
+from build.rawspool import EVENTS, work
 from workloads.disks import loop_device
 from workloads.rings import GROUPS, WITHOUT_RINGS, Run, run
 
-from lo2io.capture import native, source
+from lo2io.capture.events import native, opened
 from lo2io.capture.options import RecordOptions
 from lo2io.errors import Lo2ioError
 from lo2io.kernel import binding, sysfs, tracefs
@@ -68,7 +68,7 @@ def missing(name: str) -> str:
         elif name == "tracefs":
             next((tracefs.find_tracefs() / "events").iterdir())
         elif name == "events":
-            source.probe_lost(sysfs.read_online_cpus()[0])
+            opened.probe_lost(sysfs.read_online_cpus()[0])
         elif ":" in name:
             return "" if tracefs.event_exists(tracefs.find_tracefs(), name) else f"this kernel has no {name}"
         else:

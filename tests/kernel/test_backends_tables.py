@@ -12,7 +12,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from sametables import differences, family, request_differences
+from build.sametables import differences, family, request_differences
 from workloads.build import STATIC, build
 from workloads.disks import loop_device
 from workloads.rings import GROUPS, WITHOUT_RINGS

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import EVENTS, NR_CALLS, ids_of, iter_samples, work
+from build.rawspool import EVENTS, NR_CALLS, ids_of, iter_samples, work
 from workloads.machine import cgroups
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.model import CallFilter
 from lo2io.spool.format import META_NAME, parse_meta
 from lo2io.spool.reader import SpoolReader
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bpffiles import NONE, CallRecord, FileRecord, Record, Rig, join, loaded
-from lo2io._native._lib import lib
+from build.bpffiles import NONE, CallRecord, FileRecord, Record, Rig, join, loaded
+from lo2io.native._lib import lib
 from workloads.disks import device_number, loop_device
 
-from lo2io.kernel import bpf
+from lo2io.bpf import loader
 from lo2io.model import CallFilter
 from lo2io.units import kernel_dev
 
@@ -160,8 +160,8 @@ def test_older_kernels_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     flags = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", f"-D__TARGET_ARCH_{machine}")
     flags += ("-DLO2_CAN_CAST=0", "-Dcqe=member_of_no_kernel")
     built = tmp_path / "programs.o"
-    subprocess.run(["clang", *flags, "-c", str(bpf.OBJECT.with_suffix(".c")), "-o", str(built)], check=True)
-    monkeypatch.setattr(bpf, "OBJECT", built)
+    subprocess.run(["clang", *flags, "-c", str(loader.OBJECT.with_suffix(".c")), "-o", str(built)], check=True)
+    monkeypatch.setattr(loader, "OBJECT", built)
     with loaded(CALLS) as rig:
         compare_links(rig, lambda: open_kinds(tmp_path))
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bpffiles import NONE, CallRecord, FileRecord, PathRecord, Record, Rig, join, loaded
-from lo2io._native._lib import lib
+from build.bpffiles import NONE, CallRecord, FileRecord, PathRecord, Record, Rig, join, loaded
+from lo2io.native._lib import lib
 from workloads.disks import loop_device
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import NR_CALLS, work
+from build.rawspool import NR_CALLS, work
 
-from lo2io.kernel import bpf
+from lo2io.bpf import loader
 from lo2io.spool.format import META_NAME, parse_meta
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
@@ -73,7 +73,7 @@ REFUSALS = {
     "no CAP_BPF": (lambda: without("bpf"), "Operation not permitted", "CAP_BPF"),
     "no types": (lambda: hiding("/sys/kernel/btf"), "does not describe its types", "CONFIG_DEBUG_INFO_BTF"),
     "no libbpf": (lambda: hiding(str(Path(f"{LIBRARIES}/libbpf.so.1").resolve())), "libbpf", "install libbpf"),
-    "no object": (lambda: hiding(str(bpf.OBJECT.parent)), "built without them", "install clang"),
+    "no object": (lambda: hiding(str(loader.OBJECT.parent)), "built without them", "install clang"),
     "locked down": (lambda: answering(PROG_LOAD, errno.EPERM), "Operation not permitted", ""),
     "no bpf(2)": (lambda: answering(EVERY, errno.ENOSYS), "Function not implemented", ""),
     "an old verifier": (lambda: answering(PROG_LOAD, errno.EINVAL), "Invalid argument", "Linux 5.17 or later"),
@@ -141,7 +141,7 @@ def test_samples_without_programs_name_no_others(tmp_path: Path) -> None:
 
 def test_who_may_record_own_tasks_only_is_told_once(public: Path) -> None:
     """Without CAP_PERFMON neither programs nor the machine's events: the one line is about the tasks."""
-    if not hasattr(bpf, "OBJECT"):
+    if not hasattr(loader, "OBJECT"):
         pytest.skip("lo2io was built without programs")
     done = run(without("perfmon"), public / "T")
     if done.returncode == 3:

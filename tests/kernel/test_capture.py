@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import (
+from build.rawspool import (
     EVENTS,
     NR_CALLS,
     RECORD_COMM,
@@ -29,7 +29,7 @@ from rawspool import (
     work,
 )
 
-from lo2io.capture import scheduling, session
+from lo2io.capture import session, threads
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import CaptureError, UsageError
 from lo2io.kernel import abi, procfs
@@ -133,13 +133,13 @@ def test_the_draining_thread_leaves_the_cpu_whose_ring_it_has_to_empty(
     seen: list[tuple[set[int], int]] = []
 
     def begin_here() -> bool:
-        is_real_time = scheduling.raise_priority()
+        is_real_time = threads.raise_priority()
         os.sched_setaffinity(0, {here})
         os.sched_setaffinity(0, allowed)
         return is_real_time
 
     def leave(cpus: set[int]) -> None:
-        scheduling.leave_cpus(cpus)
+        threads.leave_cpus(cpus)
         seen.append((cpus, abi.libc.sched_getcpu()))
 
     monkeypatch.setattr(session, "raise_priority", begin_here)

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import fd_facts, ids_of, iter_samples, task_facts, work
+from build.rawspool import fd_facts, ids_of, iter_samples, task_facts, work
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.kernel import procfs

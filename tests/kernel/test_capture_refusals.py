@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.capture import native, perf, session, source
+from lo2io.capture import session
 from lo2io.capture.clock import read_sync
 from lo2io.capture.closing import close_in_background
+from lo2io.capture.events import native, python_perf
+from lo2io.capture.events import opened as source
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import sysfs, tracefs
@@ -90,7 +92,7 @@ def test_without_the_binding_the_native_opener_is_used_and_said(monkeypatch: pyt
     def none() -> None:
         raise AccessError("looking for the perf binding", "not installed", "sudo apt-get install linux-perf")
 
-    monkeypatch.setattr(perf, "find_binding", none)
+    monkeypatch.setattr(python_perf, "find_binding", none)
     opener, notice = source.select_source(None, source.SYSTEM)
     assert isinstance(opener, native.NativeSource)
     assert "linux-perf" in notice

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import EVENTS, NR_CALLS, WORK, ids_of, iter_samples, work
+from build.rawspool import EVENTS, NR_CALLS, WORK, ids_of, iter_samples, work
 
 from lo2io.kernel import sysfs
 from lo2io.spool.reader import SpoolReader

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from workloads.record import LO2IO
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from workloads.record import LO2IO, Recorded, record
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

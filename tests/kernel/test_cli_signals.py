@@ -14,8 +14,8 @@ import pytest
 from workloads.record import LO2IO
 from workloads.terminal import on_terminal
 
-from lo2io.capture import wait
-from lo2io.tables import open_trace
+from lo2io.capture import waiting
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ def test_giving_up_on_converting(tmp_path: Path, number: int, code: int) -> None
 
 def test_what_came_while_the_command_lived_was_meant_for_it() -> None:
     """A signal that was not fetched before the command's end does not give up the trace."""
-    with wait.BlockedSignals() as signals:
+    with waiting.BlockedSignals() as signals:
         pid = os.fork()
         if pid == 0:
             os._exit(7)
@@ -92,4 +92,4 @@ def test_what_came_while_the_command_lived_was_meant_for_it() -> None:
         # To this thread: one of pytest's process that blocks nothing would take it, and who knows when.
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         signals._caught.append(signal.SIGTERM)
-        assert wait.wait_for_command(pid, signals) == 7
+        assert waiting.wait_for_command(pid, signals) == 7

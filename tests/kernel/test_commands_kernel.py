@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from workloads.record import Recorded, record
 
-from lo2io.commands import command_line
-from lo2io.reports.summary import summarize
+from lo2io.model.command_lines import command_line
+from lo2io.reports.summary.summary import summarize
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,17 +10,20 @@ import pytest
 from workloads.record import LO2IO
 from workloads.rings import GROUPS
 
-from lo2io.exports import formats, perfetto_calls, perfetto_disks, perfetto_rings
-from lo2io.tables import open_trace
+from lo2io.exports import formats
+from lo2io.exports.perfetto import calls as perfetto_calls
+from lo2io.exports.perfetto import disks
+from lo2io.exports.perfetto import rings as perfetto_rings
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from traceprocessor import TraceProcessor
+    from build.traceprocessor import TraceProcessor
     from workloads.rings import Run
 
-    from lo2io.tables import Trace
+    from lo2io.trace.reader import Trace
 
     Row = dict[str, Any]
 
@@ -91,7 +94,7 @@ def test_disks(processor: TraceProcessor, tmp_path: Path) -> None:
     operations, requests = trace.operations.to_pylist(), trace.requests.to_pylist()
     calls, drawn = processor.drawn("call"), processor.drawn("block request")
     assert_same(calls, operations, perfetto_calls._NOTES)
-    assert_same(drawn, requests, perfetto_disks._NOTES)
+    assert_same(drawn, requests, disks._NOTES)
     assert sum(row.get("file") == str(target) for row in calls if row["name"] == "write") == 20
     ended = {row["id"]: row["end_time_ns"] - row["begin_time_ns"] for row in operations if row["end_time_ns"]}
     assert {row["id"]: row["dur"] for row in calls if row["id"] in ended} == ended

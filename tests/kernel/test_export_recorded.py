@@ -10,8 +10,8 @@ import duckdb
 import pytest
 from workloads.record import LO2IO, Recorded, record
 
-from lo2io.selection import select
-from lo2io.tables import TABLES, open_trace
+from lo2io.trace.reader import TABLES, open_trace
+from lo2io.trace.selection.selection import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable

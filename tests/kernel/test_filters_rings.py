@@ -10,7 +10,7 @@ from workloads.build import build
 from workloads.record import Recorded, read_json_lines, record
 
 from lo2io.pipeline import convert
-from lo2io.tables import Trace, open_trace
+from lo2io.trace.reader import Trace, open_trace
 from lo2io.verify import Severity, verify
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from workloads.machine import Work, complete, do_all, done_by, expected, finish, recording, threads_of, workers
 from workloads.record import LO2IO, Recorded, verified
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

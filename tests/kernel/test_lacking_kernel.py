@@ -13,7 +13,7 @@ import pytest
 from workloads.build import build
 
 from lo2io.capture.recording import RecordOptions, record
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel.tracefs import event_exists, find_tracefs
 from lo2io.pipeline import convert
 from lo2io.spool.reader import SpoolReader

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.capture import wait
+from lo2io.capture import waiting
 from lo2io.capture.launch import StoppedCommand, User, find_program, resolve_user
 from lo2io.errors import AccessError, CommandError, UsageError
 from lo2io.spool.reader import SpoolReader
@@ -28,10 +28,10 @@ RECORDS = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_
 
 def run(command: tuple[str, ...], user: User | None = None) -> int:
     """Start, release, wait: as a recording does it, without the recording."""
-    with wait.BlockedSignals() as signals:
+    with waiting.BlockedSignals() as signals:
         child = StoppedCommand(command, user, signals.before, signals.ignored)
         child.release()
-        return wait.wait_for_command(child.pid, signals)
+        return waiting.wait_for_command(child.pid, signals)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_signal_masks_and_dispositions_are_the_users() -> None:
     direct = subprocess.run(show, capture_output=True, text=True, check=True, preexec_fn=None).stdout
     code = (
         "import sys; sys.path.insert(0, '.');"
-        "from lo2io.capture import wait; from lo2io.capture.launch import StoppedCommand\n"
+        "from lo2io.capture import waiting as wait; from lo2io.capture.launch import StoppedCommand\n"
         "with wait.BlockedSignals() as signals:\n"
         f"    child = StoppedCommand({show!r}, None, signals.before, signals.ignored); child.release()\n"
         "    sys.exit(wait.wait_for_command(child.pid, signals))"
@@ -271,15 +271,15 @@ def test_only_processes_can_be_attached_to(until: Callable[[Callable[[], object]
     child = subprocess.Popen(("true",))
     child.wait()
     with pytest.raises(UsageError, match="no such process"):
-        wait.check_processes((child.pid,))
+        waiting.check_processes((child.pid,))
     code = "import threading, sys; threading.Thread(target=sys.stdin.read).start()"
     with subprocess.Popen((sys.executable, "-c", code), stdin=subprocess.PIPE) as process:
         tasks = Path(f"/proc/{process.pid}/task")
         until(lambda: len(list(tasks.iterdir())) == 2)
-        wait.check_processes((process.pid,))
+        waiting.check_processes((process.pid,))
         (thread,) = {int(path.name) for path in tasks.iterdir()} - {process.pid}
         with pytest.raises(UsageError, match="it is a thread") as caught:
-            wait.check_processes((thread,))
+            waiting.check_processes((thread,))
         assert str(process.pid) in caught.value.remedy
         process.communicate(b"")
 
@@ -290,15 +290,15 @@ def test_signals_other_threads_get_are_remembered(until: Callable[[Callable[[], 
     thread = threading.Thread(target=end.wait)
     thread.start()
     try:
-        with wait.BlockedSignals() as signals:
+        with waiting.BlockedSignals() as signals:
             command = ("sh", "-c", 'trap "exit 9" TERM; while :; do sleep 0.05; done')
             child = StoppedCommand(command, None, signals.before, signals.ignored)
             child.release()
             status = Path(f"/proc/{child.pid}/status")
             until(lambda: re.search(r"SigCgt:.*[4-7c-f]...$", status.read_text(), re.MULTILINE))
             os.kill(os.getpid(), signal.SIGTERM)
-            assert wait.wait_for_command(child.pid, signals) == 9
-        with pytest.raises(KeyboardInterrupt), wait.BlockedSignals() as signals:  # noqa: PT012 - it is leaving that raises
+            assert waiting.wait_for_command(child.pid, signals) == 9
+        with pytest.raises(KeyboardInterrupt), waiting.BlockedSignals() as signals:  # noqa: PT012 - it is leaving that raises
             os.kill(os.getpid(), signal.SIGINT)
             until(lambda: signals._caught)  # the other thread takes it when it gets a CPU
     finally:

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from otf2_written import transfers_by_thread
+from build.otf2_written import transfers_by_thread
 from workloads.record import record, verified
 
-from lo2io.writers.otf2 import OWN_LOCATIONS
+from lo2io.otf2.write.writer import OWN_LOCATIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import work
+from build.rawspool import work
 from workloads.record import LO2IO, record
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from workloads.build import build
 from workloads.record import LO2IO, Recorded, record
 from workloads.sidebyside import gate, go_on, read_all, recorders
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

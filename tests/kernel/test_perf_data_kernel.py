@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from rawspool import NR_CALLS, ids_of, iter_samples, work
+from build.rawspool import NR_CALLS, ids_of, iter_samples, work
 from workloads.record import LO2IO, record
 
 from lo2io.spool.reader import SpoolReader

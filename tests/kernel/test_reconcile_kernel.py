@@ -14,7 +14,7 @@ from workloads.build import build
 from workloads.disks import device_number
 from workloads.record import LO2IO, Recorded, only_ends_missing, read_json_lines
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

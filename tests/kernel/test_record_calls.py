@@ -9,7 +9,7 @@ import pytest
 from workloads.build import DYNAMIC, STATIC, build
 from workloads.record import Recorded, read_json_lines, record
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 
 pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
 

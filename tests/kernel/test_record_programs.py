@@ -13,7 +13,7 @@ import pytest
 from workloads.build import STATIC, build
 from workloads.record import Recorded, record
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.model import CallKind
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from workloads.disks import device_number, loop_device
 from workloads.record import LO2IO, Recorded, record
 
-from lo2io.exports.fio_plan import make_plan
-from lo2io.tables import open_trace
+from lo2io.exports.fio.plan import make_plan
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,8 +13,8 @@ from workloads.record import LO2IO
 from workloads.rings import GROUP, GROUPS, choice
 
 from lo2io import pipeline
-from lo2io.reports.summary import summarize
-from lo2io.tables import open_trace
+from lo2io.reports.summary.summary import summarize
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from workloads.rings import Row, Run
 
-    from lo2io.reports.ring_rows import RingRow, RingsSummary
+    from lo2io.reports.rings.rows import RingRow, RingsSummary
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup", "io_uring:io_uring_complete")
 EXACT = [group for group in GROUPS if group != GROUP["teardown-exit"]]

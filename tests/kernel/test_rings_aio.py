@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from otf2_written import assert_rules, read_back
+from build.otf2_written import assert_rules, read_back
 from workloads.record import verified
 
 if TYPE_CHECKING:

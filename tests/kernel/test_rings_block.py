@@ -11,7 +11,7 @@ from workloads.disks import device_number
 from workloads.record import LO2IO
 from workloads.rings import run
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from workloads.machine import complete, finish, recording
 from workloads.record import LO2IO, Recorded, read_json_lines, record, verified
 from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, run
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import otf2
 import pytest
-from otf2_written import assert_readers_agree, assert_rules, attributes, read_back
+from build.otf2_written import assert_readers_agree, assert_rules, attributes, read_back
 from workloads.record import verified
 from workloads.rings import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otf2_written import Written
+    from build.otf2_written import Written
     from workloads.rings import Row, Run
 
 pytestmark = pytest.mark.requires(

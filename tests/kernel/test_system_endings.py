@@ -17,7 +17,7 @@ from workloads.record import LO2IO, Recorded
 from workloads.terminal import on_terminal
 
 from lo2io.kernel import sysfs, tracefs
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

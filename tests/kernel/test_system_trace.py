@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from otf2_written import assert_rules, attributes, context_path, read_back
+from build.otf2_written import assert_rules, attributes, context_path, read_back
 from workloads.disks import device_number
 from workloads.machine import Work, complete, do_all, finish, recording, workers
 from workloads.record import verified
@@ -14,7 +14,7 @@ from workloads.record import verified
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otf2_written import Written
+    from build.otf2_written import Written
     from workloads.machine import Worker
     from workloads.record import Recorded
 

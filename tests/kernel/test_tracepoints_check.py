@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel.tracefs import find_tracefs, load_format, parse_format
 from lo2io.reports.tracepoints import check
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lo2io.convert.engine import Engine
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.pairing import Engine
 from lo2io.spool.reader import SpoolReader
 from reference.engine import TOTALS, Reference
 from reference.fds import NO_FILE, file_row

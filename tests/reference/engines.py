@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from perfwriter import SpoolBuilder
+from build.perfwriter import SpoolBuilder
 
 from reference.compare import run_native, run_reference
 

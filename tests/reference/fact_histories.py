@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from build.kernelwriter import OF_ARGUMENT, OF_RESULT, WHOLE
 from hypothesis import strategies as st
-from kernelwriter import OF_ARGUMENT, OF_RESULT, WHOLE
 
 from reference.histories import CALLS, SMALL, STEPS, History, Machine
 from reference.kernel import O_CLOEXEC, Call, File, Thread

@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from lo2io.filters.language import FIELDS, Kind, opcode_numbers, operation_names
+from lo2io.filter.language import FIELDS, Kind, opcode_numbers, operation_names
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, CallSpec, RequestOp, RingPath
 from reference.compare import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lo2io.filters.language import Comparison, Filter
+    from lo2io.filter.language import Comparison, Filter
     from lo2io.model import Batch, BlockDevice
 
 Row = dict[str, Any]

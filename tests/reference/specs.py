@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
 
 O_CREAT_WRONLY_TRUNC = 0o1101

@@ -9,7 +9,7 @@ from reference.fact_histories import COPIES, DUPS, Witness, name
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernelwriter import KernelSpool
+    from build.kernelwriter import KernelSpool
 
     from reference.compare import Tables
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from lo2io.catalog import load_catalog
-from lo2io.cli import app
+from lo2io.catalog.catalog import load_catalog
+from lo2io.cli.app import app
 from lo2io.model import CallSpec, SpoolMeta
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from tablemaker import READ, WRITE, make_batch, write_trace
+from build.tablemaker import READ, WRITE, make_batch, write_trace
 
 if TYPE_CHECKING:
-    from lo2io.tables import Trace
+    from lo2io.trace.reader import Trace
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lo2io import directory
 from lo2io.errors import UsageError
 from lo2io.folder import Folder, sudo_caller
+from lo2io.trace import directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_all_that_a_killed_recorder_leaves_may_be_replaced(tmp_path: Path, left:
 @pytest.mark.parametrize(
     "name",
     [
-        *("lo2io/cli.py", "traces/notes.txt", "spool/mail", "letter", "traces.otf2/x"),
+        *("lo2io/cli/app.py", "traces/notes.txt", "spool/mail", "letter", "traces.otf2/x"),
         *(".part/x", ".replaced/x", "spool/seg-000001/x"),
     ],
 )

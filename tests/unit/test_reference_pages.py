@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from lo2io.cli import app
+from lo2io.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 CLI = runpy.run_path(str(ROOT / "scripts/reference_cli.py"))

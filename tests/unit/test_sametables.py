@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from sametables import EXACT, FREE, HANDLES, KNOWN, differences
+from build.sametables import EXACT, FREE, HANDLES, KNOWN, differences
 
-from lo2io.table_columns import OPERATIONS
+from lo2io.trace.columns import OPERATIONS
 
 if TYPE_CHECKING:
     from workloads.record import Recorded

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lo2io.kernel.cgroups import find_cgroup
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 from workloads.record import LO2IO, Recorded, only_ends_missing
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lo2io.catalog import load_catalog
+from lo2io.catalog.catalog import load_catalog
 from lo2io.model import CallKind
 
 if TYPE_CHECKING:

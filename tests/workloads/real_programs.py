@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 from workloads.named_programs import CALLS, Comparison, Row, compare_thread, read_log
 from workloads.names import Names
 from workloads.record import LO2IO, Recorded

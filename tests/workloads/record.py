@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lo2io.tables import Trace, open_trace
+from lo2io.trace.reader import Trace, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

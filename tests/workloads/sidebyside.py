@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lo2io.tables import open_trace
+from lo2io.trace.reader import open_trace
 from workloads.record import LO2IO, Recorded
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """What stands out in a trace: known ways to get little out of one's storage, each with its evidence.
 
-In: :class:`~lo2io.reports.sums.TraceSums`, and what is known of rings. Out: findings, and on request the first rows of
-the tables behind each. A rule is a function; its thresholds are constants beside it, and docs/reference/findings.md
-says them all.
+In: :class:`~lo2io.reports.summary.sums.TraceSums`, and what is known of rings. Out: findings, and on request the
+first rows of the tables behind each. A rule is a function; its thresholds are constants beside it.
+docs/reference/findings.md says them all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lo2io.reports.findings.rings import RING_RULES
 
 if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
-    from lo2io.reports.ring_rows import RingsSummary
-    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.rings.rows import RingsSummary
+    from lo2io.reports.summary.sums import TraceSums
 
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}
 """By name, in the order of the page; each takes the sums, or a rule of rings what is known of them."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.errnos import INTERRUPTIONS, error_name
-from lo2io.reports.classes import METADATA, PASSIVE, CallClass
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.lines import count_of, who
+from lo2io.reports.summary.classes import METADATA, PASSIVE, CallClass
+from lo2io.reports.text.lines import count_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.summary.sums import TraceSums
 
 MANY: Final = 1000
 SOME: Final = 100

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.io_summary import device_name
-from lo2io.reports.tally import MERGED, NR_REQUEST_OPS
-from lo2io.tables import REQUEST_OPERATION
+from lo2io.reports.summary.io import device_name
+from lo2io.reports.summary.tally import MERGED, NR_REQUEST_OPS
+from lo2io.trace.reader import REQUEST_OPERATION
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.summary.sums import TraceSums
 
 SOME: Final = 100
 """Reads that were queued."""

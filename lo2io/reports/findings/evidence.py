@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lo2io.reports.tally import OPERATION_COLUMNS, derive, read_ahead
-from lo2io.tables import as_numpy
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, derive, read_ahead
+from lo2io.trace.reader import as_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.reports.findings.finding import Finding
-    from lo2io.reports.sums import TraceSums
-    from lo2io.tables import Trace
+    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.trace.reader import Trace
 
 MAX_IDS: Final = 10
 """Rows named of each finding."""

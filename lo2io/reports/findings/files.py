@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32
-from lo2io.reports.classes import CallClass
-from lo2io.reports.file_types import FileType
 from lo2io.reports.findings.finding import MAX_PER_RULE, Finding
-from lo2io.reports.io_summary import largest
-from lo2io.reports.lines import count_of, printable, who
-from lo2io.reports.names import file_names
-from lo2io.reports.pattern import ALIGNMENT, SMALL_BYTES, odd
+from lo2io.reports.summary.classes import CallClass
+from lo2io.reports.summary.file_types import FileType
+from lo2io.reports.summary.io import largest
+from lo2io.reports.summary.names import file_names
+from lo2io.reports.summary.pattern import ALIGNMENT, SMALL_BYTES, odd
+from lo2io.reports.text.lines import count_of, printable, who
 from lo2io.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.reports.findings.finding import Where
-    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.summary.sums import TraceSums
 
 MANY: Final = 1000
 """Calls from which on it is worth to spare some."""

@@ -11,14 +11,14 @@ import numpy as np
 
 from lo2io.model import RingPath
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.lines import count_of
+from lo2io.reports.text.lines import count_of
 from lo2io.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lo2io.model import Columns
-    from lo2io.reports.ring_rows import RingRow, RingsSummary
+    from lo2io.reports.rings.rows import RingRow, RingsSummary
 
 MANY: Final = 100
 """Requests or calls from which on a habit is one."""

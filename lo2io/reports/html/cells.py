@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lo2io.reports.lines import printable, who
+from lo2io.reports.text.lines import printable, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lo2io.reports.histogram import Latency
+    from lo2io.reports.summary.histogram import Latency
 
 
 class Cell(NamedTuple):
@@ -34,7 +34,7 @@ class Sheet:
 
 
 class OfFile(Protocol):
-    """A row about a file; ``kind`` as in :class:`~lo2io.reports.rows.FileRow`."""
+    """A row about a file; ``kind`` as in :class:`~lo2io.reports.summary.rows.FileRow`."""
 
     @property
     def kind(self) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import CallClass, Classes, class_of
 from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
 from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
-from lo2io.reports.tally import read_ahead
-from lo2io.table_columns import latest_end
+from lo2io.reports.summary.classes import CallClass, Classes, class_of
+from lo2io.reports.summary.tally import read_ahead
+from lo2io.trace.columns import latest_end
 from lo2io.units import SECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.tally import Owners, RequestTally
-    from lo2io.tables import Trace
+    from lo2io.reports.summary.tally import Owners, RequestTally
+    from lo2io.trace.reader import Trace
 
 HEAT_BINS: Final = 240
 """Bins of time of heat maps and curves: what a page's width can show."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.classes import METADATA, CallClass
-from lo2io.reports.lines import printable, who
-from lo2io.reports.names import file_names
-from lo2io.reports.tally import NR_REQUEST_OPS, read_ahead
+from lo2io.reports.summary.classes import METADATA, CallClass
+from lo2io.reports.summary.names import file_names
+from lo2io.reports.summary.tally import NR_REQUEST_OPS, read_ahead
+from lo2io.reports.text.lines import printable, who
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.reports.names import FileName, People
-    from lo2io.reports.sums import TraceSums
-    from lo2io.reports.tally import Owners, RequestTally, Sums
-    from lo2io.tables import Trace
+    from lo2io.reports.summary.names import FileName, People
+    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.reports.summary.tally import Owners, RequestTally, Sums
+    from lo2io.trace.reader import Trace
 
 MAX_PROCESSES: Final = 32
 MAX_FILES: Final = 40

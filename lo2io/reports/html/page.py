@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lo2io._version import __version__
 from lo2io.errors import Lo2ioError
-from lo2io.reports.foreign_page import foreign_lines
 from lo2io.reports.html.collect import HEAT_BINS, ChosenLanes, Pictures
 from lo2io.reports.html.lanes import (
     device_lanes,
@@ -31,16 +30,17 @@ from lo2io.reports.html.lanes import (
     thread_lanes,
 )
 from lo2io.reports.html.sheets import sheets
-from lo2io.reports.lines import printable
-from lo2io.reports.name_counts import names_line
-from lo2io.reports.names import file_names
-from lo2io.reports.page import confines_lines
+from lo2io.reports.summary.name_counts import names_line
+from lo2io.reports.summary.names import file_names
+from lo2io.reports.text.foreign import foreign_lines
+from lo2io.reports.text.lines import printable
+from lo2io.reports.text.page import confines_lines
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
-    from lo2io.reports.rows import Summary
-    from lo2io.reports.sums import TraceSums
+    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.sums import TraceSums
 
 MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
 """What the page begins with: a file that begins otherwise is not replaced."""

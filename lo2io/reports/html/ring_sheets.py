@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
-from lo2io.reports.lines import who
+from lo2io.reports.text.lines import who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lo2io.reports.ring_rows import RingRow, RingsSummary
+    from lo2io.reports.rings.rows import RingRow, RingsSummary
 
 
 def ring_sheets(rings: RingsSummary) -> list[Sheet]:

@@ -1,6 +1,6 @@
 """The summary as tables of an HTML page: each cell with the text that is shown and the exact value it is sorted by.
 
-In: a :class:`~lo2io.reports.rows.Summary`. Out: :class:`Sheet`. It counts nothing: each number is the summary's.
+In: a :class:`~lo2io.reports.summary.rows.Summary`. Out: :class:`Sheet`. It counts nothing itself.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
-from lo2io.reports.lines import who
+from lo2io.reports.text.lines import who
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.reports.rows import Activity, Summary, UsageRow
+    from lo2io.reports.summary.rows import Activity, Summary, UsageRow
 
 _ACTIVITY: Final = (
     ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),

@@ -1,0 +1,1 @@
+"""The programs in the kernel: loading them, and what loading needs."""

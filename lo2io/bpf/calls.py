@@ -1,0 +1,150 @@
+"""What lo2io's programs in the kernel have to know of each system call: catalog and formats in, numbers out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.bpf.loader import BYTES, CLOSES, DROPPABLE, ENDS, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
+from lo2io.catalog.call_numbers import call_number
+from lo2io.catalog.compat_calls import compat_calls
+from lo2io.model import CallKind, CallSpec, Returns
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from lo2io.catalog.catalog import Catalog
+    from lo2io.model import EventFormat
+    from lo2io.model.events import Event
+
+FIRST_ARGUMENT_AT = 16
+"""Of the arguments in an entry's raw data, 8 bytes each: behind the common fields and the call's number
+(kernel/trace/trace_syscalls.c: ``struct syscall_trace_enter``)."""
+ARGUMENT_BYTES = 8
+MAX_ARGUMENTS = 6
+_WITHOUT_HANDLE = frozenset({CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE})
+"""What such a call has for an fd does not name the file it is about."""
+_TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
+_READ_FIRST = frozenset({"chdir", "chroot", "pivot_root", "execve", "execveat"})
+"""Their paths mean something else afterwards, or stand in memory that is gone."""
+_END_MANY = frozenset({"close_range", "execve", "execveat"})
+"""They end descriptors that they do not name one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A call that the programs are to look at.
+
+    Attributes:
+        spec: What they are told about it.
+        enter: The event of its entry …
+        leave: … and of its exit; None: not recorded.
+    """
+
+    spec: BpfCall
+    enter: Event | None
+    leave: Event | None
+
+
+def plan_calls(
+    events: Sequence[Event], catalog: Catalog, droppable: Container[str] = frozenset()
+) -> tuple[KernelCall, ...]:
+    """The calls among the events, in their order.
+
+    The counters of call i are number 2 i (entries) and 2 i + 1 (exits).
+
+    Args:
+        events: What is recorded.
+        catalog: What they mean.
+        droppable: Names of calls on which nothing but their own row depends.
+    """
+    by_name = {event.name: event for event in events}
+    calls: dict[str, CallSpec] = {}
+    for event in events:
+        spec = catalog.by_event.get(event.name)
+        if isinstance(spec, CallSpec):
+            calls.setdefault(spec.name, spec)
+    return tuple(
+        _plan(spec, number, by_name.get(spec.enter_event), by_name.get(spec.exit_event), spec.name in droppable)
+        for number, spec in enumerate(calls.values())
+    )
+
+
+def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None, is_droppable: bool) -> KernelCall:
+    places = {} if enter is None else _places(enter.layout)
+    roles = {role: places.get(name, 0) for role, name in spec.fields.items()}
+
+    def argument(role: str) -> int:
+        return roles.get(role, 0)
+
+    def behind(role: str) -> int:
+        return argument(role) + 1 if argument(role) else 0
+
+    counts_bytes = not spec.vectored and spec.kind is not CallKind.FCNTL
+    return KernelCall(
+        BpfCall(
+            enter_event=enter.id if enter else 0,
+            exit_event=leave.id if leave else 0,
+            enter_index=2 * number,
+            exit_index=2 * number + 1,
+            flags=_flags(spec, is_droppable=is_droppable),
+            nr_args=max(places.values(), default=0),
+            fd=0 if spec.kind in _WITHOUT_HANDLE else argument("fd"),
+            fd2=argument("fd2") if spec.kind is CallKind.COPY else 0,
+            path=argument("path"),
+            path2=argument("path2"),
+            dirfd=argument("dirfd"),
+            dirfd2=argument("dirfd2"),
+            vector=argument("vector"),
+            vector_count=argument("count") if "vector" in roles else 0,
+            how=argument("how"),
+            how_size=behind("how"),
+            iocbs=argument("iocbs"),
+            iocbs_count=argument("count") if "iocbs" in roles else 0,
+            events=argument("events"),
+            context=argument("context") if "events" in roles else 0,
+            count=argument("count") if counts_bytes else 0,
+            filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
+            number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event
+            compat=compat_calls(spec.name) if enter and leave else (),
+        ),
+        enter,
+        leave,
+    )
+
+
+def _places(layout: EventFormat) -> dict[str, int]:
+    """Name → number, from 1 on, of each argument of a call; a string that newer kernels add is none."""
+    found = {}
+    for field in layout.fields:
+        number, rest = divmod(field.offset - FIRST_ARGUMENT_AT, ARGUMENT_BYTES)
+        if 0 <= number < MAX_ARGUMENTS and rest == 0 and not field.is_data_loc and field.size == ARGUMENT_BYTES:
+            found[field.name] = number + 1
+    return found
+
+
+def _filled(layout: EventFormat, paths: Container[int]) -> int:
+    """Bit n: argument n + 1, which is none of these paths, is a pointer through which the kernel may write."""
+    places = _places(layout)
+    pointers = [field.name for field in layout.fields if "*" in field.ctype and not field.ctype.startswith("const ")]
+    return sum(1 << places[name] - 1 for name in pointers if name in places and places[name] not in paths)
+
+
+def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
+    return (
+        RECORDED
+        | RETURNS_FD * (spec.returns is Returns.FD)
+        | MOVES * moves_position(spec)
+        | CLOSES * (spec.kind is CallKind.CLOSE)
+        | DROPPABLE
+        * (is_droppable and spec.name not in _READ_FIRST)  # its path stands in the ring before it can be left out
+        | BYTES * (spec.returns is Returns.BYTES)
+        | FIRST * (spec.name in _READ_FIRST)
+        | ENDS * (spec.name in _END_MANY)
+    )
+
+
+def moves_position(spec: CallSpec) -> bool:
+    """Whether a call may move the position of its one file; one with flags does so at offset -1 (preadv2, pwritev2)."""
+    at_offset = "offset" in spec.fields and "flags" not in spec.fields
+    return spec.kind is CallKind.SEEK or (spec.kind in _TRANSFERS and not at_offset)

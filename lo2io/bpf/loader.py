@@ -1,0 +1,414 @@
+"""The kernel programs of ``lo2io/bpf/programs``: told what to do, loaded, attached, counted.
+
+What comes in: what to record, as numbers. What goes out: rings that the programs write (one per CPU, read by whoever
+records), counts, and calls that are still running when the programs stop. What a record means is not known here.
+
+Counts, the switch and the selected processes are the programs' own memory, mapped: looking at it takes no bpf(2), which
+would keep programs from running on its CPU meanwhile (bpf_disable_instrumentation in include/linux/bpf.h).
+
+Facts: ``lo2io/bpf/programs/config.h`` and ``maps.h``, mirrored in ``layout.py``; bpf(2), include/uapi/linux/bpf.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from lo2io.bpf import libbpf
+from lo2io.bpf.layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Compat, Cpu, Told
+from lo2io.bpf.refusals import refused
+from lo2io.catalog.compat_calls import knows_compat
+from lo2io.errors import AccessError, CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lo2io.catalog.compat_calls import CompatCall
+
+OBJECT = Path(__file__).parent / "programs" / "lo2io.bpf.o"
+ROOT = Path("/")
+RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST, ENDS = (1 << bit for bit in range(8))
+"""``flags`` of a call: ``LO2_CALL_...`` in config.h."""
+ALWAYS = 2
+"""``facts`` where the programs do not see every end of a descriptor: nothing that was told stays true by itself."""
+
+_ENTER, _EXIT = "lo2_enter", "lo2_exit"
+_CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
+_SWITCH = {"sched_switch": "lo2_switch_task"}
+_FOLLOW = {"sched_process_fork": "lo2_fork"}
+_LIVES = {"sched_process_exec": "lo2_exec", "sched_process_exit": "lo2_exit_task"}
+_RINGS = {
+    "io_uring_submit_req": "lo2_submit",
+    "io_uring_complete": "lo2_complete",
+    "io_uring_register": "lo2_register",
+}
+_RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
+"""Raw tracepoint → its program, in the order of attaching."""
+_SELECTED_SHIFT = 12
+_PID_BITS = 22
+"""``PID_MAX_LIMIT`` of include/linux/threads.h."""
+_ENTER_HEAD = struct.Struct("<QIHHH6x")
+"""``lo2_kernel_enter`` without its arguments."""
+_LOST = struct.Struct("<QIHHQQ")  # lo2_kernel_lost
+_ENTER_TYPE, _LOST_TYPE = 2, 9
+_SKIPPED, _FOREIGN = 3, 4
+"""Places among the misses."""
+
+
+@dataclass(frozen=True, slots=True)
+class BpfCall:
+    """A system call, and what of it is worth reading. Arguments are numbered from 1; 0: it has none such."""
+
+    enter_event: int
+    """``common_type`` of its sys_enter."""
+    exit_event: int
+    enter_index: int
+    """Of the counters."""
+    exit_index: int
+    flags: int
+    """:data:`RECORDED` and so on."""
+    nr_args: int
+    fd: int = 0
+    fd2: int = 0
+    path: int = 0
+    path2: int = 0
+    dirfd: int = 0
+    dirfd2: int = 0
+    vector: int = 0
+    """Pointer to iovecs."""
+    vector_count: int = 0
+    how: int = 0
+    """Pointer to ``struct open_how``."""
+    how_size: int = 0
+    iocbs: int = 0
+    """Pointer to pointers to iocbs."""
+    iocbs_count: int = 0
+    events: int = 0
+    """Pointer to the ``struct io_event`` that the call returns."""
+    context: int = 0
+    """The ``aio_context_t`` that they come from."""
+    count: int = 0
+    """Bytes asked for."""
+    filled: int = 0
+    """Bit n: the kernel may write where argument n + 1 points."""
+    number: int = -1
+    """The system call's number, see :func:`~lo2io.catalog.call_numbers.call_number`; -1: not known."""
+    compat: tuple[CompatCall, ...] = ()
+    """What 32 bit programs have for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BpfConfig:
+    """What is recorded; constant while the programs are loaded."""
+
+    recorder: int
+    """The recorder's process: never recorded."""
+    calls: bool = True
+    """Calls are written; else only facts, for calls that are perf samples."""
+    all_tasks: bool = True
+    """Else the processes that :meth:`Programs.select` names, and their children."""
+    cgroup: Path | None = None
+    """The folder of a cgroup v2: only tasks in it and below."""
+    facts: int = 1
+    """What descriptors, paths and requests stand for is written; 1: if it is news, :data:`ALWAYS`: with every call."""
+    min_latency_ns: int = 0
+    """Shorter calls are left out, if droppable."""
+    min_bytes: int = 0
+    """Likewise those that ask for fewer."""
+    devices: tuple[int, ...] = ()
+    """Kernel numbers, ``major << 20 | minor``."""
+    prefix: bytes = b""
+
+
+class Programs:
+    """Programs in the kernel, from loading to closing; what they are attached to ends with :meth:`close`."""
+
+    def __init__(self, config: BpfConfig, cpus: Sequence[int], ring_bytes: int) -> None:
+        self._config = config
+        self._calls: Sequence[BpfCall] = ()
+        self._cpus = tuple(cpus)
+        self._ring_bytes = ring_bytes
+        self._object: libbpf.BpfObject | None = None
+        self._fds = contextlib.ExitStack()
+        self._rings: dict[int, int] = {}
+        self._nr_events = 0
+
+    def load(self, content: bytes, calls: Sequence[BpfCall], possible: int) -> None:
+        """Make maps and rings, verify the programs; used by :func:`load_programs`.
+
+        Raises:
+            OSError: The kernel, or libbpf, refuses.
+        """
+        config = self._config
+        self._calls = calls
+        self._object = made = libbpf.BpfObject(content)
+        self._fds.callback(made.close)
+        made.set_value(".rodata.lo2io", tell(config, calls))
+        made.set_entries("lo2_cpus", possible)
+        made.set_entries("lo2_rings", possible)
+        if not config.all_tasks:
+            made.set_entries("lo2_selected", 1 << (_PID_BITS - _SELECTED_SHIFT))
+        for program in self._unused():
+            made.leave_out(program)
+        made.load()
+        libbpf.put_fds(made.map_fd("lo2_rings"), {cpu: self._make_ring(cpu) for cpu in self._cpus})
+        if config.cgroup is not None:
+            folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                libbpf.put_fd(made.map_fd("lo2_cgroup"), 0, folder)
+            finally:
+                os.close(folder)
+        self._stride = made.value_bytes("lo2_cpus") + 7 & ~7
+        self._memory = self._map("lo2_cpus", self._stride * possible)
+        self._switch = self._map(".data.lo2io", 8)
+        self._selected = None if config.all_tasks else self._map("lo2_selected", 1 << _PID_BITS)
+        self._nr_events = 1 + max((max(call.enter_index, call.exit_index) for call in calls), default=-1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def needs_event(self, call: int) -> bool:
+        """Whether this call is seen through perf events, see :meth:`attach`; else :meth:`attach_raw` is enough.
+
+        Raw tracepoints cost a recorded call half as much as perf events, and open and close at once. They tell calls
+        by their numbers. Facts about calls that are perf samples come from these samples' own events.
+        """
+        return not self._config.calls or self._calls[call].number < 0
+
+    def attach(self, event_fd: int, call: int, *, entry: bool) -> None:
+        """Run a program whenever a call that needs events begins, or ends, on whatever CPU.
+
+        Args:
+            event_fd: A perf event of the call's sys_enter or sys_exit; disabled will do.
+            call: Its place in ``calls``.
+            entry: The event is the call's entry.
+
+        Raises:
+            AccessError: The kernel refuses.
+        """
+        try:
+            link = libbpf.link_event(self._loaded.program_fd(_ENTER if entry else _EXIT), event_fd, call)
+        except OSError as error:
+            raise refused("attach a kernel program to a perf event", error) from error
+        self._fds.callback(os.close, link)
+
+    def attach_raw(self) -> None:
+        """Run the programs that watch calls, switches, children and submissions, as far as the kernel has these.
+
+        Raises:
+            AccessError: The kernel refuses.
+        """
+        unused = self._unused()
+        for name, program in _RAW.items():
+            if program in unused:
+                continue
+            typed = name in _CALLS  # such programs know their tracepoint since they were loaded
+            try:
+                link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
+            except OSError as error:
+                if error.errno == errno.ENOENT and name in _RINGS:
+                    continue
+                raise refused(f"attach a kernel program to {name}", error) from error
+            self._fds.callback(os.close, link)
+
+    def select(self, pid: int) -> None:
+        """Record this process; its children from now on are recorded anyhow."""
+        assert self._selected is not None  # noqa: S101 # asked for without all_tasks only
+        self._selected[pid] = 1
+
+    def switch(self, *, on: bool) -> None:
+        """Begin, or end, to count and to write; begins off. Once it is off, no program is still about to write."""
+        self._switch[:4] = int(on).to_bytes(4, "little")
+        if not on:
+            libbpf.wait_for_programs()
+
+    def add_cpu(self, cpu: int) -> None:
+        """Give a CPU that came later a ring: what is read per CPU has a column of it from now on, with or without one.
+
+        Raises:
+            CaptureError: The kernel has no room for one. What happens there is counted as lost.
+        """
+        if cpu not in self._cpus:
+            self._cpus = (*self._cpus, cpu)
+        try:
+            libbpf.put_fd(self._loaded.map_fd("lo2_rings"), cpu, self._make_ring(cpu))
+        except OSError as error:
+            answer = os.strerror(error.errno or 0)
+            raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """What all that is read per CPU has columns of."""
+        return self._cpus
+
+    def ring_fd(self, cpu: int) -> int:
+        """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
+        return self._rings[cpu]
+
+    @property
+    def ring_bytes(self) -> int:
+        """Size of each ring's data."""
+        return self._ring_bytes
+
+    def read_counts(self) -> list[list[tuple[int, int, int]]]:
+        """Per index of the counters, per CPU of ``cpus``: how often it happened, was lost, was left out."""
+        counts = [self._cpu(cpu).counts for cpu in self._cpus]
+        return [[tuple(of_cpu[index]) for of_cpu in counts] for index in range(self._nr_events)]
+
+    def read_misses(self) -> list[tuple[int, int, int]]:
+        """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
+        return [tuple(self._cpu(cpu).misses[:_SKIPPED]) for cpu in self._cpus]
+
+    def count_foreign(self) -> int:
+        """Calls of recorded processes through tables whose numbers are not known: x32, 32 bit programs on arm64."""
+        foreign: int = sum(self._cpu(cpu).misses[_FOREIGN] for cpu in self._cpus)
+        return foreign
+
+    def missed_runs(self) -> int:
+        """How often a program did nothing, or was not run, because one was at work on that CPU already."""
+        skipped: int = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
+        return skipped + sum(misses for misses, _ in self._read_programs())
+
+    def verified_instructions(self) -> int:
+        """How many instructions the verifier looked at (0 before Linux 5.16): what loading takes its time for."""
+        return sum(instructions for _, instructions in self._read_programs())
+
+    def pending(self) -> dict[int, bytes]:
+        """What the programs would have written next: CPU → records behind the ring's headers.
+
+        ``LOST``, of what found no room at last, and ``ENTER`` of a call that still runs, alone on its CPU. Valid once
+        :meth:`switch` has switched off.
+        """
+        found = {}
+        for cpu in self._cpus:
+            of_cpu, records = self._cpu(cpu), []
+            slot, lost = of_cpu.slot, of_cpu.lost
+            if lost:
+                records.append(_LOST.pack(of_cpu.lost_end_ns, 0, _LOST_TYPE, 0, of_cpu.lost_begin_ns, lost))
+            if slot.occupied:
+                head = _ENTER_HEAD.pack(slot.time_ns, slot.tid, _ENTER_TYPE, slot.event, slot.nr_args)
+                records.append(head + bytes(slot.args)[: 8 * slot.nr_args])
+            if records:
+                found[cpu] = b"".join(struct.pack("<II", len(record), 0) + record for record in records)
+        return found
+
+    def close(self) -> None:
+        """Detach and unload all; nothing may be read afterwards."""
+        self._fds.close()
+
+    @property
+    def _loaded(self) -> libbpf.BpfObject:
+        assert self._object is not None  # noqa: S101 # load_programs returns loaded ones only
+        return self._object
+
+    def _unused(self) -> set[str]:
+        config = self._config
+        unused = set[str]()
+        needing = {self.needs_event(call) for call in range(len(self._calls))}
+        if False not in needing:
+            unused |= set(_CALLS.values())
+        if True not in needing:
+            unused |= {_ENTER, _EXIT}
+        if not config.calls:
+            unused |= set(_SWITCH.values())
+        if config.all_tasks:
+            unused |= set(_FOLLOW.values())
+        if not config.facts:
+            unused |= set(_RINGS.values())
+        return unused
+
+    def _read_programs(self) -> list[tuple[int, int]]:
+        names = {_ENTER, _EXIT, *_RAW.values()} - self._unused()
+        return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
+
+    def _make_ring(self, cpu: int) -> int:
+        ring = self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
+        self._fds.callback(os.close, ring)
+        return ring
+
+    def _map(self, name: str, size: int) -> mmap.mmap:
+        memory = mmap.mmap(self._loaded.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self._fds.callback(memory.close)
+        return memory
+
+    def _cpu(self, cpu: int) -> Cpu:
+        return Cpu.from_buffer_copy(self._memory, self._stride * cpu)
+
+
+def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[int], ring_bytes: int) -> Programs:
+    """Load the programs; nothing is attached, and they are switched off.
+
+    Args:
+        config: What is recorded.
+        calls: At most :data:`MAX_CALLS`; :meth:`Programs.attach` names them by their place.
+        cpus: Those that get a ring.
+        ring_bytes: Of each: a power of two of whole pages.
+
+    Raises:
+        AccessError: No object was built, no libbpf is installed, or the kernel refuses: another rung will do.
+    """
+    try:
+        content = OBJECT.read_bytes()
+    except OSError as error:
+        raise AccessError(
+            "load the kernel programs",
+            "lo2io was built without them",
+            "install clang and libbpf-dev, then lo2io again",
+        ) from error
+    if not (ROOT / "sys/kernel/btf/vmlinux").exists():
+        raise AccessError(
+            "load the kernel programs",
+            "this kernel does not describe its types (/sys/kernel/btf/vmlinux)",
+            "boot one with CONFIG_DEBUG_INFO_BTF=y",
+        )
+    programs = Programs(config, cpus, ring_bytes)
+    try:
+        programs.load(content, calls, _read_possible())
+    except OSError as error:
+        programs.close()
+        raise refused("load the kernel programs", error) from error
+    except BaseException:
+        programs.close()
+        raise
+    return programs
+
+
+def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
+    """What the programs read as constants.
+
+    Raises:
+        CaptureError: There is no room for so many calls, devices, or bytes of prefix.
+    """
+    if len(calls) > MAX_CALLS or len(config.devices) > MAX_DEVICES or len(config.prefix) > MAX_PREFIX:
+        raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
+    told = Told()
+    told.config.compat = knows_compat()
+    for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes", "prefix"):
+        setattr(told.config, name, getattr(config, name))
+    told.config.one_cgroup = config.cgroup is not None
+    told.config.nr_devices = len(config.devices)
+    told.config.devices[: len(config.devices)] = config.devices
+    told.config.prefix_length = len(config.prefix)
+    for place, call in enumerate(calls):
+        for name, *_ in Call._fields_:
+            setattr(told.calls[place], name, getattr(call, name, 0))
+        if 0 <= call.number < MAX_CALLS and config.calls:
+            told.of_number[call.number] = 1 + place
+            for each in call.compat:
+                told.compat[each.number] = Compat(1 + place, each.memory, each.nr_given, each.args)
+    return bytes(told)
+
+
+def _read_possible() -> int:
+    """One more than the highest number that a CPU can have here."""
+    text = (ROOT / "sys/devices/system/cpu/possible").read_text(encoding="ascii")
+    return 1 + int(text.strip().replace(",", "-").split("-")[-1])

@@ -1,0 +1,42 @@
+"""Whether the kernel takes lo2io's programs: found out by loading and attaching them."""
+
+from __future__ import annotations
+
+import os
+
+from lo2io.bpf import loader
+from lo2io.errors import AccessError
+from lo2io.kernel import abi
+
+_TRIED_RING_BYTES = 64 << 10
+
+
+def try_bpf(cpu: int, tracepoint_id: int | None) -> None:
+    """Load lo2io's programs, attach them as recording does, and take all back; nothing is recorded.
+
+    Args:
+        cpu: One that is online.
+        tracepoint_id: Of the entry of a system call; None if it could not be read: then they are loaded alone.
+
+    Raises:
+        AccessError: The kernel refuses them, or what they need is not there.
+        CaptureError: Likewise.
+    """
+    call = loader.BpfCall(
+        enter_event=tracepoint_id or 0, exit_event=0, enter_index=0, exit_index=1, flags=loader.RECORDED, nr_args=0
+    )
+    with loader.load_programs(loader.BpfConfig(recorder=os.getpid()), [call], [cpu], _TRIED_RING_BYTES) as programs:
+        programs.attach_raw()
+        if tracepoint_id is None:
+            return
+        try:
+            fd = abi.event_open(
+                abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=tracepoint_id, flags=abi.DISABLED), -1, cpu
+            )
+        except OSError as error:
+            remedy = "run as root, or with CAP_BPF and CAP_PERFMON"
+            raise AccessError("open a tracepoint of every task", error.strerror or str(error), remedy) from error
+        try:
+            programs.attach(fd, 0, entry=True)
+        finally:
+            os.close(fd)

@@ -1,0 +1,308 @@
+/*
+ * What every program does: find its CPU's part, see whom it looks at, write records, pair entry and exit.
+ */
+#ifndef LO2IO_BPF_CORE_H
+#define LO2IO_BPF_CORE_H
+
+#include "maps.h"
+
+#define INLINE static __always_inline
+
+/* One entry or exit of a call, as the hooks of files.h, paths.h, values.h and iocbs.h see it. */
+struct lo2_moment {
+    struct lo2_bpf_cpu *cpu;
+    void *ring;                    /* NULL: this CPU has none */
+    struct task_struct *task;      /* who calls; may be read directly */
+    const volatile struct lo2_bpf_call *call;
+    __u64 time_ns;                 /* of this entry or exit */
+    __s64 result;                  /* at the exit */
+    bool compat;                   /* a call of a 32 bit program */
+    __s64 position, value;         /* for the hooks to set before CALL or EXIT is written */
+};
+
+/* Argument `number`, counted from 1. */
+INLINE __u64 lo2_argument(const struct lo2_moment *moment, __u32 number)
+{
+    return moment->cpu->slot.record.args[(number - 1) & 7];
+}
+
+/*
+ * A function that the verifier looks at once, on its own, instead of at each place where it is called: what is large and
+ * rare. It gets numbers, or a struct of numbers, and finds CPU and task again by itself.
+ */
+#define LO2_ONCE __noinline
+
+INLINE struct lo2_bpf_cpu *lo2_this_cpu(__u32 *number)
+{
+    *number = bpf_get_smp_processor_id();
+    return bpf_map_lookup_elem(&lo2_cpus, number);
+}
+
+/*
+ * Makes all that belongs to the CPU the caller's, until lo2_give_back(). False: another program has it, which was
+ * preempted amid its work; that costs this run, and is counted. What the other has begun is safe: it goes on on this CPU.
+ */
+INLINE bool lo2_take_cpu(struct lo2_bpf_cpu *cpu)
+{
+    if (!__sync_lock_test_and_set(&cpu->busy, 1))
+        return true;
+    __sync_fetch_and_add(&cpu->misses.skipped, 1);
+    return false;
+}
+
+INLINE void lo2_give_back(struct lo2_bpf_cpu *cpu)
+{
+    barrier();
+    *(volatile __u64 *)&cpu->busy = 0;
+}
+
+INLINE void *lo2_ring(const __u32 *number)
+{
+    return bpf_map_lookup_elem(&lo2_rings, number);
+}
+
+INLINE __u8 *lo2_selection(__u32 process)
+{
+    __u32 key = process >> LO2_SELECTED_SHIFT;
+    struct lo2_bpf_selected *part = bpf_map_lookup_elem(&lo2_selected, &key);
+    return part ? &part->process[process & ((1 << LO2_SELECTED_SHIFT) - 1)] : NULL;
+}
+
+/* Whether what the current task does is recorded. */
+INLINE bool lo2_is_recorded(struct task_struct *task)
+{
+    if (lo2.config.all_tasks) {
+        if (task->tgid == (int)lo2.config.recorder)
+            return false;
+    } else {
+        __u8 *selected = lo2_selection(task->tgid);
+        if (!selected || !*selected)
+            return false;
+    }
+    return !lo2.config.one_cgroup || bpf_current_task_under_cgroup(&lo2_cgroup, 0) == 1;
+}
+
+/* Readers are woken rarely, for a wakeup costs more than many records: when a ring is half full, looked at now and then;
+ * often enough for the smallest, a page, of which 23 calls are the half. */
+#define LO2_LOOK_EVERY 16
+
+/* Writes what was lost before, and wakes the reader, who is late; false: there is no room for that either. */
+LO2_ONCE int lo2_tell_lost(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    void *ring = lo2_ring(&number);
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
+
+    if (!cpu || !ring)
+        return false;
+    record.head.time_ns = cpu->losing.end_ns;
+    record.begin_ns = cpu->losing.begin_ns;
+    record.lost = cpu->losing.lost;
+    if (bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_FORCE_WAKEUP))
+        return false;
+    cpu->losing.lost = 0;
+    return true;
+}
+
+/* Events that happened from `begin_ns` to `end_ns` found no room. */
+INLINE void lo2_lose(struct lo2_bpf_cpu *cpu, __u32 events, __u64 begin_ns, __u64 end_ns)
+{
+    if (!cpu->losing.lost)
+        cpu->losing.begin_ns = begin_ns;
+    cpu->losing.lost += events;
+    cpu->losing.end_ns = end_ns;
+}
+
+/* Writes a record of `size` bytes; false: there was no room. */
+INLINE bool lo2_write(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+{
+    __u64 flags = BPF_RB_NO_WAKEUP;
+
+    if (!ring)
+        return false;
+    if (!(++cpu->written % LO2_LOOK_EVERY) &&
+        bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
+        flags = BPF_RB_FORCE_WAKEUP;
+    if (cpu->losing.lost && !lo2_tell_lost())
+        return false;
+    return !bpf_ringbuf_output(ring, record, size, flags);
+}
+
+/* As lo2_write, for facts: one that finds no room is counted. */
+INLINE bool lo2_write_fact(struct lo2_bpf_cpu *cpu, void *ring, void *record, __u64 size)
+{
+    bool written = lo2_write(cpu, ring, record, size);
+    if (!written)
+        cpu->misses.facts_lost++;
+    return written;
+}
+
+INLINE void lo2_fill_head(lo2_kernel_head *head, const struct lo2_moment *moment, __u16 type, __u16 event)
+{
+    head->time_ns = moment->time_ns;
+    head->tid = moment->task->pid;
+    head->type = type;
+    head->event = event;
+}
+
+/*
+ * Writes the call in the slot as ENTER and empties the slot: its thread leaves the CPU, or something with a later time
+ * is about to be written while it runs.
+ */
+INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
+{
+    const lo2_kernel_call *call = &cpu->slot.record;
+    __u32 nr_args = call->nr_args & 7;
+    lo2_kernel_enter enter = { .head = call->head, .nr_args = call->nr_args };
+    __u32 index = lo2.calls[cpu->slot.call % LO2_MAX_CALLS].enter_index % LO2_MAX_EVENTS;
+
+    cpu->slot.occupied = 0;
+    enter.head.type = LO2_KERNEL_ENTER;
+    __builtin_memcpy(enter.args, call->args, sizeof enter.args);
+    if (nr_args > 6)
+        nr_args = 6;
+    if (!lo2_write(cpu, ring, &enter, __builtin_offsetof(lo2_kernel_enter, args) + nr_args * sizeof(__u64))) {
+        cpu->counts[index].lost++;
+        lo2_lose(cpu, 1, call->head.time_ns, call->head.time_ns);
+    }
+}
+
+/* The number of the call that returns; at least LO2_MAX_CALLS: none (of rt_sigreturn it is gone). */
+INLINE __u64 lo2_call_number(const struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    return regs->orig_ax;
+#else
+    return (__s64)regs->syscallno;
+#endif
+}
+
+/* A 32 bit call: its number means another call. perf leaves these out (trace_get_syscall_nr). */
+INLINE bool lo2_is_compat(const struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return task->thread_info.status & 2; /* TS_COMPAT, arch/x86/include/asm/thread_info.h */
+#else
+    return task->thread_info.flags & 1 << 22; /* _TIF_32BIT, arch/arm64/include/asm/thread_info.h */
+#endif
+}
+
+/* A call of x32, whose numbers are those of 64 bits with this bit (arch/x86/include/uapi/asm/unistd.h), but for some. */
+INLINE bool lo2_is_x32(__u64 number)
+{
+#if defined(__TARGET_ARCH_x86)
+    return number >> 30 == 1;
+#else
+    return false;
+#endif
+}
+
+/* Numbers of 32 bit calls bear this bit beside those of 64 bits. */
+#define LO2_COMPAT 0x10000u
+#define LO2_SOCKETCALL 102
+#define LO2_SOCKETCALLS 512        /* as lo2io/catalog/compat_calls.py has it */
+
+/* The number under which a 32 bit call stands in lo2.compat: one of a socketcall (net/socket.c) depends on an argument. */
+INLINE __u32 lo2_compat_number(const struct pt_regs *regs, __u64 number)
+{
+#if defined(__TARGET_ARCH_x86)
+    if (number == LO2_SOCKETCALL)
+        number = LO2_SOCKETCALLS + ((__u32)regs->bx & 31);
+#endif
+    return number;
+}
+
+/* The registers of a 32 bit call, in the order of its arguments, into the CPU's `given`. */
+INLINE void lo2_read_given(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    cpu->given[1] = regs->bx;
+    cpu->given[2] = regs->cx;
+    cpu->given[3] = regs->dx;
+    cpu->given[4] = regs->si;
+    cpu->given[5] = regs->di;
+    cpu->given[6] = regs->bp;
+#endif
+}
+
+INLINE __u64 lo2_compat_argument(const struct lo2_bpf_cpu *cpu, __u16 how)
+{
+    __u64 value = cpu->given[how & 7];
+
+    if (how & LO2_COMPAT_SIGNED)
+        value = (__s64)(__s32)value;
+    if (how >> 4 & 7)
+        value |= (__u64)cpu->given[how >> 4 & 7] << 32;
+    if (how & LO2_COMPAT_PAGES)
+        value <<= 12;
+    if (how & LO2_COMPAT_LOCK && value - 12 < 3) /* F_GETLK64 and its like: F_GETLK, include/uapi/asm-generic/fcntl.h */
+        value -= 7;
+    return value;
+}
+
+/* Puts the arguments of the 32 bit call that the current task is in into the slot, as a 64 bit program passes them. */
+LO2_ONCE int lo2_read_compat(__u32 number)
+{
+    const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 cpu_number, size = plan->nr_given * sizeof(__u32), i;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
+
+    if (!cpu)
+        return 0;
+    lo2_read_given(cpu, (const struct pt_regs *)bpf_task_pt_regs(task));
+    cpu->given[0] = 0;
+    if (plan->memory && size <= 6 * sizeof(__u32) &&
+        bpf_probe_read_user(&cpu->given[1], size, (const void *)(__u64)cpu->given[plan->memory & 7])) {
+        __builtin_memset(cpu->given, 0xff, sizeof cpu->given); /* -1 is no descriptor */
+        cpu->misses.unreadable++;
+    }
+#pragma unroll
+    for (i = 0; i < 6; i++)
+        cpu->slot.record.args[i] = lo2_compat_argument(cpu, plan->args[i]);
+    return 0;
+}
+
+/* The result of a 32 bit call that returns it through a pointer; `result` of all others. */
+INLINE __s64 lo2_compat_result(struct lo2_bpf_cpu *cpu, __u32 number, __s64 result)
+{
+    const volatile struct lo2_bpf_compat *plan = &lo2.compat[number % LO2_MAX_CALLS];
+    __s64 value;
+
+    if (!(plan->args[3] & LO2_COMPAT_RESULT) || result)
+        return result;
+    if (!bpf_probe_read_user(&value, sizeof value, (const void *)cpu->slot.record.args[3]))
+        return value;
+    cpu->misses.unreadable++;
+    return result;
+}
+
+/* Puts the arguments of the call that the current task is in into the slot. */
+INLINE void lo2_read_arguments(struct lo2_bpf_cpu *cpu, const struct pt_regs *regs, __u32 number)
+{
+    __u64 *args = cpu->slot.record.args;
+
+    if (number & LO2_COMPAT) {
+        lo2_read_compat(number & ~LO2_COMPAT);
+        return;
+    }
+
+#if defined(__TARGET_ARCH_x86)
+    args[0] = regs->di;
+    args[1] = regs->si;
+    args[2] = regs->dx;
+    args[3] = regs->r10;
+    args[4] = regs->r8;
+    args[5] = regs->r9;
+#else
+    args[0] = regs->orig_x0;
+    args[1] = regs->user_regs.regs[1];
+    args[2] = regs->user_regs.regs[2];
+    args[3] = regs->user_regs.regs[3];
+    args[4] = regs->user_regs.regs[4];
+    args[5] = regs->user_regs.regs[5];
+#endif
+}
+
+#endif

@@ -1,0 +1,202 @@
+/*
+ * What requests of io_uring ask for: records SQE, read off the submission queue while the kernel prepares the request
+ * from it. What is told of is the entry that the kernel has taken last, if it is the request's by user_data and opcode.
+ */
+#ifndef LO2IO_BPF_SQES_H
+#define LO2IO_BPF_SQES_H
+
+#include "core.h"
+#include "files.h"
+#include "ring_types.h"
+
+enum { /* include/uapi/linux/io_uring.h */
+    LO2_SETUP_SQE128 = 1 << 10, LO2_SETUP_NO_SQARRAY = 1 << 16,
+    LO2_SQE_FIXED_FILE = 1, LO2_SQE_BUFFER_SELECT = 32,
+    LO2_SQE_LATER = 2 | 4 | 8 | 16, /* DRAIN, LINK, HARDLINK, ASYNC */
+    LO2_RECVSEND_FIXED_BUF = 4, LO2_SEND_VECTORIZED = 32,
+    LO2_OP_READV = 1, LO2_OP_WRITEV = 2, LO2_OP_SENDMSG = 9, LO2_OP_RECVMSG = 10, LO2_OP_FALLOCATE = 17, LO2_OP_CLOSE = 19,
+    LO2_OP_FADVISE = 24, LO2_OP_SEND = 26, LO2_OP_SPLICE = 30, LO2_OP_TEE = 33, LO2_OP_MSG_RING = 40, LO2_OP_SEND_ZC = 47,
+    LO2_OP_SENDMSG_ZC = 48
+};
+/* They may put another file, or none, into a place of a ring's: ACCEPT, OPENAT, CLOSE, FILES_UPDATE, OPENAT2, MSG_RING,
+ * SOCKET, PIPE. */
+#define LO2_CHANGES_PLACES \
+    (1ull << 13 | 1ull << 18 | 1ull << 19 | 1ull << 20 | 1ull << 28 | 1ull << 40 | 1ull << 45 | 1ull << 62)
+#define LO2_SPLICE_FIXED (1u << 31)
+#define LO2_NO_BYTES (~0ull)
+/* Opcodes whose fd is a descriptor or a registered file that they work on (needs_file in io_uring/opdef.c), and CLOSE:
+ * 1-6, 8-10, 13, 16, 17, 19, 22-24, 26, 27, 30, 33, 34, 40, 41, 43, 46-49, 54-61. As in lo2io/native/rings/sqes.c. */
+#define LO2_WORKS_ON_FILE 0x3fc3cb064dcb277eull
+
+/* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
+INLINE bool lo2_read_sqe(const struct io_ring_ctx *ctx, struct lo2_sqe *sqe)
+{
+    __u32 flags = LO2_READ(ctx, struct io_ring_ctx, flags);
+    __u32 entries = LO2_READ(ctx, struct io_ring_ctx, sq_entries);
+    __u32 head = (LO2_READ(ctx, struct io_ring_ctx, cached_sq_head) - 1) & (entries - 1);
+    const __u32 *array = LO2_READ(ctx, struct io_ring_ctx, sq_array);
+
+    if (array && !(flags & LO2_SETUP_NO_SQARRAY) && bpf_probe_read_kernel(&head, sizeof head, array + head))
+        return false;
+    if (head >= entries)
+        return false;
+    if (flags & LO2_SETUP_SQE128)
+        head <<= 1;
+    return !bpf_probe_read_kernel(sqe, sizeof *sqe, (const struct lo2_sqe *)LO2_READ(ctx, struct io_ring_ctx, sq_sqes) + head);
+}
+
+/* The file in a place of the ring's table, or 0. The ring is locked by whoever submits: nothing changes there now. */
+INLINE __u64 lo2_registered(const struct io_ring_ctx *ctx, __u32 place)
+{
+    const struct io_ring_ctx___before *before = (const struct io_ring_ctx___before *)ctx;
+    __u64 file = 0;
+
+    if (bpf_core_field_exists(struct io_file_table, data)) {
+        struct io_rsrc_node **nodes = LO2_READ(ctx, struct io_ring_ctx, file_table.data.nodes), *node = NULL;
+        if (place >= LO2_READ(ctx, struct io_ring_ctx, file_table.data.nr) ||
+            bpf_probe_read_kernel(&node, sizeof node, nodes + place) || !node)
+            return 0;
+        file = LO2_READ(node, struct io_rsrc_node, file_ptr);
+    } else if (bpf_core_field_exists(struct io_ring_ctx___before, nr_user_files)) {
+        if (place >= BPF_CORE_READ(before, nr_user_files) ||
+            bpf_probe_read_kernel(&file, sizeof file, BPF_CORE_READ(before, file_table.files) + place))
+            return 0;
+    }
+    return file & ~7ull;
+}
+
+/* Bytes where `len` does not count them. */
+INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe *sqe)
+{
+    const void *data;
+
+    switch (sqe->opcode) {
+    case LO2_OP_FALLOCATE: return sqe->addr;
+    case LO2_OP_FADVISE: return sqe->addr ? sqe->addr : sqe->len;
+    case LO2_OP_READV:
+    case LO2_OP_WRITEV:
+        if (sqe->flags & LO2_SQE_BUFFER_SELECT || !bpf_core_field_exists(struct io_async_rw, iter))
+            return LO2_NO_BYTES;
+        data = LO2_READ(request, struct io_kiocb, async_data); /* vectors have been imported since Linux 6.10 by now */
+        return data ? LO2_READ(data, struct io_async_rw, iter.count) : LO2_NO_BYTES;
+    case LO2_OP_SEND:
+    case LO2_OP_SEND_ZC:
+        if (!(sqe->ioprio & LO2_SEND_VECTORIZED))
+            return LO2_NO_BYTES;
+        /* fallthrough */
+    case LO2_OP_SENDMSG:
+    case LO2_OP_RECVMSG:
+    case LO2_OP_SENDMSG_ZC:
+        if (sqe->flags & LO2_SQE_BUFFER_SELECT || sqe->ioprio & LO2_RECVSEND_FIXED_BUF ||
+            !bpf_core_field_exists(struct io_async_rw, iter)) /* messages, too, where vectors are */
+            return LO2_NO_BYTES;
+        data = LO2_READ(request, struct io_kiocb, async_data);
+        return data ? LO2_READ(data, struct io_async_msghdr, msg.msg_iter.count) : LO2_NO_BYTES;
+    default: return LO2_NO_BYTES;
+    }
+}
+
+/*
+ * What a request does to descriptors and to places of rings, when it is submitted or done, makes what is known of them old.
+ * Addresses of the ring and of the request.
+ */
+LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
+{
+    const struct io_kiocb *request = (const struct io_kiocb *)address;
+    __u8 opcode = LO2_READ(request, struct io_kiocb, opcode);
+    __u64 table;
+    __s32 fd = -1;
+
+    if (opcode >= 64 || !(LO2_CHANGES_PLACES >> opcode & 1))
+        return 0;
+    lo2_forget(ctx, -1);
+    if (opcode == LO2_OP_MSG_RING) { /* into another ring's */
+        table = (__u64)BPF_CORE_READ(request, file, private_data);
+        lo2_forget(table, -1);
+    }
+    if (opcode != LO2_OP_CLOSE)
+        return 0;
+    if (bpf_core_field_exists(struct io_close, fd))
+        fd = LO2_READ(request, struct io_close, fd);
+    table = (__u64)BPF_CORE_READ(bpf_get_current_task_btf(), files);
+    lo2_forget(table, fd);
+    return 0;
+}
+
+/* Tells of the file in a place of a ring's, or of a descriptor, that a request names; leaves its address in the CPU's look. */
+LO2_ONCE int lo2_tell_asked(__u64 time_ns, __u64 ctx, __u32 number, __u32 registered)
+{
+    struct lo2_moment moment = { .task = bpf_get_current_task_btf(), .time_ns = time_ns };
+    __u64 table = ctx, file;
+    __u32 cpu_number, ends;
+
+    moment.cpu = lo2_this_cpu(&cpu_number);
+    if (!moment.cpu)
+        return 0;
+    moment.ring = lo2_ring(&cpu_number);
+    if (!registered)
+        table = lo2_number(&moment.cpu->names, LO2_READ(moment.task, struct task_struct, files));
+    ends = lo2_count_ends(table, number);
+    lo2_fence(&moment.cpu->names);
+    file = registered ? lo2_registered((const struct io_ring_ctx *)ctx, number) : lo2_file_at(moment.task, number);
+    lo2_look_at(moment.cpu, file, number, table, ends, registered ? LO2_FILE_SLOT : 0);
+    lo2_tell(&moment, LO2_FILE_OF_REQUEST);
+    return 0;
+}
+
+/* The address of a file that a request names; 0: not known. What runs later may find another one in the place by then. */
+INLINE __u64 lo2_asked_file(const struct lo2_moment *moment, __u64 ctx, __u32 number, bool registered, bool later)
+{
+    if (registered && later)
+        return 0;
+    lo2_tell_asked(moment->time_ns, ctx, number, registered);
+    return moment->cpu->look.file;
+}
+
+/* A request is submitted: before its sample. `ring` is this CPU's. */
+INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struct *task, const void *pointer)
+{
+    const struct io_kiocb *request = pointer;
+    const struct io_ring_ctx *ctx = LO2_READ(request, struct io_kiocb, ctx);
+    struct lo2_moment moment = { .cpu = cpu, .ring = ring, .task = task };
+    __u64 flags = LO2_READ(request, struct io_kiocb, flags);
+    struct lo2_sqe sqe;
+    lo2_kernel_sqe record = {};
+    bool later, closes_place;
+
+    if (!lo2.config.facts || !bpf_core_field_exists(struct io_kiocb, cqe)) /* before 5.19; nor is there the tracepoint */
+        return;
+    if (!lo2_read_sqe(ctx, &sqe) || sqe.user_data != LO2_READ(request, struct io_kiocb, cqe.user_data) ||
+        sqe.opcode != LO2_READ(request, struct io_kiocb, opcode)) {
+        cpu->misses.unreadable++;
+        return;
+    }
+    if (cpu->slot.occupied)
+        lo2_flush_slot(cpu, ring);
+    moment.time_ns = bpf_ktime_get_ns();
+    later = flags & LO2_SQE_LATER || LO2_READ(ctx, struct io_ring_ctx, submit_state.link.head);
+    record.request = (__u64)request;
+    record.ring = lo2_number(&cpu->names, ctx);
+    record.user_data = sqe.user_data;
+    record.offset = sqe.off;
+    record.length = sqe.len;
+    record.op_flags = sqe.op_flags;
+    record.fd = sqe.fd;
+    record.file_index = sqe.file_index;
+    record.buf_index = sqe.buf_index;
+    record.ioprio = sqe.ioprio;
+    record.opcode = sqe.opcode;
+    record.flags = sqe.flags;
+    record.bytes = lo2_sqe_bytes(request, &sqe);
+    closes_place = sqe.opcode == LO2_OP_CLOSE && sqe.file_index;
+    if (sqe.opcode < 64 && LO2_WORKS_ON_FILE >> sqe.opcode & 1)
+        record.file = lo2_asked_file(&moment, record.ring, closes_place ? sqe.file_index - 1 : sqe.fd,
+                                     closes_place || sqe.flags & LO2_SQE_FIXED_FILE, later);
+    if (sqe.opcode == LO2_OP_SPLICE || sqe.opcode == LO2_OP_TEE)
+        record.file2 = lo2_asked_file(&moment, record.ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
+    lo2_forget_asked(record.ring, record.request);
+    lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
+    lo2_write_fact(cpu, ring, &record, sizeof record);
+}
+
+#endif

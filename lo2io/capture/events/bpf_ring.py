@@ -1,0 +1,71 @@
+"""One ring that lo2io's programs in the kernel write, mapped: finished records in, views of their bytes out.
+
+The protocol (kernel/bpf/ringbuf.c, Linux 6.18): a page with the reader's position, which user space writes, a page
+with the kernel's, and the data twice in a row, so that nothing is ever cut where the ring ends. A record is reserved
+first and finished later: only what is finished up to the first that is not may be read.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from lo2io.capture.events.ring import PAGE_BYTES
+from lo2io.native._lib import ffi, lib
+
+
+class KernelRing:
+    """A BPF ring buffer of ``size`` bytes (a power of two), mapped through the map ``fd``.
+
+    Attributes:
+        fd: Becomes readable when a program wakes its reader; the caller's.
+        size: Bytes.
+
+    Raises:
+        OSError: The kernel does not map it.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self._own = mmap.mmap(fd, PAGE_BYTES)
+        self._kernels = mmap.mmap(fd, PAGE_BYTES + 2 * size, prot=mmap.PROT_READ, offset=PAGE_BYTES)
+        own, kernels = memoryview(self._own), memoryview(self._kernels)
+        self._tail = own[:8].cast("Q")
+        self._head = kernels[:8].cast("Q")
+        self._data = kernels[PAGE_BYTES:]
+        self._views = (own, kernels, self._tail, self._head, self._data)
+        self._finished = int(self._tail[0])
+
+    @property
+    def fill_bytes(self) -> int:
+        """Bytes of finished records that are not yet released; for the thread that drains alone."""
+        with ffi.from_buffer("uint8_t[]", self._data) as data, ffi.from_buffer("uint64_t[]", self._head) as head:
+            self._finished = lib.lo2_finished_records(data, self.size, self._finished, head)
+        return int(self._finished - self._tail[0])
+
+    @property
+    def head(self) -> int:
+        """Bytes the kernel has written, or begun to write, since the ring was made."""
+        return int(self._head[0])
+
+    @property
+    def taken(self) -> float:
+        """The share of it that is not free; for any thread."""
+        return float(self._head[0] - self._tail[0]) / self.size
+
+    def peek(self, limit: int) -> list[memoryview]:
+        """Up to ``limit`` of the oldest bytes that :attr:`fill_bytes` has counted; empty if there are none."""
+        length = min(self._finished - self._tail[0], limit)
+        start = self._tail[0] % self.size
+        return [self._data[start : start + length]] if length else []
+
+    def release(self, length: int) -> None:
+        """Give the oldest ``length`` bytes back to the kernel."""
+        self._tail[0] += length
+
+    def close(self) -> None:
+        """Unmap; a second time does nothing. The map's fd stays open."""
+        for view in self._views:
+            view.release()
+        self._own.close()
+        self._kernels.close()

@@ -1,0 +1,1 @@
+"""The flight recorder: only the newest part is kept, and written when asked."""

@@ -1,0 +1,265 @@
+"""Windows of a flight recorder become traces: segments in, a directory beside the spool out.
+
+The segments get second names (hard links), so that the recorder may go on removing them, and a description of their
+own; `lo2io convert`, a child of low priority, makes the trace. One at a time. Whatever fails there is told, and harms
+nothing. Those who asked from outside are told at the recorder's socket (:mod:`lo2io.capture.flight.control`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.capture.flight.control import Control
+from lo2io.capture.session import NO_WINDOW
+from lo2io.errors import Lo2ioError
+from lo2io.spool.format import META_NAME, dump_meta
+from lo2io.trace.directory import SPOOL, give_away
+from lo2io.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lo2io.folder import Folder
+    from lo2io.model import SpoolMeta
+    from lo2io.spool.segments import Segment, SegmentedSpool
+
+NICE = 10
+"""What converts a window gives way to what is being recorded."""
+BEGUN, DONE, FAILED, REFUSED = "begun", "done", "failed", "refused"
+BUSY = "another window is still being written"
+"""The one reason to refuse that passes."""
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process that converts; times are CLOCK_MONOTONIC, before it began and after it had ended."""
+
+    pid: int
+    begin_ns: int
+    end_ns: int | None = None
+
+
+class Dumper:
+    """Writes one window at a time.
+
+    Args:
+        spool: The flight recorder's.
+        note: Called with each notice for the user, from whatever thread.
+        convert: Further options of `lo2io convert`.
+        keep_spool: Leave the window's spool beside its trace.
+    """
+
+    def __init__(
+        self,
+        spool: SegmentedSpool,
+        note: Callable[[str], None],
+        convert: tuple[str, ...] = (),
+        *,
+        keep_spool: bool = False,
+    ) -> None:
+        self._children: list[_Child] = []
+        self._spool = spool
+        self._note = note
+        self._convert = convert
+        self._keep_spool = keep_spool
+        self._lock = threading.Lock()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self._child: subprocess.Popen[str] | None = None
+        self._given_up = False
+        self.control = Control(spool.folder, note)
+
+    def claim(self, why: str) -> bool:
+        """Make sure that no other window is being written; if one is, the request is refused."""
+        with self._lock:
+            busy, self._busy = self._busy, True
+        if busy:
+            self.refuse(why, BUSY)
+        return not busy
+
+    def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
+        """Tell that a request was not followed; ``claimed``: it had been accepted."""
+        self._note(f"{NO_WINDOW} for {why}: {reason}")
+        self._post(REFUSED, text=reason)
+        if claimed:
+            self._free()
+
+    def start(self, why: str, end: Segment, describe: Callable[[tuple[str, ...]], SpoolMeta]) -> None:
+        """Write the segments before ``end``, after :meth:`claim`; returns when they are safe, and converts then.
+
+        Args:
+            why: What asked for it.
+            end: The segment that is none of the window's any more.
+            describe: From the names of the segments to their description.
+        """
+        target = None
+        try:
+            trace = self._spool.folder.parent
+            assert trace is not None  # noqa: S101 - the spool was made there
+            target = _new_folder(trace)
+            self._post(BEGUN, target)
+            folder = target.make(SPOOL)
+            names = self._spool.link(folder, end)
+            if not names:
+                self._fail(why, target, "the spool's bound left no room for a window")
+                return
+            meta = describe(names)
+            folder.write(META_NAME, dump_meta(meta))
+        except Lo2ioError as error:
+            self._fail(why, target, str(error))
+            return
+        except OSError as error:
+            self._fail(why, target, error.strerror or str(error))
+            return
+        thread = threading.Thread(target=self._run, args=(why, target, folder, meta), name="lo2io-dump", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads
+            self._fail(why, target, str(error))
+            return
+        self._thread = thread
+
+    def wait(self, is_given_up: Callable[[], bool]) -> None:
+        """Wait for the window that is being written; nothing can be asked for any more.
+
+        Args:
+            is_given_up: Asked now and then; true ends the writing.
+        """
+        thread = self._thread
+        told = None
+        while thread is not None and thread.is_alive():
+            self._given_up = self._given_up or is_given_up()
+            child = self._child
+            if self._given_up and child is not None and child is not told:
+                # It removes what it has written, as after Ctrl-C; another one would stop it from that.
+                child.send_signal(signal.SIGINT)
+                told = child
+            thread.join(_POLL_S)
+        self.control.close()
+
+    def lived(self, begin_ns: int, end_ns: int) -> tuple[int, ...]:
+        """The processes that converted somewhen in a span of CLOCK_MONOTONIC: their I/O is lo2io's own."""
+        return tuple(
+            child.pid
+            for child in list(self._children)
+            if child.begin_ns <= end_ns and (child.end_ns is None or child.end_ns >= begin_ns)
+        )
+
+    def forget(self, before_ns: int) -> None:
+        """Nobody will ask about a time before this one."""
+        self._children[:] = [one for one in self._children if one.end_ns is None or one.end_ns >= before_ns]
+
+    # ---- in a thread of its own ----
+
+    def _run(self, why: str, target: Folder, spool: Folder, meta: SpoolMeta) -> None:
+        def command(spool: Path, target: Path) -> list[str]:
+            return ["convert", str(spool), "-o", str(target), *self._convert]
+
+        try:
+            answer = self._run_child(
+                [sys.executable, "-P", "-m", "lo2io", *command(spool.place, target.place)], (spool, target)
+            )
+        except (OSError, Lo2ioError) as error:
+            reason = "given up" if self._given_up else str(error)
+            shown = shlex.join(["lo2io", *command(spool.path, target.path)])
+            self._fail(why, target, f"{reason}; its spool is kept: `{shown}`", keep=True)
+            return
+        if not self._keep_spool:
+            with contextlib.suppress(OSError):
+                spool.discard()
+        give_away(target)
+        seconds = ((meta.stop_ns or meta.start_ns) - meta.start_ns) / NS_PER_S
+        self._free()
+        self._note(f"{target.path} holds the last {seconds:.1f} s ({why}); {answer}")
+        self._post(DONE, target, answer)
+
+    def _run_child(self, command: list[str], folders: tuple[Folder, ...] = ()) -> str:
+        """Convert; the last line of what the child said.
+
+        Args:
+            command: What converts.
+            folders: What it gets by descriptor.
+
+        Raises:
+            Lo2ioError: It failed.
+        """
+        if self._given_up:
+            raise Lo2ioError("convert the window")
+        begin_ns = time.monotonic_ns()
+        # The child shall be as any other, which needs no SIGCHLD. Here, a thread that does not block it would be given
+        # the one about the recorded command, and the main thread waited for ever.
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGCHLD})
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C is the recorder's
+                pass_fds=[folder.fd for folder in folders],
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        life = _Child(child.pid, begin_ns)
+        self._children.append(life)
+        self._child = child
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
+        try:
+            _, told = child.communicate()
+        finally:
+            life.end_ns = time.monotonic_ns()
+        for folder in folders:
+            told = told.replace(str(folder.place), str(folder.path))
+        lines = told.rstrip().splitlines()
+        if child.returncode:
+            # An error's remedy stands in a line of its own, set in: the error is above it.
+            last = next((at for at in reversed(range(len(lines))) if not lines[at].startswith(" ")), 0)
+            answer = "; ".join(line.strip().removeprefix("lo2io: ") for line in lines[last:])
+            raise Lo2ioError("convert the window", answer or f"exit code {child.returncode}")
+        return lines[-1].strip() if lines else ""
+
+    # ---- telling ----
+
+    def _fail(self, why: str, target: Folder | None, answer: str, *, keep: bool = False) -> None:
+        if target is not None and not keep:
+            with contextlib.suppress(OSError):
+                target.discard()
+        self._free()
+        self._note(f"{NO_WINDOW} for {why}: {answer}")
+        self._post(FAILED, target, answer)
+
+    def _free(self) -> None:
+        with self._lock:
+            self._busy = False
+
+    def _post(self, event: str, target: Folder | None = None, text: str = "") -> None:
+        self.control.post(event, target.path.name if target else "", text)
+
+
+def _new_folder(trace: Folder) -> Folder:
+    """``dump-20261121-060000`` in a directory, or with a number behind it.
+
+    Raises:
+        OSError: It cannot be created.
+        UsageError: As :meth:`Folder.make`.
+    """
+    stem = time.strftime("dump-%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            return trace.make(stem if number == 1 else f"{stem}-{number}")
+    raise AssertionError

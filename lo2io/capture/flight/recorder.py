@@ -1,0 +1,389 @@
+"""A flight recorder: only the newest part of a recording is kept, and written as a trace when somebody asks.
+
+The drain thread goes from segment to segment of the spool between two passes over the rings; at each border it reads
+the kernel's counts and compares the clocks, so that what lies between any two borders is a recording of its own, with
+its proof of completeness. A clerk's thread does all that takes time: it prepares the next segment, has ``/proc`` looked
+at for the one just begun, removes the oldest, and has windows dumped.
+
+The rings do not reach their border at the same moment: the drain thread visits CPU after CPU. A window begins with the
+last of these visits, and the facts of a segment are those looked at after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.capture.flight.border import BorderReader
+from lo2io.capture.flight.dump import Dumper
+from lo2io.capture.flight.news import with_news
+from lo2io.capture.flight.trigger import Watcher, parse_trigger
+from lo2io.capture.flight.window import Border, describe_window, final_border
+from lo2io.catalog.catalog import load_catalog
+from lo2io.catalog.layouts import compile_layout
+from lo2io.kernel.sysfs import read_devices
+from lo2io.spool.format import SegmentStart, segment_name
+from lo2io.spool.segments import PARTS, SegmentedSpool
+from lo2io.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lo2io.capture.accounts import Readings
+    from lo2io.capture.events.opened import OpenEvents
+    from lo2io.capture.options import RecordOptions
+    from lo2io.capture.session import Session, Stopped
+    from lo2io.catalog.layouts import Layout
+    from lo2io.model import SpoolMeta
+    from lo2io.model.events import Event
+    from lo2io.spool.segments import Segment
+    from lo2io.spool.writer import SpoolWriter
+
+MIN_SEGMENT_S = 0.5
+"""Shorter ones would cost more than they make the window exact."""
+_WATCH_S = 0.25
+"""A trigger is told so soon, if its events do not fill the rings."""
+_LEAST_WAIT_S = 0.01
+"""The clerk gets so much time to prepare the next segment if it is late."""
+_LATE_FACTOR = 2
+"""A segment that has grown so many times too large does not wait for the clerk any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightOptions:
+    """What to keep, and when to write it.
+
+    Attributes:
+        last_s: At least so many seconds, if ``max_bytes`` has room for them.
+        max_bytes: No more than so many bytes of spool at any time.
+        keep_spool: Leave the spool beside each dumped trace.
+        convert: Options of `lo2io convert` for the windows that are dumped.
+    """
+
+    last_s: float | None = None
+    max_bytes: int | None = None
+    keep_spool: bool = False
+    convert: tuple[str, ...] = ()
+
+
+class FlightRecorder:
+    """What the drain thread does between two passes (``session.Between``), and the clerk's part of it.
+
+    ``FlightRecorder`` → ``start`` → any number of ``request_dump`` → ``finish``, or ``abandon``.
+
+    Args:
+        options: What to keep.
+        spool: Where the rings go.
+        opened: The events, opened per CPU.
+        layout: Of ``opened.names``.
+        note: Called with each notice for the user, from whatever thread.
+        watcher: Looks for what shall be dumped at once.
+    """
+
+    first_segments = (segment_name(0),)
+    """In ``spool.json`` from the start on: this spool is a flight recorder's."""
+
+    def __init__(
+        self,
+        options: FlightOptions,
+        spool: SegmentedSpool,
+        opened: OpenEvents,
+        layout: Layout,
+        note: Callable[[str], None],
+        *,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.dumper = Dumper(spool, note, options.convert, keep_spool=options.keep_spool)
+        self._options = options
+        self._spool = spool
+        self._opened = opened
+        self._note = note
+        self._watcher = watcher
+        self._reader = BorderReader(opened, layout)
+        last_s = options.last_s
+        self._segment_ns = None if last_s is None else int(max(last_s / PARTS, MIN_SEGMENT_S) * NS_PER_S)
+        self._last_ns = None if last_s is None else int(last_s * NS_PER_S)
+        self._borders: dict[str, Border] = {}
+        self._requests: deque[str] = deque()
+        self._rest_until_ns = 0
+        self._session: Session | None = None
+        self._meta: SpoolMeta | None = None
+        self._rescan: Callable[[int], None] = lambda _: None
+        self._look: Callable[[], Readings] = tuple
+        self._work: queue.SimpleQueue[tuple[Segment, Border, str] | None] = queue.SimpleQueue()
+        self._clerk = threading.Thread(target=self._serve, name="lo2io-clerk", daemon=True)
+
+    # ---- life ----
+
+    def start(
+        self,
+        session: Session,
+        meta: SpoolMeta,
+        rescan: Callable[[int], None],
+        look: Callable[[], Readings] = tuple,
+    ) -> None:
+        """Sampling has begun: from here on segments follow each other.
+
+        Args:
+            session: Its drain thread calls this object.
+            meta: The spool's description so far, written.
+            rescan: Has facts of all tasks and descriptors written soon; threads that lived at the given time,
+                CLOCK_MONOTONIC, are stated for exactly that.
+            look: Reads the kernel's accounts.
+
+        Raises:
+            UsageError: ``max_bytes`` is too small for the rings.
+        """
+        self._spool.check_bound(meta.ring_bytes * len(meta.cpus))
+        now = time.monotonic_ns()
+        self._borders[self._spool.current.name] = Border(
+            meta.start_ns, meta.start_ns, now, meta.syncs, (), accounts_after=look()
+        )
+        self._rescan, self._look = rescan, look
+        self._session, self._meta = session, meta
+        self._clerk.start()
+        self.dumper.control.start(lambda: self.request_dump("lo2io dump"))
+
+    def request_dump(self, why: str) -> bool:
+        """Have the window that ends now written as a trace; refused, with a notice, while another is being written."""
+        session = self._session
+        if session is None or not session.is_draining:
+            self.dumper.refuse(why, "the recording is over")
+        elif self.dumper.claim(why):
+            self._requests.append(why)
+            os.eventfd_write(self.wake_fd, 1)
+            return True
+        return False
+
+    def finish(
+        self,
+        meta: SpoolMeta,
+        stopped: Stopped,
+        is_given_up: Callable[[], bool] = lambda: False,
+        last: Readings = (),
+    ) -> SpoolMeta:
+        """Sampling has ended: the last window's description.
+
+        Args:
+            meta: The whole recording's.
+            stopped: What was read at the end.
+            is_given_up: Asked now and then while a dump is being written; true ends that.
+            last: The kernel's accounts, read while samples were still taken.
+        """
+        for why in self._requests:
+            self.dumper.refuse(why, "the recording ended first", claimed=True)
+        self._end_clerk()
+        self.dumper.wait(is_given_up)
+        if self._spool.skipped_facts:
+            self._note("some names are not known: the facts of open files had no room in the spool")
+        if self._watcher is not None:
+            self._watcher.take_hits()  # of the last moment: they count, though there is no other window any more
+            self._note(self._watcher.summary())
+        end = final_border(stopped, last)
+        names = tuple(segment.name for segment in self._spool.kept)
+        return self._describe(meta, names, (self._borders[names[0]], end))
+
+    def abandon(self) -> None:
+        """Stop without a result, after an error; does nothing after :meth:`finish`."""
+        self._end_clerk()
+        self.dumper.wait(lambda: True)
+
+    def _end_clerk(self) -> None:
+        if self._clerk.is_alive():
+            self._work.put(None)
+            self._clerk.join()
+        if self.wake_fd >= 0:
+            os.close(self.wake_fd)
+            self.wake_fd = -1
+
+    # ---- in the drain thread ----
+
+    def wait_s(self) -> float:
+        """So long may the drain thread sleep: until the current segment is old enough, or a trigger must be told."""
+        longest = float("inf") if self._watcher is None else _WATCH_S
+        if self._session is None or self._segment_ns is None:
+            return longest
+        age = time.monotonic_ns() - self._borders[self._spool.current.name].monotonic_ns
+        return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
+
+    def drained(self, index: int, views: Sequence[memoryview]) -> None:
+        """Look for what triggers a dump."""
+        if self._watcher is not None:
+            self._watcher.feed(index, views)
+
+    def pass_ended(self) -> None:
+        """Go on to the next segment, if it is time."""
+        session = self._session
+        if session is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.wake_fd)
+        if self._watcher is not None and self._watcher.is_due:
+            for index in range(len(self._opened.rings)):
+                session.drain_ring(index)
+            self._fire(self._watcher)
+        now = time.monotonic_ns()
+        if self._requests or self._is_due(now):
+            # One that the main thread makes right now is this border's or the next one's, but not lost.
+            self._go_on(session, self._requests.popleft() if self._requests else "")
+
+    def _fire(self, watcher: Watcher) -> None:
+        """Dump, unless the last trigger is so near that its window would be told again."""
+        hits = watcher.take_hits()
+        now = time.monotonic_ns()
+        if hits and now >= self._rest_until_ns:
+            self._rest_until_ns = now + self._window_ns()
+            watcher.nr_fired += self.request_dump(hits[0])
+
+    def _is_due(self, now: int) -> bool:
+        current, room = self._spool.current, self._spool.room
+        age = now - self._borders[current.name].monotonic_ns
+        old = self._segment_ns is not None and age >= self._segment_ns
+        limit = None if room is None else room // PARTS
+        large = limit is not None and current.size >= limit
+        if self._spool.is_prepared or not (old or large):
+            return old or large
+        # The clerk, who is no real-time thread, gets some time to prepare the next one.
+        far_older = old and self._segment_ns is not None and age >= _LATE_FACTOR * self._segment_ns
+        return far_older or (limit is not None and current.size >= _LATE_FACTOR * limit)
+
+    def _go_on(self, session: Session, request: str) -> None:
+        """Ring by ring, from one segment to the next."""
+        sync = session.compare_clocks()
+        before = self._look()
+        first = time.monotonic_ns()
+        segment = self._spool.begin(first)
+        allowed = os.sched_getaffinity(0)
+        counts = []
+        try:
+            for index, cpu in enumerate(self._opened.cpus):
+                session.drain_ring(index)
+                head, readings = self._reader.read(index, on_cpu=_run_on(cpu))
+                session.drain_ring(index, head)
+                self._spool.switch_ring(index)
+                counts.append(readings)
+                for other, ring in enumerate(self._opened.rings):
+                    if ring.fill_bytes >= ring.size // 2:
+                        session.drain_ring(other)
+        finally:
+            os.sched_setaffinity(0, allowed)
+        last = time.monotonic_ns()
+        self._spool.end(first, last)
+        border = Border(
+            session.to_spool_clock(first),
+            session.to_spool_clock(last),
+            first,
+            () if sync is None else (sync,),
+            tuple(zip(*counts, strict=True)),
+            before,
+            self._look(),
+        )
+        self._borders[segment.name] = border
+        self._work.put((segment, border, request))
+
+    # ---- in the clerk's thread ----
+
+    def _serve(self) -> None:
+        self._prepare()
+        while (work := self._work.get()) is not None:
+            segment, border, request = work
+            if border.syncs:
+                self._spool.describe_start(segment, SegmentStart(border.last_ns, border.syncs))
+            try:
+                if request:
+                    self._dump(segment, border, request)
+            except Exception as error:  # noqa: BLE001 - without the clerk the spool would grow and grow
+                self.dumper.refuse(request, f"{type(error).__name__}: {error}", claimed=True)
+            self._drop_old()
+            self._prepare()
+            self._rescan(border.monotonic_ns)
+
+    def _prepare(self) -> None:
+        try:
+            self._spool.prepare()
+        except OSError as error:
+            # The drain thread will try again, and end the recording if that fails, too.
+            self._note(f"the next segment of the spool cannot be created: {error.strerror}")
+
+    def _drop_old(self) -> None:
+        """Remove segments that the window does not need, or that the bound leaves no room for."""
+        while True:
+            kept = self._spool.kept
+            if len(kept) < 2:  # noqa: PLR2004
+                return
+            second = self._borders.get(kept[1].name)
+            if second is None:  # the rings are on their way to it
+                return
+            age = time.monotonic_ns() - second.monotonic_ns - (second.last_ns - second.first_ns)
+            unneeded = self._last_ns is not None and age >= self._last_ns
+            if not (unneeded or self._spool.is_tight(self._opened.ring_bytes * len(self._opened.cpus))):
+                break
+            if not self._spool.drop_oldest():
+                break
+        names = {segment.name for segment in self._spool.kept}
+        for name in [name for name in self._borders if name not in names]:
+            del self._borders[name]
+        self.dumper.forget(min(border.monotonic_ns for border in list(self._borders.values())))
+
+    def _dump(self, segment: Segment, end: Border, why: str) -> None:
+        meta = self._meta
+        assert meta is not None  # noqa: S101 - set before the clerk is started
+        begins: Mapping[str, Border] = dict(self._borders)
+
+        def describe(names: tuple[str, ...]) -> SpoolMeta:
+            return self._describe(with_news(meta), names, (begins[names[0]], end))
+
+        self.dumper.start(why, segment, describe)
+
+    def _describe(self, meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border]) -> SpoolMeta:
+        begin = borders[0]
+        # What began later is known by its fork; a number that was one's own before may be anybody's by now.
+        own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
+        return describe_window(meta, names, borders, own_pids=own_pids, has_lost=self._opened.has_lost)
+
+    def _window_ns(self) -> int:
+        """How long a trigger rests: what is kept is then new."""
+        if self._last_ns is not None:
+            return self._last_ns
+        begins = [border.monotonic_ns for border in list(self._borders.values())]
+        return max(time.monotonic_ns() - min(begins), NS_PER_S)
+
+
+def make_flight(
+    options: RecordOptions,
+    spool: SpoolWriter,
+    opened: OpenEvents,
+    events: Sequence[Event],
+    note: Callable[[str], None],
+) -> FlightRecorder | None:
+    """The flight recorder that a recording's options ask for, or None.
+
+    Raises:
+        UsageError: The trigger is none, or the events it needs are not recorded.
+    """
+    if not isinstance(spool, SegmentedSpool):
+        return None
+    texts = {event.name: event.text for event in events}
+    layout = compile_layout(opened.names, [texts[name] for name in opened.names], load_catalog())
+    watcher = None
+    if options.trigger is not None:
+        devices = read_devices()
+        watcher = Watcher(parse_trigger(options.trigger, devices), layout, len(opened.rings), devices)
+    kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool, convert=options.convert)
+    return FlightRecorder(kept, spool, opened, layout, note, watcher=watcher)
+
+
+def _run_on(cpu: int) -> bool:
+    """Go to a CPU; false: it is offline, or not for this process."""
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""Asking a flight recorder, from outside, for the window it keeps: at the socket in its spool."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from lo2io.capture.flight.control import REQUEST, peer_uid
+from lo2io.capture.flight.dump import BEGUN, BUSY, DONE, FAILED, REFUSED
+from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.folder import Folder
+from lo2io.spool.format import CONTROL_NAME, META_NAME, parse_meta
+from lo2io.trace.directory import SPOOL, is_dump
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAX_LINE = 1 << 16
+
+
+def ask_for_dump(trace: Path) -> Path:
+    """Have the flight recorder that writes ``trace`` write its window as a trace, and wait for that.
+
+    Args:
+        trace: The directory it was given with ``-o``.
+
+    Returns:
+        The new trace's directory, inside of ``trace``.
+
+    Raises:
+        UsageError: Nothing records there, or it keeps everything.
+        AccessError: The recorder is another user's.
+        CaptureError: The window could not be written.
+    """
+    tried = f"dump {trace}"
+    with contextlib.ExitStack() as held:
+        try:
+            spool = held.enter_context(held.enter_context(Folder.open(trace)).enter(SPOOL))
+        except PermissionError as error:
+            raise AccessError(tried, error.strerror or str(error), "run it with sudo") from error
+        except OSError as error:
+            remedy = "name the directory given with -o to a recording with --last"
+            raise UsageError(tried, "nothing is being recorded there", remedy) from error
+        recorder = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        _connect(tried, trace, spool, recorder)
+        try:
+            recorder.sendall(REQUEST)
+            return trace / _await_dump(tried, trace, recorder)
+        except ConnectionError:
+            raise _over(tried, trace) from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CaptureError(tried, "what answers there is no recorder of this lo2io", "see what it is") from error
+
+
+def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) -> None:
+    """Connect to the recorder, and see that the process on the other side is the spool's owner's."""
+    try:
+        recorder.connect(str(spool.place / CONTROL_NAME))
+    except PermissionError as error:
+        raise AccessError(tried, "the recorder is another user's", "run it with sudo") from error
+    except FileNotFoundError:
+        raise _no_socket(tried, trace, spool) from None
+    except OSError:
+        raise _over(tried, trace) from None
+    owner = os.fstat(spool.fd).st_uid
+    if peer_uid(recorder) != owner:
+        answer = f"uid {peer_uid(recorder)} answers there, and the recording is uid {owner}'s"
+        raise AccessError(tried, answer, "see who made that directory")
+
+
+def _no_socket(tried: str, trace: Path, spool: Folder) -> UsageError:
+    with contextlib.suppress(OSError):
+        if not parse_meta(spool.read(META_NAME), str(trace / SPOOL / META_NAME)).segments:
+            answer = "its recording keeps everything, it is no flight recorder"
+            return UsageError(tried, answer, "record with --last or --max-size")
+    return _over(tried, trace)
+
+
+def _over(tried: str, trace: Path) -> UsageError:
+    return UsageError(
+        tried, "its recording is over, or was cut off", f"`lo2io convert {trace / SPOOL} -o {trace}` if that is left"
+    )
+
+
+def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
+    """Read what the recorder tells until the first window that is begun from here on is written: its name."""
+    window = ""
+    for event, name, text in _events(recorder):
+        if event == BEGUN and not window:
+            window = name
+        elif not window and (event == REFUSED or (event == FAILED and not name)):
+            remedy = "try again a little later" if text == BUSY else "see what the recorder said"
+            raise CaptureError(tried, text, remedy)
+        elif window and name == window:
+            if event == DONE and is_dump(window):
+                return window
+            raise CaptureError(tried, text, "see what the recorder said")
+    raise _over(tried, trace)
+
+
+def _events(recorder: socket.socket) -> Iterator[tuple[str, str, str]]:
+    """What happens to windows: event, the window's name, and a text that a terminal takes literally."""
+    with recorder.makefile("rb") as lines:
+        while (line := lines.readline(_MAX_LINE)).endswith(b"\n"):
+            told: dict[str, Any] = json.loads(line)
+            text = "".join(each if each.isprintable() else "?" for each in str(told["text"]))
+            yield str(told["event"]), str(told["name"]), text

@@ -1,0 +1,96 @@
+"""A window of a flight recorder: two borders in, the description of a spool that lies between them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lo2io.capture.accounts import window_accounts
+from lo2io.capture.flight.border import Reading, subtract
+from lo2io.model import EventCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lo2io.capture.accounts import Readings
+    from lo2io.capture.session import Stopped
+    from lo2io.model import ClockSync, SpoolMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Where a segment begins, or the last one ends."""
+
+    first_ns: int
+    """Before the first ring got there; spool's clock, as all of these."""
+    last_ns: int
+    """After the last ring did."""
+    monotonic_ns: int
+    """``first_ns`` on CLOCK_MONOTONIC."""
+    syncs: tuple[ClockSync, ...]
+    counts: tuple[tuple[Reading, ...], ...]
+    """Of each event on each CPU; empty: nothing was counted yet."""
+    accounts_before: Readings = ()
+    """The kernel's accounts, before ``first_ns``: a window that ends here …"""
+    accounts_after: Readings = ()
+    """… and after ``last_ns``: one that begins here."""
+
+
+def final_border(stopped: Stopped, accounts: Readings) -> Border:
+    """Where the last window ends: all was read when nothing happened any more.
+
+    Args:
+        stopped: The recording's end.
+        accounts: The kernel's accounts, read while samples were still taken.
+    """
+    counts = tuple(
+        tuple(
+            Reading(count, 0, lost)
+            for count, lost in zip(each.counts, each.lost or (0,) * len(each.counts), strict=True)
+        )
+        for each in stopped.counts
+    )
+    return Border(stopped.stop_ns, stopped.stop_ns, 0, stopped.syncs[-1:], counts, accounts)
+
+
+def describe_window(
+    meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border], *, own_pids: Sequence[int], has_lost: bool
+) -> SpoolMeta:
+    """The description of a window.
+
+    Args:
+        meta: The recording's.
+        names: The window's segments, oldest first.
+        borders: Where the first of them begins, and where the window ends.
+        own_pids: Processes that were lo2io's own.
+        has_lost: The kernel tells how many samples each event lost.
+    """
+    begin, end = borders
+    is_whole = not begin.counts
+    syncs = (*(begin.syncs or meta.syncs[:1]), *end.syncs)
+    starts = begin.counts or ((Reading(0),) * len(meta.cpus),) * len(meta.events)
+    return replace(
+        meta,
+        complete=True,
+        segments=names,
+        start_ns=begin.last_ns,  # before that, some rings' records lie in the segment before
+        recording_start_ns=None if is_whole else meta.start_ns,
+        stop_ns=end.last_ns,
+        syncs=syncs,
+        counts=tuple(_counts(*each, has_lost=has_lost) for each in zip(meta.events, starts, end.counts, strict=True)),
+        own_pids=tuple(own_pids),
+        # The whole recording's know the command, too.
+        accounts=(meta.accounts if is_whole else ())
+        or window_accounts(begin.accounts_after, end.accounts_before, syncs),
+    )
+
+
+def _counts(name: str, starts: Sequence[Reading], ends: Sequence[Reading], *, has_lost: bool) -> EventCounts:
+    found = [subtract(end, start) for end, start in zip(ends, starts, strict=True)]
+    slack = tuple(each.slack for each in found)
+    return EventCounts(
+        name,
+        tuple(each.count for each in found),
+        tuple(each.lost for each in found) if has_lost else None,
+        slack if any(slack) else None,
+    )

@@ -1,0 +1,174 @@
+"""What ``/proc`` says of every process of the machine, for a cost that nobody notices.
+
+All are looked at once before the recording begins and once at its end. In between, new processes are looked at soon
+and often, then, as long as nothing about their descriptors changes, ever more seldom. Whether there are new ones,
+the kernel's last process number says: ``/proc`` is listed only when it has moved.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.capture.procscan.process import REST_FACTOR, FactWriter, Scanner
+from lo2io.kernel import procfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lo2io.spool.writer import Sink
+
+_SHARE = 0.003
+"""Of one CPU, for looking again at processes that are known."""
+_SOON_S, _RARELY_S = 0.005, 60.0
+"""So long at least and at most a process is not looked at again."""
+_OLD_S = 1.0
+"""Those that were there before the recording are taken to have changed so long before."""
+_COST_FACTOR = 300
+"""A process whose look takes long is looked at so many times as seldom."""
+_LAST_LOOK_S = 1.0
+"""So long at most the look at the end takes."""
+_MAX_PASSES = 20
+
+
+class _Process:
+    """When a process was looked at, and what was seen.
+
+    Attributes:
+        changed: ``time.monotonic`` of the look that last showed other descriptors than the one before.
+        due: When it is to be looked at again.
+        cost_s: So long the last look took.
+    """
+
+    __slots__ = ("changed", "cost_s", "due", "seen")
+
+    def __init__(self, changed: float) -> None:
+        self.changed = changed
+        self.due = changed
+        self.cost_s = 0.0
+        self.seen: frozenset[tuple[int, int, int]] = frozenset()
+
+
+class MachineScanner(Scanner):
+    """Looks at every process.
+
+    Args:
+        sink: The spool's facts.
+        period_s: New processes are looked for so often. 0: only at the start and the stop.
+        tell: Called with a notice if the facts had to stop.
+        command: The command that is about to start; 0: there is none.
+        skip: Processes whose descriptors are not looked at: lo2io's own.
+        controller: Names the hierarchy whose cgroups are told, as for ``procfs.read_cgroup``.
+        root: Where ``proc`` lies.
+        seldom: As :class:`Scanner` has it.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        period_s: float,
+        tell: Callable[[str], None],
+        *,
+        command: int = 0,
+        skip: frozenset[int] = frozenset(),
+        controller: bytes | None = None,
+        root: Path = Path("/"),
+        seldom: bool = False,
+    ) -> None:
+        super().__init__(FactWriter(sink, tell, root, controller), period_s, seldom=seldom)
+        self._root = root
+        self._processes: dict[int, _Process] = {}
+        self._command = command
+        self._ignored = set(skip)
+        self._skip = skip
+        self._queue: list[tuple[float, int]] = []
+        self._last_pid: int | None = None
+        self._looked = time.monotonic()
+
+    def scan_tasks(self, flags: int) -> None:
+        """TASK facts of every thread, until a pass finds no new one: FORK records tell of the rest.
+
+        Args:
+            flags: Of the command's facts; the others have none.
+        """
+        seen: set[int] = set()
+        now = time.monotonic()
+        for _ in range(_MAX_PASSES):
+            before = len(seen)
+            for pid in procfs.iter_pids(self._root):
+                is_command = pid == self._command
+                has_fds = self._writer.write_threads(pid, flags if is_command else 0, seen)
+                if has_fds and pid not in self._ignored:
+                    self._processes.setdefault(pid, _Process(now if is_command else now - _OLD_S))
+                elif not has_fds:
+                    self._ignored.add(pid)
+            if len(seen) == before:
+                break
+
+    def scan_fds(self) -> None:
+        """FD facts of every process that lives, those that changed last first; the dead are forgotten."""
+        self._find_new()
+        latest = sorted(self._processes.items(), key=lambda item: -item[1].changed)
+        end = time.monotonic() + _LAST_LOOK_S
+        for pid, process in latest:
+            if self._writer.is_over or (self._over and time.monotonic() > end):
+                return
+            self._look_at(pid, process)
+        self._queue = [(process.due, pid) for pid, process in self._processes.items()]
+        heapq.heapify(self._queue)
+
+    def _rescan_flags(self) -> int:
+        return 0
+
+    def _look(self) -> float:
+        """New processes at once, and of the others those that are due, as many as may cost something."""
+        begin = time.monotonic()
+        allowed, self._looked = _SHARE * (begin - self._looked), begin
+        for pid in self._find_new():
+            self._look_at(pid, self._processes[pid])
+            self._requeue(pid)
+        took = time.monotonic() - begin
+        start = time.monotonic()
+        while self._queue and self._queue[0][0] <= start and time.monotonic() - start < allowed:
+            _, pid = heapq.heappop(self._queue)
+            process = self._processes.get(pid)
+            if process is not None and not self._writer.is_over:
+                self._look_at(pid, process)
+                self._requeue(pid)
+        return max(self._period_s, REST_FACTOR * took)
+
+    def _requeue(self, pid: int) -> None:
+        process = self._processes.get(pid)
+        if process is not None:
+            heapq.heappush(self._queue, (process.due, pid))
+
+    def _find_new(self) -> list[int]:
+        """Processes that were not known; those that are gone are forgotten."""
+        last_pid = procfs.read_last_pid(self._root)
+        if last_pid is not None and last_pid == self._last_pid:
+            return []
+        self._last_pid = last_pid
+        alive = set(procfs.iter_pids(self._root))
+        for pid in self._processes.keys() - alive:
+            del self._processes[pid]
+        self._ignored &= alive | self._skip
+        new = sorted(alive - self._processes.keys() - self._ignored)
+        now = time.monotonic()
+        for pid in new:
+            self._processes[pid] = _Process(now)
+        return new
+
+    def _look_at(self, pid: int, process: _Process) -> None:
+        begin = time.monotonic()
+        seen = self._writer.write_fds(pid)
+        now = time.monotonic()
+        process.cost_s = now - begin
+        if seen != process.seen:
+            process.changed = process.changed if not process.seen else now
+            process.seen = seen
+        if not seen and procfs.read_stat(pid, root=self._root) is None:
+            self._processes.pop(pid, None)
+        quiet = min(now - process.changed, _RARELY_S)
+        process.due = now + max(_SOON_S, quiet, _COST_FACTOR * process.cost_s)

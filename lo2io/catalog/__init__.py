@@ -1,0 +1,1 @@
+"""What each tracepoint means: ``tracepoints/*.toml`` as specifications, and the layouts of samples."""

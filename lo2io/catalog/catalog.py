@@ -1,0 +1,217 @@
+"""What tracepoints mean: all files of ``tracepoints/`` together, and the choice ``--events`` makes among them.
+
+Knows names, roles and units; what a kernel's ``format`` says about the fields is lo2io/kernel/tracefs.py's to know.
+The keys of the files are explained in docs/reference/tracepoint-files.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lo2io.catalog.files import OperationSpec, read_file
+from lo2io.errors import CatalogError, UsageError
+from lo2io.model import CallKind, CallSpec, OpcodeSpec, TracepointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+    from importlib.resources.abc import Traversable
+
+ENDING = frozenset({CallKind.CLOSE, CallKind.CLOSE_RANGE, CallKind.DUP_TO})
+"""What ends a descriptor: unless all of it is recorded, nobody knows which file a number stands for."""
+MOVING = frozenset({CallKind.READ, CallKind.WRITE, CallKind.SEEK, CallKind.COPY})
+"""What moves a position: unless all of it is recorded, none can be followed."""
+DEFAULT = "default"
+SYSCALLS = "syscalls"
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What ``--events`` chose, in the catalog's order."""
+
+    events: tuple[str, ...]
+    """Full names; a call is its entry and its exit unless only one half was asked for."""
+    optional: frozenset[str]
+    """Events a kernel may lack: they came with a group. What was asked for by its own name is not optional."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Event → the filter that the kernel applies to it."""
+    newer: Mapping[str, str] = field(default_factory=dict)
+    """Event → the one that took its place: a kernel has one of the two, so that the other is nothing it lacks."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every call, tracepoint and opcode that lo2io knows the meaning of, in the order of the files."""
+
+    calls: tuple[CallSpec, ...]
+    tracepoints: tuple[TracepointSpec, ...]
+    operations: tuple[OperationSpec, ...] = ()
+    opcodes: tuple[OpcodeSpec, ...] = ()
+    """Of io_uring, indexed by number."""
+
+    @cached_property
+    def by_event(self) -> Mapping[str, CallSpec | TracepointSpec]:
+        """Full tracepoint name → the call it belongs to, or what it is."""
+        events: dict[str, CallSpec | TracepointSpec] = {}
+        for call in self.calls:
+            events[call.enter_event] = events[call.exit_event] = call
+        events.update((spec.event, spec) for spec in self.tracepoints)
+        return MappingProxyType(events)
+
+    @cached_property
+    def _calls_by_name(self) -> Mapping[str, CallSpec]:
+        names = {call.abi_name: call for call in self.calls} | {call.name: call for call in self.calls}
+        return names | {f"sys_{name}": call for name, call in names.items()}
+
+    @cached_property
+    def _groups(self) -> Mapping[str, tuple[str, ...]]:
+        specs: tuple[CallSpec | TracepointSpec, ...] = (*self.calls, *self.tracepoints)
+        named = dict.fromkeys(
+            name for spec in specs for name in (spec.group.partition("-")[0], spec.group) if name not in (DEFAULT, ALL)
+        )
+        groups = {
+            DEFAULT: _events(spec for spec in specs if spec.core),
+            SYSCALLS: _events(call for call in self.calls if call.core),
+        }
+        for name in named:
+            groups[name] = _events(spec for spec in specs if spec.group == name or spec.group.startswith(f"{name}-"))
+        return MappingProxyType(groups | {ALL: tuple(self.by_event)})
+
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Every group name ``--events`` takes → its events.
+
+        ``default`` is the core calls and the core tracepoints, ``syscalls`` the core calls alone, ``all`` everything;
+        the others are the groups of the files, and what their names have in common: ``metadata`` holds
+        ``metadata-stat``, ``metadata-name`` and so on.
+        """
+        return self._groups
+
+    def find(self, name: str) -> tuple[CallSpec | TracepointSpec, ...]:
+        """What a group, call or tracepoint name means.
+
+        Raises:
+            UsageError: Nothing bears that name.
+        """
+        return self.specs(self._resolve(name)[0])
+
+    def specs(self, events: Iterable[str]) -> tuple[CallSpec | TracepointSpec, ...]:
+        """The calls and tracepoints that events belong to, each once."""
+        found = (self.by_event[event] for event in events)
+        return tuple({spec.name if isinstance(spec, CallSpec) else spec.event: spec for spec in found}.values())
+
+    def select(self, tokens: Sequence[str]) -> Selection:
+        """Choose events.
+
+        Args:
+            tokens: Names of groups, calls (``read`` of the group before the call: ``sys_read`` is the call alone) and
+                single tracepoints (``subsystem:event``), each possibly several with commas. ``+name`` adds,
+                ``-name`` takes away; without a plain name before, they change the default. None: the default.
+
+        Raises:
+            UsageError: Nobody knows a name, or nothing is left.
+        """
+        names = [name for token in tokens for name in (part.strip() for part in token.split(",")) if name]
+        plain = any(name[0] not in "+-" for name in names)
+        chosen: dict[str, bool] = {} if plain else dict.fromkeys(self._groups[DEFAULT], False)
+        for name in names:
+            events, required = self._resolve(name.removeprefix("+") if name[0] == "+" else name.removeprefix("-"))
+            for event in events:
+                if name[0] == "-":
+                    chosen.pop(event, None)
+                else:
+                    chosen[event] = chosen.get(event, False) or required
+        if not chosen:
+            raise UsageError(
+                f"choose events by {','.join(names)!r}", "nothing is left", "add a group: `lo2io tracepoints list`"
+            )
+        return Selection(
+            tuple(event for event in self.by_event if event in chosen),
+            frozenset(event for event, required in chosen.items() if not required and self._may_lack(event)),
+            {spec.event: spec.filter for spec in self.tracepoints if spec.filter and spec.event in chosen},
+            {spec.event: spec.newer for spec in self.tracepoints if spec.newer and spec.event in chosen},
+        )
+
+    def _may_lack(self, event: str) -> bool:
+        spec = self.by_event[event]
+        return spec.optional if isinstance(spec, TracepointSpec) else True
+
+    def _resolve(self, name: str) -> tuple[tuple[str, ...], bool]:
+        """The events a name means, and whether it asks for exactly these."""
+        if name in self._groups:
+            return self._groups[name], False
+        if name in self._calls_by_name:
+            return _events((self._calls_by_name[name],)), True
+        if name in self.by_event:
+            return (name,), True
+        known = dict.fromkeys((*self._groups, *self._calls_by_name, *self.by_event))
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+        remedy = f"did you mean {' or '.join(close)}?" if close else "`lo2io tracepoints list` shows every name"
+        raise UsageError(f"find {name!r} among groups, calls and tracepoints", "nothing bears that name", remedy)
+
+
+def left_out(calls: Iterable[CallSpec], kinds: frozenset[CallKind], events: Container[str]) -> tuple[str, ...]:
+    """The calls of the default set, of some kinds, whose entry or exit is not among the events: their ABI names."""
+    core = (call for call in calls if call.core and call.kind in kinds)
+    return tuple(call.abi_name for call in core if call.enter_event not in events or call.exit_event not in events)
+
+
+def _events(specs: Iterable[CallSpec | TracepointSpec]) -> tuple[str, ...]:
+    return tuple(
+        event
+        for spec in specs
+        for event in ((spec.enter_event, spec.exit_event) if isinstance(spec, CallSpec) else (spec.event,))
+    )
+
+
+def load_catalog(directory: Traversable | None = None) -> Catalog:
+    """Read every TOML file of a directory, by default those that come with lo2io.
+
+    Raises:
+        CatalogError: A file is no TOML, or breaks a rule; the message names file, entry and key.
+    """
+    return _load_own() if directory is None else _load(directory)
+
+
+@cache
+def _load_own() -> Catalog:
+    return _load(importlib.resources.files("lo2io.tracepoints"))
+
+
+def _load(directory: Traversable) -> Catalog:
+    files = sorted((file for file in directory.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    contents = [read_file(file) for file in files]
+    catalog = Catalog(
+        tuple(call for content in contents for call in content.calls),
+        tuple(spec for content in contents for spec in content.tracepoints),
+        tuple(spec for content in contents for spec in content.operations),
+        tuple(spec for content in contents for spec in content.opcodes),
+    )
+    _check_unique(catalog)
+    return catalog
+
+
+def _check_unique(catalog: Catalog) -> None:
+    """No two entries may answer to one name."""
+    taken: dict[str, str] = {}
+    for call in catalog.calls:
+        for name in (call.name, call.abi_name):
+            if taken.setdefault(name, call.name) != call.name:
+                raise CatalogError(f"call {call.name}", f"{name!r} is also a name of {taken[name]}", "keep one entry")
+    specs: tuple[CallSpec | TracepointSpec, ...] = (*catalog.calls, *catalog.tracepoints)
+    for each in specs:
+        if each.group in (DEFAULT, SYSCALLS, ALL):
+            raise CatalogError(f"group {each.group}", "is made of other groups", "give the entry another group")
+    events = [*(call.name for call in catalog.calls), *(spec.event for spec in catalog.tracepoints)]
+    operations = [f"operation {spec.name}" for spec in catalog.operations]
+    opcodes = [f"opcode {opcode.number}" for opcode in catalog.opcodes]
+    twice = {name for names in (events, operations, opcodes) for name in names if names.count(name) > 1}
+    if twice:
+        raise CatalogError("tracepoints/*.toml", f"{', '.join(sorted(twice))} described twice", "keep one entry")
+    for spec in catalog.tracepoints:
+        if spec.newer and spec.newer not in catalog.by_event:
+            raise CatalogError(f"{spec.event}: newer", f"nobody describes {spec.newer}", "describe it, or leave it out")

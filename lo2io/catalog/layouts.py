@@ -1,0 +1,235 @@
+"""From the spool's ``format`` texts and the catalog to what the engine reads samples by.
+
+Comes in: event names with their format texts, and what the catalog says their fields mean. Goes out: one row per
+``common_type`` with role, call and field layouts. Knows no samples.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lo2io.catalog.rings import RING_FIELDS, RING_ROLE_FIELDS
+from lo2io.errors import SpoolError
+from lo2io.kernel.tracefs import parse_format
+from lo2io.model import CallSpec, EventFormat, FieldLayout, Role, TracepointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lo2io.catalog.catalog import Catalog
+
+CALL_FIELDS = {
+    "fd": 0,
+    "fd2": 1,
+    "count": 2,
+    "offset": 3,
+    "flags": 4,
+    "path": 5,
+    "ret": 6,
+    "wanted": 7,
+    "context": 8,
+}
+"""Field roles of system calls → ``enum lo2_field_id``."""
+BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
+"""Field roles of block tracepoints → ``enum lo2_field_id``."""
+LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
+    Role.SCHED_SWITCH: {"prev_tid": 0, "prev_state": 1, "next_tid": 2},
+    Role.CGROUP_ATTACH: {"tid": 0, "path": 1, "hierarchy": 2},
+}
+"""Roles of tracepoints that take part in no operation → their field roles → ``enum lo2_field_id``; all are required."""
+RING_PLACES = {role: place for place, role in enumerate(RING_FIELDS)}
+"""Field roles of io_uring's tracepoints → ``enum lo2_field_id``. A kernel may lack any of them."""
+NR_FIELDS = 12
+"""Fields of an event at most, ``LO2_NR_FIELDS``."""
+MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
+"""What ``lo2_field`` of ``lo2io/native/api/tracepoints.h`` can hold."""
+SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
+"""Bits of ``prev_state`` in Linux 4.14 to 6.18, where a format does not name them: all it may wait with, and ``D``."""
+_STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")
+ARGUMENTS_AT, ARGUMENT_BYTES, MAX_ARGUMENTS = 16, 8, 6
+"""Where a sample of an entry has its arguments, and one of an exit its result, on 64 bit (``struct
+syscall_trace_enter``, kernel/trace/trace.h). So records of calls are read by the same layouts as samples."""
+REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
+
+
+@dataclass(frozen=True, slots=True)
+class EventLayout:
+    """How to read one event: ``fields[i]`` is that of ``enum lo2_field_id`` i, None if there is none."""
+
+    event: int
+    """Index into the spool's events."""
+    type: int
+    """``common_type`` of its samples."""
+    role: Role
+    call: int
+    """Index into the catalog's calls; 0 for tracepoints that are no calls."""
+    fields: tuple[FieldLayout | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to read every sample of a spool."""
+
+    events: tuple[EventLayout, ...]
+    type_offset: int
+    """Bytes from the start of the raw data to ``common_type`` …"""
+    pid_offset: int
+    """… and to ``common_pid``, which is the kernel's name for a tid."""
+    sched_waiting: int = SCHED_WAITING
+    """Bits of a switch's ``prev_state`` that say what the thread waits for; none is set if it was preempted."""
+    sched_blocked: int = SCHED_BLOCKED
+    """Of them, those of an uninterruptible wait."""
+
+
+def compile_layout(
+    events: Sequence[str], formats: Sequence[str], catalog: Catalog, *, kernel_records: bool = False
+) -> Layout:
+    """Combine where fields lie (the kernel's formats) with what they mean (the catalog).
+
+    Args:
+        events: Full names (``subsystem:event``), in the spool's order.
+        formats: The ``format`` file of each, as the recording kernel gave it.
+        catalog: Meanings; an event it does not know is counted, and means nothing.
+        kernel_records: Calls may be records of lo2io's programs in the kernel, which have their arguments where samples
+            of 64 bit kernels do.
+
+    Raises:
+        SpoolError: A format cannot be parsed, or lacks a field without which its samples cannot be read; or with
+            ``kernel_records`` has an argument elsewhere.
+    """
+    enters = {call.enter_event: index for index, call in enumerate(catalog.calls)}
+    exits = {call.exit_event: index for index, call in enumerate(catalog.calls)}
+    tracepoints = {spec.event: spec for spec in catalog.tracepoints}
+    layouts = []
+    type_offset, pid_offset, states = 0, 4, (SCHED_WAITING, SCHED_BLOCKED)
+    for index, (name, text) in enumerate(zip(events, formats, strict=True)):
+        event_format = _parse(name, text)
+        type_offset = _required(event_format, "common_type").offset
+        pid_offset = _required(event_format, "common_pid").offset
+        role, call, fields = Role.IGNORED, 0, _no_fields()
+        if name in enters:
+            role, call = Role.ENTER, enters[name]
+            fields = _entry_fields(event_format, catalog.calls[call])
+        elif name in exits:
+            role, call = Role.EXIT, exits[name]
+            fields = _fields(event_format, {"ret": "ret"}, CALL_FIELDS, required=("ret",))
+        elif name in tracepoints:
+            role, fields = _tracepoint_fields(event_format, tracepoints[name])
+            states = _states(text) if role is Role.SCHED_SWITCH else states
+        if kernel_records and role in {Role.ENTER, Role.EXIT}:
+            _check_arguments(event_format, fields, 1 if role is Role.EXIT else MAX_ARGUMENTS)
+        layouts.append(EventLayout(index, event_format.id, role, call, fields))
+    return Layout(tuple(layouts), type_offset, pid_offset, *states)
+
+
+def _parse(name: str, text: str) -> EventFormat:
+    try:
+        return parse_format(text)
+    except ValueError as error:
+        raise SpoolError(f"read the format of {name}", str(error), "the spool is damaged: record again") from error
+
+
+def _states(text: str) -> tuple[int, int]:
+    """What ``prev_state`` may say, as the ``print fmt`` of ``sched_switch`` lists it: all bits, and those of ``D``."""
+    bits = [
+        (int(value, 16 if value[1:2] == "x" else 10), letter)
+        for value, letter in _STATE.findall(text.partition("print fmt:")[2])
+    ]
+    if not any(letter == "D" for _, letter in bits):
+        return SCHED_WAITING, SCHED_BLOCKED
+    waiting = blocked = 0
+    for value, letter in bits:
+        waiting |= value
+        blocked |= value if letter == "D" else 0
+    return waiting & 0xFFFFFFFF, blocked & 0xFFFFFFFF
+
+
+def _required(event_format: EventFormat, name: str) -> FieldLayout:
+    layout = event_format.field(name)
+    if layout is None:
+        raise SpoolError(
+            f"read the samples of {event_format.name}",
+            f"its format has no field {name}",
+            "this kernel differs from all that tracepoints/ describes: `lo2io tracepoints check` says where",
+        )
+    return layout
+
+
+def _no_fields() -> tuple[FieldLayout | None, ...]:
+    return (None,) * NR_FIELDS
+
+
+def _fields(
+    event_format: EventFormat, meanings: Mapping[str, str], places: Mapping[str, int], required: Sequence[str]
+) -> tuple[FieldLayout | None, ...]:
+    """Every field the kernel has; one it lacks is absent unless samples mean nothing without it."""
+    found: list[FieldLayout | None] = list(_no_fields())
+    for role, name in meanings.items():
+        layout = event_format.field(name)
+        if layout is None and role in required:
+            layout = _required(event_format, name)
+        found[places[role]] = _readable(event_format, layout)
+    return tuple(found)
+
+
+def _readable(event_format: EventFormat, layout: FieldLayout | None) -> FieldLayout | None:
+    """The field, if the engine can hold where it lies; no kernel has one that is longer."""
+    if layout is not None and (layout.size > MAX_FIELD_BYTES or layout.offset > MAX_FIELD_OFFSET):
+        raise SpoolError(
+            f"read the samples of {event_format.name}",
+            f"its field {layout.name} has {layout.size} bytes at {layout.offset}",
+            "the spool is damaged: record again",
+        )
+    return layout
+
+
+def _entry_fields(event_format: EventFormat, call: CallSpec) -> tuple[FieldLayout | None, ...]:
+    """The arguments; of a path the string, which kernels from 6.19 on add as ``__filename_val`` to ``filename``."""
+    numbers = {role: name for role, name in call.fields.items() if role in CALL_FIELDS and role != "path"}
+    fields = list(_fields(event_format, numbers, CALL_FIELDS, tuple(numbers)))
+    text = event_format.field(f"__{call.fields['path']}_val") if "path" in call.fields else None
+    if text is not None and text.is_data_loc:
+        fields[CALL_FIELDS["path"]] = _readable(event_format, text)
+    return tuple(fields)
+
+
+def _check_arguments(event_format: EventFormat, fields: Sequence[FieldLayout | None], most: int) -> None:
+    """Argument i lies at 16 + 8 * i; the string of a path is none, and no record has it."""
+    for place, field in enumerate(fields):
+        if field is None or place == CALL_FIELDS["path"]:
+            continue
+        index, beside = divmod(field.offset - ARGUMENTS_AT, ARGUMENT_BYTES)
+        if not 0 <= index < most or beside or field.size > ARGUMENT_BYTES:
+            raise SpoolError(
+                f"read the records of {event_format.name}",
+                f"its format has {field.name} at {field.offset}, which is no argument's place",
+                "record again with --backend perf",
+            )
+
+
+def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
+    places = LONE_FIELDS.get(spec.role)
+    if places is not None:
+        return spec.role, _fields(event_format, spec.fields, places, tuple(places))
+    if spec.role in RING_ROLE_FIELDS:
+        return _ring_fields(event_format, spec)
+    return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_BLOCK_FIELDS)
+
+
+def _ring_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
+    """Whatever is there. Of a tracepoint that names no ring nothing can be learned, as of io_uring_req_failed of 5.17.
+
+    Up to Linux 5.17 io_uring_fail_link does not either, but it names two requests that are known.
+    """
+    names = {role: field_name(event_format, spec, role) for role in spec.fields}
+    fields = _fields(event_format, names, RING_PLACES, required=())
+    is_read = fields[RING_PLACES["ctx"]] is not None or spec.role is Role.RING_FAIL_LINK
+    return (spec.role, fields) if is_read else (Role.IGNORED, _no_fields())
+
+
+def field_name(event_format: EventFormat, spec: TracepointSpec, role: str) -> str:
+    """What a kernel calls the field of a role: the first of its names that the format has, else the first of all."""
+    names = (spec.fields[role], *spec.other_names.get(role, ()))
+    return next((name for name in names if event_format.field(name) is not None), names[0])

@@ -1,0 +1,221 @@
+"""The command line: options in, exit code out. No logic: each command hands its options to the stage that knows.
+
+Stages are imported when a command needs them, so that ``lo2io --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lo2io._version import __version__
+from lo2io.cli import streams
+from lo2io.cli.export import export
+from lo2io.cli.options import (
+    BlockRecords,
+    Events,
+    Filter,
+    Force,
+    Json,
+    Sample,
+    TraceArgument,
+    parse_rate,
+    print_completeness,
+    progress_bar,
+)
+from lo2io.cli.record import record, system_wide
+from lo2io.cli.replay import replay
+from lo2io.cli.report import report
+from lo2io.cli.top import top
+from lo2io.errors import Lo2ioError
+
+app = typer.Typer(
+    name="lo2io",
+    help="Record what programs do with their storage as the kernel tells it, and write it as an OTF2 trace.",
+    no_args_is_help=True,
+    add_completion=False,
+    suggest_commands=False,  # click does it; with typer's it would stand there twice
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+tracepoints_app = typer.Typer(
+    help="Show what each tracepoint means to lo2io.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(tracepoints_app, name="tracepoints")
+
+COMMAND_LINE = {"allow_interspersed_args": False}
+"""Options after the command to record are the command's."""
+
+
+def _version(*, value: bool) -> None:
+    if value:
+        typer.echo(f"lo2io {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command(
+    context_settings=COMMAND_LINE,
+    epilog=(
+        "Examples: `lo2io record -o T -- dd if=/dev/zero of=f bs=1M count=64 conv=fsync` | "
+        "`lo2io record -p 1234 -e syscalls` (Ctrl-C ends it, the process goes on)"
+    ),
+)(record)
+app.command(
+    "system-wide",
+    context_settings=COMMAND_LINE,
+    epilog=(
+        "Examples: `lo2io system-wide -a -o T --duration 30s` | "
+        "`lo2io system-wide -a -e block --cpus 0-3 -- make -j4` (ends when make does)"
+    ),
+)(system_wide)
+
+
+app.command(epilog="Examples: `sudo lo2io top` | `sudo lo2io top --by file -d 2s -n 1 | cat`")(top)
+
+
+@app.command(epilog="Examples: `lo2io convert T/spool -o T` | `lo2io convert /mnt/spool -o /tmp/T --force`")
+def convert(
+    spool: Annotated[Path, typer.Argument(metavar="SPOOL", help="Directory that a recording left.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="T", help="Directory of the trace.")],
+    filters: Filter = None,
+    block_records: BlockRecords = None,
+    sample: Sample = None,
+    force: Force = False,
+) -> None:
+    """Turn a recorded spool into an OTF2 trace.
+
+    Neither root nor the machine that recorded it is needed.
+    """
+    from lo2io import pipeline
+
+    with progress_bar(spool) as progress:
+        converted = pipeline.convert(
+            spool,
+            output,
+            force=force,
+            progress=progress,
+            filters=tuple(filters or ()),
+            block_records=block_records,
+            sample_rate=parse_rate(sample),
+        )
+    print(output)
+    print_completeness(converted)
+
+
+@app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")
+def dump(trace: TraceArgument) -> None:
+    """Have a flight recorder write what it keeps as a trace.
+
+    A flight recorder is a recording with --last or --max-size. It goes on.
+    """
+    from lo2io import pipeline
+
+    print(pipeline.dump(trace))
+
+
+app.command(
+    epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --html T.html` | "
+    "`lo2io report T --by syscall` | `lo2io report T --json | jq .io.time`"
+)(report)
+app.command(
+    epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"
+)(export)
+app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay T --on /dev/sdx --by device`")(replay)
+
+
+@app.command(epilog="Examples: `lo2io verify T` | `lo2io verify T --json`")
+def verify(trace: TraceArgument, as_json: Json = False) -> None:
+    """Check any OTF2 trace against the rules for I/O.
+
+    Of a trace of lo2io, say whether its recording is proven complete.
+    """
+    from lo2io import verify as rules
+
+    found = rules.verify(trace)
+    print(rules.render(found, rules.read_completeness(trace), *rules.read_reconciliation(trace), json=as_json))
+    raise typer.Exit(rules.exit_code(found))
+
+
+@app.command(epilog="Examples: `lo2io doctor` | `lo2io doctor --json`")
+def doctor(as_json: Json = False) -> None:
+    """Check whether recording can work on this machine.
+
+    For everything that is missing, name the least change that helps.
+    """
+    from lo2io.catalog.catalog import load_catalog
+    from lo2io.reports.doctor import report as report_doctor
+
+    diagnosis = report_doctor.diagnose(load_catalog())
+    print(report_doctor.to_json(diagnosis) if as_json else report_doctor.render(diagnosis))
+    raise typer.Exit(diagnosis.exit_code)
+
+
+@tracepoints_app.command(
+    "list", epilog="Examples: `lo2io tracepoints list` | `lo2io tracepoints list -e +metadata --json`"
+)
+def tracepoints_list(events: Events = None, as_json: Json = False) -> None:
+    """List calls and tracepoints by group; `*` marks what is recorded by default."""
+    from lo2io.catalog.catalog import load_catalog
+    from lo2io.reports import tracepoints
+
+    print(tracepoints.render_list(load_catalog(), tuple(events or ()), json=as_json))
+
+
+@tracepoints_app.command("show", epilog="Examples: `lo2io tracepoints show pread64` | `lo2io tracepoints show opcodes`")
+def tracepoints_show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A group, call, tracepoint, opcode, or `opcodes`.")],
+    as_json: Json = False,
+) -> None:
+    """Say what a tracepoint's fields mean, or what an opcode of io_uring does."""
+    from lo2io.catalog.catalog import load_catalog
+    from lo2io.reports import tracepoints
+
+    print(tracepoints.render_show(load_catalog(), name, json=as_json))
+
+
+@tracepoints_app.command("check", epilog="Examples: `lo2io tracepoints check` | `lo2io tracepoints check --json`")
+def tracepoints_check(as_json: Json = False) -> None:
+    """Compare what lo2io believes of each tracepoint with the running kernel's formats."""
+    from lo2io.catalog.catalog import load_catalog
+    from lo2io.kernel.tracefs import find_tracefs
+    from lo2io.reports import tracepoints
+
+    findings = tracepoints.check(load_catalog(), find_tracefs())
+    print(tracepoints.render_check(findings, json=as_json))
+    raise typer.Exit(1 if any(finding.is_error for finding in findings) else 0)
+
+
+def main() -> None:
+    """Entry point: the one place where errors become messages and exit codes."""
+    streams.protect()
+    try:
+        try:
+            app()
+        finally:
+            streams.flush()
+    except Lo2ioError as error:
+        streams.give_up()
+        print(f"lo2io: {error}", file=sys.stderr)
+        if error.remedy:
+            print(f"       {error.remedy}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except streams.ReaderGone:
+        streams.end_by_pipe()  # only now: temporary files and recorders were to be ended first
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,267 @@
+"""The options of the commands, each declared once, and the messages around a command's work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from lo2io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lo2io.cli.status_line import StatusLine
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")]
+Events = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-e",
+        "--events",
+        metavar="EVENTS",
+        help="Groups, calls or tracepoints, separated by commas; +NAME adds to the default, -NAME takes away. "
+        "`lo2io tracepoints list` names them.",
+    ),
+]
+TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
+Command = Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="What to run and record.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),
+]
+User = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
+]
+Ring = Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        click_type=click.Choice(("bpf", "perf")),
+        help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
+    ),
+]
+Names = Annotated[
+    str | None,
+    typer.Option(
+        "--names",
+        click_type=click.Choice(("kernel", "proc")),
+        help="Who tells about files and paths: programs in the kernel, or /proc. [default: kernel where it is allowed]",
+    ),
+]
+Opener = Annotated[
+    str | None,
+    typer.Option(
+        "--opener",
+        click_type=click.Choice(("python-perf", "native")),
+        help="How perf events are opened: by the kernel's Python binding, or by lo2io itself. "
+        "[default: the binding where it is installed]",
+    ),
+]
+Filter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter", metavar="EXPR", help="Keep only what fits, e.g. 'size >= 64KiB'; of several, what fits all."
+    ),
+]
+_MOMENT = "2.5s behind the trace's begin, -10s: before its end, a date and time of day, or @NS as in the tables."
+SpanBegin = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help=f"Only what was under way from here on: {_MOMENT}")
+]
+SpanEnd = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what began before; written like --from.")
+]
+SpanEndTo = Annotated[
+    str | None, typer.Option("--until", "--to", metavar="TIME", help="Only what began before; written like --from.")
+]
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="syscall", help="A line a system call, as strace -c has it, and nothing else."),
+]
+BlockRecords = Annotated[
+    str | None,
+    typer.Option(
+        "--block-records",
+        click_type=click.Choice(("samples", "begin-end", "both")),
+        help="Block requests in the trace as samples of the CPUs, begin-end of the devices, or both. "
+        "[default: of a whole machine samples, else begin-end]",
+    ),
+]
+Sched = Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")]
+Sample = Annotated[
+    str | None,
+    typer.Option(
+        "--sample",
+        metavar="1/N",
+        help="Of the requests of io_uring write one in N, whole, chosen by a hash of its number; totals stay exact.",
+    ),
+]
+KeepSpool = Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")]
+Convert = Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")]
+Duration = Annotated[
+    str | None,
+    typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
+]
+Pids = Annotated[
+    list[int] | None,
+    typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        click_type=click.Choice(("system", "inherit")),
+        help="system: record on every CPU, choose CMD's tasks when converting; inherit: record CMD's tasks alone. "
+        "[default: system where it is allowed]",
+    ),
+]
+AllCpus = Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")]
+Cpus = Annotated[str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")]
+Cgroup = Annotated[
+    str | None,
+    typer.Option("--cgroup", metavar="PATH", help="Record only this cgroup and those below it."),
+]
+Last = Annotated[
+    str | None,
+    typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
+]
+MaxSize = Annotated[
+    str | None,
+    typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
+]
+Trigger = Annotated[
+    str | None,
+    typer.Option(
+        "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
+    ),
+]
+AttachDuration = Annotated[
+    str | None,
+    typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."),
+]
+UntilLast = Annotated[
+    bool,
+    typer.Option("--until-last", help="Record until all that CMD started has ended, too, or Ctrl-C."),
+]
+
+
+def parse_size(text: str | None) -> int | None:
+    """Bytes, or None without a text.
+
+    Raises:
+        UsageError: It is no size.
+    """
+    from lo2io.units import parse_bytes
+
+    return None if text is None else parse_bytes(text)
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """Seconds, or None without a text.
+
+    Raises:
+        UsageError: It is no time, or none at all.
+    """
+    from lo2io.units import NS_PER_S, parse_duration
+
+    if text is None:
+        return None
+    time_ns = parse_duration(text)
+    if time_ns == 0:
+        raise UsageError(
+            f"read the time {text!r}", "recording would end at once", "write it like 500ms, 30s, 5min or 1h"
+        )
+    return time_ns / NS_PER_S
+
+
+def parse_rate(text: str | None) -> int | None:
+    """N of ``1/N``, or None without a text.
+
+    Raises:
+        UsageError: It is no such share.
+    """
+    from lo2io.units import parse_share
+
+    return None if text is None else parse_share(text)
+
+
+def status_line(*, quiet: bool) -> StatusLine | None:
+    """The line on a terminal that says how a recording gets on; None where nobody wants or sees it."""
+    from lo2io.cli.status_line import StatusLine
+
+    return StatusLine() if sys.stderr.isatty() and not quiet else None
+
+
+def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]:
+    """What takes messages for the user; ``line`` makes way for them."""
+
+    def tell(message: str) -> None:
+        if not quiet:
+            if line:
+                line.clear()
+            print(f"lo2io: {message}", file=sys.stderr)
+
+    return tell
+
+
+def print_summary(
+    trace: Path,
+    *,
+    as_json: bool,
+    to_stdout: bool,
+    filters: Sequence[str] = (),
+    begin: str | None = None,
+    end: str | None = None,
+    by: str | None = None,
+) -> None:
+    """The report of a trace, or of the part of it that passes the filters within a span; or a table by syscall.
+
+    Raises:
+        UsageError: A filter, a time or ``by`` cannot be understood.
+        TraceError: The trace cannot be read.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    if by not in {None, "syscall"}:
+        raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
+
+    from lo2io.otf2.foreign.opening import open_any
+    from lo2io.reports.summary import summary
+    from lo2io.reports.text import syscalls
+    from lo2io.signals import ended_by_signals
+    from lo2io.trace.selection.selection import select
+
+    with ended_by_signals(), open_any(trace) as opened:  # of other tools' traces tables are made, which go
+        found = summary.summarize(select(opened, filters, begin=begin, end=end))
+    if as_json:
+        print(syscalls.to_json(found) if by else summary.to_json(found))
+        return
+    from lo2io.reports.text.page import report_console
+
+    console = report_console(sys.stdout if to_stdout else sys.stderr)
+    if by:
+        syscalls.render_syscalls(found, console)
+    else:
+        summary.render(found, console)
+
+
+def print_completeness(converted: Any) -> None:
+    """The last line of a command that made a trace."""
+    from lo2io.reports.summary.losses import completeness_line
+
+    words = (converted.reconciliation, converted.filtered, converted.sampled, converted.shortfall)
+    print(completeness_line(converted.completeness, *words), file=sys.stderr)
+
+
+def progress_bar(spool: Path) -> Any:
+    """The context that shows how far converting is."""
+    from lo2io.cli.progress import conversion_progress
+
+    return conversion_progress(spool)

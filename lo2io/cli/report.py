@@ -1,0 +1,89 @@
+"""`lo2io report`: what happened, as text, as JSON, or as a page with pictures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lo2io.cli.options import (
+    By,
+    Filter,
+    Json,
+    SpanBegin,
+    SpanEndTo,
+    TraceArgument,
+    print_summary,
+)
+from lo2io.errors import UsageError
+from lo2io.signals import ended_by_signals
+from lo2io.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="F", help="Write a page with pictures to this file, which any browser shows without network."
+    ),
+]
+HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace a page that is there.")]
+
+
+def report(
+    trace: TraceArgument,
+    filters: Filter = None,
+    begin: SpanBegin = None,
+    until: SpanEndTo = None,
+    by: By = None,
+    as_json: Json = False,
+    html: Html = None,
+    force: HtmlForce = False,
+) -> None:
+    """Report what happened: processes, files, devices, latencies.
+
+    The report also has the slowest calls, access patterns, findings and losses.
+    """
+    if html is None:
+        if force:
+            raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave it away")
+        print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, by=by)
+        return
+    if by or as_json:
+        raise UsageError("report --html", "--by and --json print something else", "call it twice")
+    size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
+    print(html)
+    print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)
+
+
+def _write_page(
+    trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
+) -> int:
+    """The page of a trace, or of the part of it that passes the filters within a span; its size in bytes."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+
+    from lo2io.cli.progress import share_progress
+    from lo2io.exports.target import check_apart, open_output
+    from lo2io.otf2.foreign.opening import open_any
+    from lo2io.reports.html.page import MAGIC, gather_pictures, render_html
+    from lo2io.reports.summary.summary import summarize
+    from lo2io.reports.summary.sums import gather
+    from lo2io.trace.selection.selection import select
+
+    with ended_by_signals(), open_any(trace) as whole:
+        check_apart(target, whole.path)
+        with open_output(target, force=force, magic=MAGIC) as part, share_progress("drawing") as progress:
+            opened = select(whole, filters, begin=span[0], end=span[1])
+            sums = gather(opened)
+            progress(0.4)
+            summary = summarize(opened, sums)
+            progress(0.5)
+            pictures = gather_pictures(sums)
+            progress(0.9)
+            part.write_text(render_html(summary, pictures), encoding="utf-8", errors="backslashreplace")
+            progress(1.0)
+            return part.stat().st_size

@@ -1,0 +1,57 @@
+"""The command that looks on while the whole machine is recorded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lo2io.cli.options import Backend, Cgroup, Cpus, Events, Filter, Json, parse_seconds
+
+
+def top(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[T]", help="Directory of a running `system-wide --last`. [default: a recording of its own]"
+        ),
+    ] = None,
+    interval: Annotated[
+        str, typer.Option("-d", "--interval", metavar="TIME", help="From one view to the next, and what it is about.")
+    ] = "3s",
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", metavar="N", min=1, help="End after so many views.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="process|file|device", help="What to list; keys change it: p, f, d.")
+    ] = "process",
+    sort: Annotated[
+        str,
+        typer.Option("--sort", metavar="bytes|operations|time|latency", help="What comes first; the key s changes it."),
+    ] = "bytes",
+    events: Events = None,
+    cpus: Cpus = None,
+    cgroup: Cgroup = None,
+    filters: Filter = None,
+    backend: Backend = None,
+    as_json: Json = False,
+) -> None:
+    """Show live which process, file or device does how much I/O.
+
+    The key q ends it.
+    """
+    from lo2io.top.page import Look, check_look
+    from lo2io.top.screen import Pipe, Terminal
+    from lo2io.top.session import TopOptions, watch
+
+    look = check_look(Look(by, sort))
+    given = [("--events", value) for value in events or ()] + [("--filter", value) for value in filters or ()]
+    given += [
+        (name, value) for name, value in (("--cpus", cpus), ("--cgroup", cgroup), ("--backend", backend)) if value
+    ]
+    arguments = tuple(text for pair in given for text in pair)
+    options = TopOptions(trace, parse_seconds(interval) or 0.0, count, arguments)
+    with Pipe(as_json=as_json) if as_json or not sys.stdout.isatty() else Terminal() as screen:
+        watch(options, screen, look)

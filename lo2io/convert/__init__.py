@@ -1,0 +1,1 @@
+"""From a spool to a trace."""

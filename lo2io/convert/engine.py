@@ -1,0 +1,312 @@
+"""The native engine: spools in, batches of operations, handles, tasks, requests and losses out.
+
+Merging, pairing and following fd tables happen in C (``lo2io/native``), by the rules of
+``docs/explanation/design.md``; this module hands it the spool and gives its rows names. It knows no writer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from lo2io.catalog.catalog import ENDING, MOVING, left_out
+from lo2io.catalog.layouts import Layout, compile_layout
+from lo2io.errors import SpoolError
+from lo2io.model import UNKNOWN_U32, Batch, Columns, Role, Totals
+from lo2io.native._lib import ffi, lib
+from lo2io.native.columns import allocate_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from lo2io.catalog.catalog import Catalog
+    from lo2io.model import ClockSync, SpoolMeta
+    from lo2io.spool.reader import SpoolReader
+
+BATCH_ROWS = 1 << 15
+"""Rows of a batch: large enough that a batch's overhead is nothing, small enough to stay in the cache's reach."""
+MIN_BATCH_ROWS = 8
+"""One record can give several rows."""
+TEXT_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20
+MANY_STREAMS = 64
+CLOCK_SLACK_NS = 2_000
+"""Added to the clock's own error: a fact must lie this far inside a handle's life."""
+
+
+class Engine:
+    """Reads one spool from beginning to end, once.
+
+    Args:
+        spool: What to read.
+        catalog: What its events mean.
+        batch_rows: Rows after which a batch is handed on, at least 8.
+
+    Raises:
+        SpoolError: A stream cannot be opened, or a format cannot be read.
+        ValueError: ``batch_rows`` is too small.
+    """
+
+    def __init__(self, spool: SpoolReader, catalog: Catalog, *, batch_rows: int = BATCH_ROWS) -> None:
+        if batch_rows < MIN_BATCH_ROWS:
+            raise ValueError(f"batches of {batch_rows} rows: at least {MIN_BATCH_ROWS} are needed")
+        self.spool = spool
+        self.catalog = catalog
+        self.batch_rows = batch_rows
+        meta = spool.meta
+        self.layout = compile_layout(meta.events, meta.formats, catalog, kernel_records=meta.has_kernel_records)
+        self._alive: list[Any] = []  # C memory the engine points to
+        config = self._config()
+        error = ffi.new("char[]", 256)
+        engine = lib.lo2_engine_new(config, error, 256)
+        if engine == ffi.NULL:
+            raise SpoolError(f"read {spool.path}", ffi.string(error).decode(errors="replace"))
+        self._engine = ffi.gc(engine, lib.lo2_engine_free)
+        self._started = False
+
+    def batches(self) -> Iterator[Batch]:
+        """Every batch of the spool, in order, filled in the caller's thread.
+
+        Yields:
+            Batches whose arrays are valid until the next one is asked for.
+
+        Raises:
+            SpoolError: A stream cannot be read any further.
+        """
+        native, tables = allocate_batch(self.batch_rows, TEXT_BYTES)
+        more = 1
+        while more > 0:
+            more = self.fill(native)
+            yield _view(native, tables)
+
+    def fill(self, native: Any) -> int:
+        """Fill a ``lo2_batch``; 0: it was the last one. The native part runs without the GIL.
+
+        Raises:
+            SpoolError: A stream cannot be read any further.
+        """
+        if not self._started:
+            self._started = True
+            if self._completions_missing():
+                lib.lo2_engine_set_completions_missing(self._engine)
+        more: int = lib.lo2_engine_run(self._engine, native)
+        if more < 0:
+            answer = ffi.string(lib.lo2_engine_error(self._engine)).decode(errors="replace")
+            raise SpoolError(f"read {self.spool.path}", answer)
+        return more
+
+    @property
+    def totals(self) -> Totals:
+        """Counters so far; final once every batch was taken."""
+        native = lib.lo2_engine_totals(self._engine)
+        return Totals(**{name: getattr(native, name) for name, _ in ffi.typeof("lo2_totals").fields})
+
+    def seen(self, cpu: int) -> NDArray[np.uint64]:
+        """What was seen of each of the spool's events on one CPU (index into ``meta.cpus``), shape (events,).
+
+        Samples of the CPU's ring, and entries and exits that lo2io's programs told of there.
+        """
+        nr_events = len(self.spool.meta.events)
+        total = np.zeros(nr_events, np.uint64)
+        for stream in range(cpu, self._nr_streams, len(self.spool.meta.cpus)):
+            view = ffi.buffer(lib.lo2_engine_seen(self._engine, stream), 8 * nr_events)
+            total += np.frombuffer(view, np.uint64, nr_events)
+        return total
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the spool read so far, for progress."""
+        return int(lib.lo2_engine_bytes_read(self._engine))
+
+    # ---- configuration ----
+
+    def _config(self) -> Any:
+        meta = self.spool.meta
+        config = ffi.new("lo2_config *")
+        streams = [(paths, cpu, lib.LO2_STREAM_KERNEL) for paths, cpu in self.spool.kernel_streams()]
+        streams += [(paths, cpu, lib.LO2_STREAM_SAMPLES) for paths, cpu in self.spool.streams()]
+        self._nr_streams = len(streams)
+        streams.append((self.spool.facts, UNKNOWN_U32, lib.LO2_STREAM_FACTS))
+        config.streams = self._keep(ffi.new("lo2_stream[]", len(streams)))
+        config.nr_streams = len(streams)
+        for index, stream in enumerate(streams):
+            self._set_stream(config.streams[index], *stream)
+        self._set_events(config)
+        self._set_calls(config)
+        self._set_opcodes(config)
+        config.sample_rate = meta.sample_rate
+        self._set_partitions(config)
+        events = {*meta.events, *meta.lacking}
+        cgroup = os.fsencode(meta.cgroup)
+        config.cgroup, config.cgroup_length = self._keep(ffi.new("char[]", cgroup)), len(cgroup)
+        config.ends_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, ENDING, events))
+        config.moves_unseen = bool(meta.chosen_cpus or left_out(self.catalog.calls, MOVING, events))
+        config.records_lost = _records_lost(meta)
+        config.all_tasks = meta.mode == "system"
+        config.recorder_pid = meta.recorder_pid
+        config.own_pids = self._keep(ffi.new("uint32_t[]", meta.own_pids))
+        config.nr_own_pids = len(meta.own_pids)
+        config.buffer_bytes = BUFFER_BYTES if len(streams) <= MANY_STREAMS else BUFFER_BYTES // 4
+        config.start_ns = meta.start_ns
+        self._set_clock(config)
+        return config
+
+    def _set_stream(self, stream: Any, paths: Sequence[Path], cpu: int, kind: int) -> None:
+        names = [self._keep(ffi.new("char[]", bytes(path))) for path in paths]
+        stream.paths = self._keep(ffi.new("char *[]", names))
+        stream.nr_paths, stream.cpu, stream.kind = len(names), cpu, kind
+
+    def _keep(self, memory: Any) -> Any:
+        self._alive.append(memory)
+        return memory
+
+    def _set_events(self, config: Any) -> None:
+        layout: Layout = self.layout
+        nr_types = max((event.type for event in layout.events), default=0) + 1
+        events = self._keep(ffi.new("lo2_event[]", nr_types))
+        for index in range(nr_types):
+            events[index].event = UNKNOWN_U32
+        for event in layout.events:
+            row = events[event.type]
+            row.event, row.role, row.call = event.event, event.role, event.call
+            for place, field in enumerate(event.fields):
+                if field is not None:
+                    row.fields[place].offset = field.offset
+                    row.fields[place].size = field.size
+                    row.fields[place].is_signed = field.signed
+        config.events_by_type, config.nr_types = events, nr_types
+        config.nr_events = len(layout.events)
+        config.sched_waiting, config.sched_blocked = layout.sched_waiting, layout.sched_blocked
+        config.type_offset, config.pid_offset = layout.type_offset, layout.pid_offset
+
+    def _set_calls(self, config: Any) -> None:
+        calls = self._keep(ffi.new("lo2_call[]", max(len(self.catalog.calls), 1)))
+        for row, call in zip(calls, self.catalog.calls, strict=False):
+            row.kind, row.returns, row.vectored = call.kind, call.returns, call.vectored
+            row.has_flags = "flags" in call.fields
+            row.fixed_flags = -1 if call.fixed_flags is None else call.fixed_flags
+            row.fd_unless = call.fd_unless
+        config.calls, config.nr_calls = calls, len(self.catalog.calls)
+
+    def _set_opcodes(self, config: Any) -> None:
+        opcodes = self._keep(ffi.new("lo2_opcode[]", max(len(self.catalog.opcodes), 1)))
+        for row, opcode in zip(opcodes, self.catalog.opcodes, strict=False):
+            row.kind, row.returns = opcode.kind, opcode.returns
+        config.opcodes, config.nr_opcodes = opcodes, len(self.catalog.opcodes)
+
+    def _set_partitions(self, config: Any) -> None:
+        partitions = [(d.device, d.disk) for d in self.spool.meta.devices if d.disk is not None]
+        rows = self._keep(ffi.new("lo2_partition[]", len(partitions) or 1))
+        for row, (partition, disk) in zip(rows, partitions, strict=False):
+            row.partition, row.disk = partition, disk
+        config.partitions, config.nr_partitions = rows, len(partitions)
+
+    def _set_clock(self, config: Any) -> None:
+        """Facts bear CLOCK_MONOTONIC; both clocks were read at the start and, unless cut off, at the stop."""
+        syncs = self.spool.meta.syncs
+        if not syncs:
+            return
+        rising: list[ClockSync] = []
+        for sync in syncs:
+            if not rising or sync.monotonic_ns > rising[-1].monotonic_ns:
+                rising.append(sync)
+        rows = self._keep(ffi.new("lo2_sync[]", len(rising)))
+        for row, sync in zip(rows, rising, strict=True):
+            row.time_ns, row.monotonic_ns, row.error_ns = sync.time_ns, sync.monotonic_ns, sync.error_ns
+        config.syncs, config.nr_syncs = rows, len(rising)
+        config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
+
+    def _completions_missing(self) -> bool:
+        """Whether the kernel counted more request completions than the rings hold."""
+        completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
+        counted = {c.name: sum(c.counts) for c in self.spool.meta.counts}
+        expected = sum(counted.get(self.spool.meta.events[event], 0) for event in completions)
+        if not expected:
+            return False
+        counts = np.zeros(max(completions.values()) + 1, np.uint64)
+        for paths, cpu in self.spool.streams():
+            stream = ffi.new("lo2_stream *")
+            self._set_stream(stream, paths, cpu, lib.LO2_STREAM_SAMPLES)
+            pointer = ffi.cast("uint64_t *", counts.ctypes.data)
+            if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(counts)):
+                raise self._unreadable(paths, os.strerror(ffi.errno))
+        return int(sum(counts[kind] for kind in completions.values())) < expected
+
+    def _unreadable(self, paths: Sequence[Path], answer: str) -> SpoolError:
+        missing = next((path for path in paths if not path.is_file()), paths[-1])
+        return SpoolError(f"read {self.spool.path}", f"reading {missing}: {answer}")
+
+
+class BatchStream:
+    """An engine at work in a thread of its own, from here on: batches are filled before they are asked for.
+
+    Iterate over it and give each batch back with :meth:`release` when nobody reads it any more; as many as ``held`` can
+    be out at a time. A context manager: leaving it ends the engine's work.
+
+    Raises:
+        SpoolError: While iterating, when a stream cannot be read any further.
+    """
+
+    def __init__(self, engine: Engine, held: int) -> None:
+        self._engine = engine
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._memory: dict[Any, Any] = {}
+        self._ended = False
+        for _ in range(held + 1):
+            self._free.put(allocate_batch(engine.batch_rows, TEXT_BYTES))
+        self._thread = threading.Thread(target=self._run, name="lo2io-engine", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._free.put(None)
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while (item := self._full.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            native, tables = item
+            self._memory[native] = tables
+            yield _view(native, tables)
+
+    def release(self, batch: Batch) -> None:
+        """The batch's memory may be filled again."""
+        self._free.put((batch.native, self._memory.pop(batch.native)))
+
+    def _run(self) -> None:
+        try:
+            while (item := self._free.get()) is not None and not self._ended:
+                more = self._engine.fill(item[0])
+                self._full.put(item)
+                if more == 0:
+                    break
+            self._full.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
+            self._full.put(error)
+
+
+def _records_lost(meta: SpoolMeta) -> bool:
+    """Whether anything may be missing: it is known to be, or nobody counted."""
+    told = meta.complete and all(counts.lost is not None for counts in meta.counts)
+    return not told or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
+
+
+def _view(native: Any, tables: dict[str, Columns]) -> Batch:
+    cut = {
+        name: {column: array[: getattr(native, f"nr_{name}")] for column, array in columns.items()}
+        for name, columns in tables.items()
+    }
+    text = bytes(ffi.buffer(native.text, native.text_length))
+    return Batch(**cut, text=text, first_operation=native.first_operation, native=native)

@@ -1,0 +1,141 @@
+"""The batches of a spool as the trace shall have them: all rows, or those that a filter lets pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from lo2io.convert.engine import BatchStream, Engine
+from lo2io.filter.batches import FilteredStream, LeftOut, Stream, find_passing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lo2io.catalog.catalog import Catalog
+    from lo2io.filter.rows import Criteria
+    from lo2io.model import Batch
+    from lo2io.spool.reader import SpoolReader
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What to iterate over, and the engine behind it."""
+
+    criteria: Criteria
+    engine: Engine
+    stream: BatchStream | FilteredStream
+    progress: Callable[[], None]
+    """To be called now and then."""
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Final once every batch was taken."""
+        return self.stream.left_out if isinstance(self.stream, FilteredStream) else LeftOut()
+
+
+@contextlib.contextmanager
+def open_batches(
+    spool: SpoolReader,
+    catalog: Catalog,
+    criteria: Criteria,
+    *,
+    held: int,
+    watch: Callable[[Batch], None],
+    progress: Callable[[int], None] | None,
+) -> Iterator[Batches]:
+    """Set the engine to work; with a filter, first for finding out what passes.
+
+    Args:
+        spool: What to read.
+        catalog: What its events mean.
+        criteria: What passes.
+        held: Batches that may be out at a time.
+        watch: With a filter, called with each batch as it was recorded; without one, nobody needs to be told.
+        progress: Called with the bytes read so far; what is read twice counts by half.
+
+    Raises:
+        SpoolError: The spool cannot be read.
+    """
+    engine = Engine(spool, catalog)
+    read_before = 0
+
+    def tell(reading: Engine) -> None:
+        if progress:
+            progress((read_before + reading.bytes_read) // 2 if criteria else reading.bytes_read)
+
+    if not criteria:
+        with BatchStream(engine, held) as stream:
+            yield Batches(criteria, engine, stream, lambda: tell(engine))
+        return
+    finder = Engine(spool, catalog)
+
+    def again() -> BatchStream:
+        nonlocal finder
+        finder = Engine(spool, catalog)
+        return BatchStream(finder, held)
+
+    passing = find_passing(again, criteria, spool.meta, catalog.calls, lambda: tell(finder))
+    read_before = finder.bytes_read
+    with FilteredStream(BatchStream(engine, held), passing, watch) as filtered:
+        yield Batches(criteria, engine, filtered, lambda: tell(engine))
+
+
+class Writer(Protocol):
+    """What takes batches."""
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch; its arrays are not valid any longer than that."""
+
+
+def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
+    """Every batch to every writer, each in a thread of its own and at its own pace.
+
+    Args:
+        batches: What to hand out.
+        writers: What takes it.
+        held: Batches that may be out at a time.
+    """
+    with contextlib.ExitStack() as threads:
+        hands = [threads.enter_context(_own_thread(writer.write)) for writer in writers]
+        out: deque[tuple[Batch, list[Future[None]]]] = deque()
+        for batch in batches.stream:
+            out.append((batch, [hand(batch) for hand in hands]))
+            while out and (len(out) == held or all(future.done() for future in out[0][1])):
+                _settle(batches.stream, *out.popleft())
+            batches.progress()
+        while out:
+            _settle(batches.stream, *out.popleft())
+
+
+@contextlib.contextmanager
+def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
+    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error.
+
+    A writer that failed gets nothing more, not even what waits in its queue: libotf2 would write beyond its buffers.
+    """
+    pool = ThreadPoolExecutor(1, "lo2io-writer")
+    failed = False
+
+    def write_unless_failed(batch: Batch) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            write(batch)
+        except BaseException:
+            failed = True
+            raise
+
+    try:
+        yield lambda batch: pool.submit(write_unless_failed, batch)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _settle(stream: Stream, batch: Batch, futures: list[Future[None]]) -> None:
+    for future in futures:
+        future.result()
+    stream.release(batch)

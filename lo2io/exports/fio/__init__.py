@@ -1,0 +1,1 @@
+"""The export to fio's logs, and their replay."""

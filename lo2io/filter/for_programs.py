@@ -1,0 +1,99 @@
+"""What of a filter lo2io's programs in the kernel can apply to calls, besides what kernel.py leaves to events.
+
+The rule is kernel.py's: left out is only what nothing else in the trace depends on. So it is calls that move neither
+descriptors nor positions, and none where requests of rings or switches of CPUs are recorded: what these did meanwhile
+is told from the calls around them. Converting applies the whole filter, so it is enough that nothing is left out that
+would pass. ``path`` is never left to the kernel: the trace's name of a file is the first that was proven, the kernel's
+is today's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lo2io.filter.for_events import device_number, find_device
+from lo2io.filter.language import EQUAL, Comparison, Filter
+from lo2io.filter.parser import parse_all
+from lo2io.kernel.sysfs import read_devices
+from lo2io.model import CallFilter, CallKind, CallSpec, Role, TracepointSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lo2io.catalog.catalog import Catalog
+    from lo2io.model import BlockDevice
+
+MAX_DEVICES = 16
+"""As many as the programs compare with."""
+_WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
+_TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
+_TASKS = "process"
+"""The group of the calls by which tasks begin and end, which say from when on a command is recorded."""
+
+
+def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDevice], catalog: Catalog) -> CallFilter:
+    """The part of a filter that the programs apply.
+
+    Args:
+        chosen: The filter.
+        events: What is recorded.
+        devices: Disks and partitions of this machine.
+        catalog: What the events mean.
+    """
+    specs = catalog.specs(events)
+    roles = {spec.role for spec in specs if isinstance(spec, TracepointSpec)}
+    if any(role is Role.SCHED_SWITCH or role.name.startswith("RING_") for role in roles):
+        return CallFilter()
+    made = CallFilter(
+        min_latency_ns=_least(chosen.of("latency")),
+        min_bytes=_least(chosen.of("size")),
+        devices=_devices(chosen.of("device"), devices),
+        droppable=frozenset(spec.name for spec in specs if isinstance(spec, CallSpec) and _stands_alone(spec)),
+    )
+    return made or CallFilter()
+
+
+def choose_calls(texts: Sequence[str], events: Iterable[str], catalog: Catalog) -> CallFilter:
+    """As :func:`call_filter`, on this machine.
+
+    Raises:
+        UsageError: A text is no filter.
+    """
+    return call_filter(parse_all(texts), events, read_devices(), catalog)
+
+
+def _stands_alone(spec: CallSpec) -> bool:
+    """Nothing but its own row depends on a call. At offset -1 those with flags (preadv2) move the position."""
+    if spec.kind in _TRANSFERS:
+        return "offset" in spec.fields and "flags" not in spec.fields
+    return spec.kind in _WITHOUT_EFFECT and spec.group != _TASKS
+
+
+def _least(comparisons: Sequence[Comparison]) -> int:
+    """The least number that fits all; 0: any may."""
+    least = 0
+    for comparison in comparisons:
+        values = [int(value) for value in comparison.values]
+        if comparison.operator == ">":
+            least = max(least, values[0] + 1)
+        elif comparison.operator == ">=":
+            least = max(least, values[0])
+        elif comparison.operator == EQUAL:
+            least = max(least, min(values))
+    return least
+
+
+def _devices(comparisons: Sequence[Comparison], devices: Sequence[BlockDevice]) -> tuple[int, ...]:
+    """Where files can lie that fit the first comparison with names; empty: anywhere."""
+    for comparison in comparisons:
+        if comparison.operator != EQUAL:
+            continue
+        found = set()
+        for name in map(str, comparison.values):
+            device = find_device(name, devices)
+            number = device_number(name) if device is None else device.device
+            if number is not None:
+                found |= {number, *(each.device for each in devices if each.disk == number)}
+        if 0 < len(found) <= MAX_DEVICES:
+            return tuple(sorted(found))
+    return ()

@@ -1,0 +1,1 @@
+"""The native part, in C: its declarations for Python are in ``api/``."""

@@ -1,0 +1,34 @@
+/* Paths that calls were given, as the kernel's own programs read them. Rows of `paths` follow the row of their call. */
+#include "tables/kernel_names.h"
+
+void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
+{
+    lo2_kernel_path path;
+    memcpy(&path, record, sizeof path);
+    const char *given = (const char *)record + sizeof path, *names = given + path.path_length;
+    int64_t time = (int64_t)path.head.time_ns;
+    const left_call *left = &t->left;
+    bool of_entry = time < left->begin && e->config.records_lost; /* perhaps of a call that was lost */
+    if (!left->operation || of_entry || time > left->end)
+        return;
+    bool known = kernel_directory_of(e, path.flags, names, path.names_length);
+    uint32_t length = path.flags & LO2_PATH_CUT ? 0 : path.path_length, directory = known ? e->name.count : 0;
+    char *texts = malloc((size_t)length + directory + 2);
+    if (!texts || !VEC_ROOM(&e->path_queue, e->path_queue.count + 1)) {
+        free(texts);
+        e->out_of_memory = true;
+        return;
+    }
+    memcpy(texts, given, length);
+    memcpy(texts + length, directory ? e->name.at : "/", directory ? directory : 1);
+    e->path_queue.at[e->path_queue.count++] = (path_row){left->operation, length, known && !directory ? 1 : directory, path.place,
+                                                         path.flags & LO2_PATH_CUT ? NAME_UNKNOWN : NAME_KERNEL, texts};
+    paths_flush(e);
+}
+
+void paths_free(engine *e)
+{
+    for (uint32_t i = e->paths_out; i < e->path_queue.count; i++)
+        free(e->path_queue.at[i].texts);
+    free(e->path_queue.at);
+}

@@ -1,0 +1,429 @@
+/* The engine: merges the streams by time and hands each record to the module that knows it. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "calls/calls.h"
+
+enum { /* include/uapi/linux/perf_event.h */
+    RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7,
+    RECORD_SAMPLE = 9,
+    MISC_COMM_EXEC = 1 << 13,
+    SAMPLE_RAW_AT = 20, /* header, time, raw size */
+    MMAP_NAME_AT = 40  /* header, pid, tid, address, length, offset */
+};
+
+/* ---- the heap of streams, earliest record first ---- */
+
+static int64_t head_time(const stream *s) { return s->entries[s->next].time; }
+
+static bool before(const stream *a, const stream *b)
+{
+    int64_t x = head_time(a), y = head_time(b);
+    return x != y ? x < y : a->index < b->index;
+}
+
+static void sift_down(engine *e, uint32_t at)
+{
+    stream *moving = e->heap[at];
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= e->heap_count)
+            break;
+        if (child + 1 < e->heap_count && before(e->heap[child + 1], e->heap[child]))
+            child++;
+        if (!before(e->heap[child], moving))
+            break;
+        e->heap[at] = e->heap[child];
+        at = child;
+    }
+    e->heap[at] = moving;
+}
+
+static int fail(engine *e, const char *what, const char *path)
+{
+    snprintf(e->error, sizeof e->error, "%s %s: %s", what, path, strerror(errno));
+    return -1;
+}
+
+/* Reads all TASK facts before anything else. */
+static int note_pids(engine *e, const lo2_stream *config)
+{
+    lo2_totals totals = {0};
+    stream s = {.fd = -1};
+    int have = stream_open(&s, config, 0, e->config.buffer_bytes);
+    while (have >= 0 && (have = stream_fill(&s, &e->clock, &totals)) > 0) {
+        for (; s.next < s.nr_entries; s.next++) {
+            const uint8_t *record = s.buffer + s.entries[s.next].offset;
+            lo2_fact_task fact;
+            uint32_t type;
+            uint16_t size;
+            memcpy(&type, record, 4);
+            memcpy(&size, record + 6, 2);
+            if (type != LO2_FACT_TASK || size < 8 + sizeof fact)
+                continue;
+            memcpy(&fact, record + 8, sizeof fact);
+            note_pid(e, &fact);
+        }
+    }
+    if (have < 0)
+        fail(e, "reading", stream_path(&s));
+    stream_close(&s);
+    return have;
+}
+
+static int start_streams(engine *e)
+{
+    const char *path;
+    if (e->config.records_lost && gaps_find(e, &path)) /* all is read once more: not where nothing was lost */
+        return fail(e, "reading", path);
+    for (uint32_t i = 0; e->config.all_tasks && i < e->config.nr_streams; i++)
+        if (e->streams[i].kind == LO2_STREAM_FACTS && note_pids(e, &e->config.streams[i]))
+            return -1;
+    for (uint32_t i = 0; i < e->config.nr_streams; i++) {
+        int have = stream_fill(&e->streams[i], &e->clock, &e->totals);
+        if (have < 0)
+            return fail(e, "reading", stream_path(&e->streams[i]));
+        if (have)
+            e->heap[e->heap_count++] = &e->streams[i];
+    }
+    for (uint32_t i = e->heap_count / 2; i-- > 0;)
+        sift_down(e, i);
+    e->started = true;
+    return 0;
+}
+
+static int advance(engine *e)
+{
+    stream *s = e->heap[0];
+    s->next++;
+    int have = stream_fill(s, &e->clock, &e->totals);
+    if (have < 0)
+        return fail(e, "reading", stream_path(s));
+    if (!have)
+        e->heap[0] = e->heap[--e->heap_count];
+    if (e->heap_count)
+        sift_down(e, 0);
+    return 0;
+}
+
+/* ---- records ---- */
+
+static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_t size, int64_t time)
+{
+    uint32_t raw_size;
+    uint16_t type;
+    int32_t tid;
+    const uint8_t *raw = record + SAMPLE_RAW_AT;
+    e->totals.nr_samples++;
+    if (size >= SAMPLE_RAW_AT)
+        memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
+    if (size < SAMPLE_RAW_AT || raw_size > (uint32_t)(size - SAMPLE_RAW_AT) || raw_size < e->common_bytes) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    memcpy(&type, raw + e->config.type_offset, 2);
+    memcpy(&tid, raw + e->config.pid_offset, 4);
+    const lo2_event *event = type < e->config.nr_types ? &e->events[type] : NULL;
+    if (!event || event->event == NONE || raw_size < e->min_raw[type]) {
+        e->totals.nr_undecoded++;
+        return;
+    }
+    e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
+    if (event->role == LO2_ROLE_ENTER || event->role == LO2_ROLE_EXIT) {
+        task *t = caller_of(e, (uint32_t)tid, event->role == LO2_ROLE_ENTER, time);
+        if (!t)
+            return;
+        if (event->role == LO2_ROLE_ENTER)
+            on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
+        else
+            on_exit_call(e, t, event, raw, time);
+    } else if (event->role == LO2_ROLE_SCHED_SWITCH) {
+        on_switch(e, event, raw, s->cpu, time);
+    } else if (event->role == LO2_ROLE_CGROUP_ATTACH) {
+        on_cgroup_attach(e, event, raw, raw_size, time);
+    } else if (event->role < LO2_ROLE_RING_CREATE) {
+        on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
+    } else {
+        on_ring(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
+    }
+}
+
+void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost)
+{
+    e->totals.nr_lost_records++;
+    e->totals.nr_lost += lost;
+    e->config.records_lost = 1;
+    gap_told(e, end);
+    uint32_t row = e->batch->nr_losses++;
+    e->batch->losses.cpu[row] = s->cpu;
+    e->batch->losses.begin_time_ns[row] = begin;
+    e->batch->losses.end_time_ns[row] = end;
+    e->batch->losses.lost[row] = lost;
+}
+
+static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
+{
+    uint64_t lost;
+    int64_t before; /* input/stream.c put it in the place of the event's id */
+    memcpy(&before, record + 8, 8);
+    memcpy(&lost, record + 16, 8);
+    add_loss(e, s, before == UNKNOWN ? e->config.start_ns : before, time, lost);
+}
+
+static void on_fact(engine *e, const uint8_t *record, uint32_t type, uint16_t size)
+{
+    const uint8_t *body = record + 8;
+    if (type == LO2_FACT_TASK && size >= 8 + sizeof(lo2_fact_task)) {
+        lo2_fact_task fact; /* a copy: nothing says that records lie aligned */
+        memcpy(&fact, body, sizeof fact);
+        int64_t begin = not_before(fact_when(&e->clock, fact.begin_time_ns));
+        process *p = on_task_fact(e, &fact, begin);
+        lo2_fact_cgroup cgroup = {0};
+        size_t at = sizeof fact + sizeof cgroup;
+        if (p && size >= 8 + at) {
+            memcpy(&cgroup, body + sizeof fact, sizeof cgroup);
+            if (cgroup.path_length <= size - 8 - at)
+                on_cgroup_fact(e, p, cgroup.hierarchy, (const char *)body + at, cgroup.path_length, begin);
+        }
+    } else if (type == LO2_FACT_FD && size >= 8 + sizeof(lo2_fact_fd)) {
+        lo2_fact_fd fact;
+        memcpy(&fact, body, sizeof fact);
+        if (fact.path_length > size - 8 - sizeof fact)
+            return;
+        fact_moment begin = fact_when(&e->clock, fact.begin_time_ns), end = fact_when(&e->clock, fact.time_ns);
+        if (begin.doubt == JUMPED || end.doubt == JUMPED)
+            e->totals.nr_names_refused++;
+        else
+            on_fd_fact(e, &fact, (const char *)body + sizeof fact, not_before(begin), end.time);
+    } else if (type == LO2_FACT_COMMAND && size >= 8 + sizeof(lo2_fact_command)) {
+        lo2_fact_command fact;
+        memcpy(&fact, body, sizeof fact);
+        uint32_t process_index = process_of(e, fact.pid);
+        if (process_index == NONE || fact.length > size - 8 - sizeof fact)
+            return;
+        on_command(e, &e->processes.at[process_index], (const char *)body + sizeof fact, fact.length, fact.cut,
+                   not_before(fact_when(&e->clock, fact.begin_time_ns)));
+    } else if (type == LO2_FACT_RING && size >= 8 + sizeof(lo2_fact_ring)) {
+        on_ring_fact(e, body);
+    }
+}
+
+/*
+ * A thread maps memory that can be executed: in an exec that comes behind the COMM, and behind an EXIT amid it. Each exec
+ * maps the vDSO (arch/x86/entry/vdso/vma.c): that of a 32 bit program lies below 4 GiB, that of a 64 bit one beside the
+ * stack, far above.
+ */
+static void on_mapping(engine *e, const uint8_t *record, uint16_t size)
+{
+    static const char vdso[] = "[vdso]";
+    uint32_t tid;
+    uint64_t address;
+    memcpy(&tid, record + 12, 4);
+    memcpy(&address, record + 16, 8);
+    task *t = task_of(e, tid);
+    if (!t)
+        return;
+    task_lives(t);
+    if (!(address >> 32) && size >= MMAP_NAME_AT + sizeof vdso && !memcmp(record + MMAP_NAME_AT, vdso, sizeof vdso))
+        e->totals.nr_compat_programs += is_recorded(e, t);
+}
+
+static void on_record(engine *e, const stream *s, const uint8_t *record, int64_t time)
+{
+    uint32_t type, ids[4];
+    uint16_t misc, size;
+    memcpy(&type, record, 4);
+    memcpy(&misc, record + 4, 2);
+    memcpy(&size, record + 6, 2);
+    if (s->kind == LO2_STREAM_FACTS) {
+        on_fact(e, record, type, size);
+    } else if (type == RECORD_SAMPLE) {
+        on_sample(e, s, record, size, time);
+    } else if ((type == RECORD_FORK || type == RECORD_EXIT) && size >= 32) {
+        memcpy(ids, record + 8, sizeof ids); /* pid, ppid, tid, ptid */
+        if (type == RECORD_FORK)
+            on_fork(e, time, ids[0], ids[1], ids[2], ids[3]);
+        else
+            on_task_exit(e, time, ids[2]);
+    } else if (type == RECORD_COMM && size > 24) {
+        memcpy(ids, record + 8, 8);
+        size_t length = strnlen((const char *)record + 16, size - 24u);
+        on_comm(e, time, ids[0], ids[1], (const char *)record + 16, length < 15 ? length : 15,
+                (misc & MISC_COMM_EXEC) != 0);
+    } else if (type == RECORD_MMAP && size > MMAP_NAME_AT) {
+        on_mapping(e, record, size);
+    } else if (type == RECORD_LOST && size >= 32) {
+        on_lost(e, s, record, time);
+    } else if (type == RECORD_THROTTLE) {
+        e->totals.nr_throttled++;
+    }
+}
+
+static void dispatch(engine *e, stream *s)
+{
+    const struct lo2_entry *entry = &s->entries[s->next];
+    if (e->totals.first_time_ns == UNKNOWN)
+        e->totals.first_time_ns = entry->time;
+    e->totals.last_time_ns = entry->time;
+    if (entry->time >= e->gap_mark)
+        gaps_pass(e, entry->time);
+    if (s->kind == LO2_STREAM_KERNEL)
+        on_kernel_record(e, s, entry->offset, entry->time);
+    else
+        on_record(e, s, s->buffer + entry->offset, entry->time);
+    s->last_time = entry->time;
+}
+
+/* Everything that is still alive at the end; false when the batch is full. */
+static bool finish(engine *e)
+{
+    if (!requests_finish(e))
+        return false;
+    for (; e->finish_task < e->tasks.count; e->finish_task++) {
+        if (!emit_has_room(e) || !emit_flush(e))
+            return false;
+        if (e->tasks.at[e->finish_task].alive)
+            task_end_unseen(e, &e->tasks.at[e->finish_task]);
+    }
+    return rings_finish(e) && ring_requests_finish(e) && emit_flush(e);
+}
+
+int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
+{
+    e->batch = batch;
+    batch->nr_operations = batch->nr_handle_events = batch->nr_handles = batch->nr_files = batch->nr_paths = 0;
+    batch->nr_tasks = batch->nr_requests = batch->nr_request_events = batch->nr_losses = batch->text_length = 0;
+    batch->nr_completions = batch->nr_switches = batch->nr_off_cpu = 0;
+    batch->nr_ring_requests = batch->nr_ring_events = batch->nr_ring_works = batch->nr_ring_states = 0;
+    batch->nr_batches = batch->nr_rings = batch->nr_iocbs = 0;
+    batch->first_operation = e->nr_operations;
+    if (!e->started && start_streams(e))
+        return -1;
+    uint32_t fit = 0;
+    while (!e->finishing) {
+        if (e->requests.ended) { /* their rows take the room of others */
+            if (!requests_flush(e))
+                return 1;
+            fit = 0;
+        }
+        if (!emit_flush(e) || (!fit && !(fit = emit_records_fit(e))))
+            return e->out_of_memory ? -1 : 1;
+        fit--;
+        if (!e->heap_count) {
+            e->finishing = true;
+            break;
+        }
+        dispatch(e, e->heap[0]);
+        if (e->out_of_memory) {
+            snprintf(e->error, sizeof e->error, "out of memory");
+            return -1;
+        }
+        if (advance(e))
+            return -1;
+    }
+    return finish(e) ? 0 : 1;
+}
+
+/* ---- life of the engine ---- */
+
+static bool copy_config(engine *e, const lo2_config *config)
+{
+    size_t nr_types = config->nr_types, nr_calls = config->nr_calls;
+    e->config = *config;
+    e->events = malloc(nr_types * sizeof *e->events + 1);
+    e->min_raw = calloc(nr_types + 1, sizeof *e->min_raw);
+    e->calls = malloc(nr_calls * sizeof *e->calls + 1);
+    e->streams = calloc(config->nr_streams + 1, sizeof *e->streams);
+    e->heap = calloc(config->nr_streams + 1, sizeof *e->heap);
+    e->seen = calloc((size_t)config->nr_streams * config->nr_events + 1, sizeof *e->seen);
+    e->task_by_tid = calloc(TID_LIMIT, sizeof *e->task_by_tid);
+    e->process_by_pid = calloc(TID_LIMIT, sizeof *e->process_by_pid);
+    e->exit_by_tid = calloc(TID_LIMIT, sizeof *e->exit_by_tid);
+    e->pid_by_tid = calloc(TID_LIMIT, sizeof *e->pid_by_tid);
+    if (!e->events || !e->min_raw || !e->calls || !e->streams || !e->heap || !e->seen || !e->task_by_tid ||
+        !e->process_by_pid || !e->exit_by_tid || !e->pid_by_tid)
+        return false;
+    memcpy(e->events, config->events_by_type, nr_types * sizeof *e->events);
+    memcpy(e->calls, config->calls, nr_calls * sizeof *e->calls);
+    e->common_bytes = config->pid_offset + 4 > config->type_offset + 2 ? config->pid_offset + 4 : config->type_offset + 2;
+    for (size_t type = 0; type < nr_types; type++) {
+        uint32_t need = e->common_bytes;
+        for (int f = 0; f < LO2_NR_FIELDS; f++) {
+            const lo2_field *field = &e->events[type].fields[f];
+            if (e->events[type].role == LO2_ROLE_ENTER && f == LO2_FIELD_PATH)
+                continue; /* who reads it looks whether it is there: records of the kernel's own programs have none */
+            if (field->size && (uint32_t)field->offset + field->size > need)
+                need = (uint32_t)field->offset + field->size;
+        }
+        e->min_raw[type] = need;
+    }
+    return true;
+}
+
+lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_size)
+{
+    engine *e = calloc(1, sizeof *e);
+    if (!e || !copy_config(e, config)) {
+        snprintf(error, error_size, "out of memory");
+        lo2_engine_free(e);
+        return NULL;
+    }
+    e->next_id = 1;
+    e->totals.first_time_ns = e->totals.last_time_ns = e->lost_until = UNKNOWN;
+    e->gap_mark = INT64_MAX;
+    e->clock = (facts_clock){config->syncs, config->nr_syncs, config->clock_error_ns};
+    for (uint32_t i = 0; i < config->nr_streams; i++)
+        e->streams[i].fd = -1;
+    for (uint32_t i = 0; i < config->nr_streams; i++) {
+        if (stream_open(&e->streams[i], &config->streams[i], i, config->buffer_bytes)) {
+            snprintf(error, error_size, "opening %s: %s", stream_path(&e->streams[i]), strerror(errno));
+            lo2_engine_free(e);
+            return NULL;
+        }
+    }
+    return e;
+}
+
+void lo2_engine_set_completions_missing(lo2_engine *e) { e->completions_missing = true; }
+
+const char *lo2_engine_error(const lo2_engine *e) { return e->error; }
+const lo2_totals *lo2_engine_totals(const lo2_engine *e) { return &e->totals; }
+
+const uint64_t *lo2_engine_seen(const lo2_engine *e, uint32_t stream_index)
+{
+    return &e->seen[(size_t)stream_index * e->config.nr_events];
+}
+
+uint64_t lo2_engine_bytes_read(const lo2_engine *e)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < e->config.nr_streams; i++)
+        sum += e->streams[i].bytes_read;
+    return sum;
+}
+
+void lo2_engine_free(lo2_engine *e)
+{
+    if (!e)
+        return;
+    for (uint32_t i = 0; e->streams && i < e->config.nr_streams; i++)
+        stream_close(&e->streams[i]);
+    for (uint32_t i = 0; i < e->tables.count; i++)
+        free(e->tables.at[i].slots.at);
+    files_free(e);
+    paths_free(e);
+    requests_free(&e->requests);
+    rings_free(e);
+    ring_requests_free(e);
+    iocbs_free(e);
+    texts_free(e);
+    kernel_facts_free(e);
+    void *owned[] = {e->events, e->min_raw, e->calls, e->streams, e->heap, e->seen, e->task_by_tid,
+                     e->process_by_pid, e->exit_by_tid, e->pid_by_tid, e->tasks.at, e->free_tasks.at,
+                     e->processes.at, e->free_processes.at,
+                     e->tables.at, e->free_tables.at, e->handles.at, e->free_handles.at, e->descriptions.at,
+                     e->free_descriptions.at, e->handle_queue.at, e->event_queue.at,
+                     e->task_queue.at, e->name.at, e->gaps.at, e};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}

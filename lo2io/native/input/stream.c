@@ -1,0 +1,311 @@
+/*
+ * One file of records, read in blocks and delivered in time order.
+ *
+ * Records of one ring are in time order but for rare inversions: an interrupt may come between taking the
+ * time and reserving the space. A block with an inversion is sorted stably. The last records of a block are
+ * held back for the next one, so that an inversion across the border is put right, too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+
+enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
+
+bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
+{
+    uint64_t wanted = *room ? (uint64_t)*room * 2 : 64;
+    if (wanted < need)
+        wanted = need;
+    if (wanted > UINT32_MAX)
+        return false;
+    void *grown = realloc(*at, wanted * element);
+    if (!grown)
+        return false;
+    memset((char *)grown + *room * element, 0, (wanted - *room) * element);
+    *at = grown;
+    *room = (uint32_t)wanted;
+    return true;
+}
+
+/* The next file of the stream; the reader sees one sequence of bytes. */
+static int open_next(stream *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = open(s->paths[s->opened++], O_RDONLY | O_CLOEXEC);
+    return s->fd < 0 ? -1 : 0;
+}
+
+const char *stream_path(const stream *s) { return s->paths[s->opened ? s->opened - 1 : 0]; }
+
+int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes)
+{
+    s->paths = config->paths;
+    s->nr_paths = config->nr_paths;
+    s->index = index;
+    s->cpu = config->cpu;
+    s->kind = config->kind;
+    s->size = buffer_bytes;
+    s->last_time = s->highest = UNKNOWN;
+    if (open_next(s))
+        return -1;
+    s->buffer = malloc(buffer_bytes);
+    return s->buffer ? 0 : -1;
+}
+
+void stream_close(stream *s)
+{
+    int why = errno; /* a reader that failed closes before it tells */
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->buffer);
+    free(s->entries);
+    errno = why;
+}
+
+static int64_t record_time(const stream *s, const uint8_t *record, uint16_t size, const facts_clock *clock)
+{
+    bool is_fact = s->kind == LO2_STREAM_FACTS;
+    uint32_t type;
+    int64_t time;
+    memcpy(&type, record, 4);
+    if (is_fact || type == RECORD_SAMPLE) {
+        memcpy(&time, record + HEADER_BYTES, 8);
+        if (is_fact) { /* descriptors must be what they were until no doubt is left; of threads it does no harm */
+            fact_moment end = fact_when(clock, (uint64_t)time);
+            time = plus(end.time, plus(end.margin, type == LO2_FACT_FD && end.doubt < JUMPED ? end.doubt : 0));
+        }
+        return time;
+    }
+    memcpy(&time, record + size - 8, 8); /* sample_id_all: TIME is the record's last word */
+    return time;
+}
+
+static int read_more(stream *s)
+{
+    uint32_t rest = s->filled - s->block_end;
+    memmove(s->buffer, s->buffer + s->block_end, rest);
+    s->filled = rest;
+    s->block_end = 0;
+    while (!s->at_end && s->filled < s->size) {
+        ssize_t got = read(s->fd, s->buffer + s->filled, s->size - s->filled);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0) {
+            s->at_end = s->opened == s->nr_paths;
+            if (!s->at_end && open_next(s))
+                return -1;
+        }
+        s->filled += (uint32_t)got;
+        s->bytes_read += (uint64_t)got;
+    }
+    return 0;
+}
+
+/* Lists the whole records of the buffer; returns how many there are, sets *sorted. */
+static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
+{
+    uint32_t count = 0, at = 0;
+    int64_t before = s->highest;
+    while (at + HEADER_BYTES * 2 <= s->filled) {
+        uint16_t size;
+        memcpy(&size, s->buffer + at + 6, 2);
+        if (size < HEADER_BYTES * 2 || at + size > s->filled)
+            break;
+        if (count == s->entries_room &&
+            !lo2_grow((void **)&s->entries, &s->entries_room, count + 1, sizeof *s->entries))
+            break;
+        int64_t time = record_time(s, s->buffer + at, size, clock);
+        uint32_t type;
+        memcpy(&type, s->buffer + at, 4);
+        if (type == RECORD_LOST && size >= 32) /* a gap begins after all that stands before it in the ring */
+            memcpy(s->buffer + at + HEADER_BYTES, &before, 8);
+        before = time > before ? time : before;
+        s->entries[count] = (struct lo2_entry){time, at, count};
+        count++;
+        at += size;
+    }
+    *end = at;
+    return count;
+}
+
+static bool list_entry(stream *s, uint32_t place, int64_t time, uint32_t offset)
+{
+    if (place == s->entries_room && !lo2_grow((void **)&s->entries, &s->entries_room, place + 1, sizeof *s->entries))
+        return false;
+    s->entries[place] = (struct lo2_entry){time, offset, place};
+    return true;
+}
+
+static bool list_exit(stream *s, uint32_t place, const lo2_kernel_head *head, const uint8_t *record, uint32_t offset)
+{
+    int64_t duration;
+    memcpy(&duration, record + offsetof(lo2_kernel_call, duration_ns), 8);
+    return list_entry(s, place, plus((int64_t)head->time_ns, duration), offset | STREAM_EXIT | STREAM_BOUND);
+}
+
+/* What was listed last is an exit, and what was written next tells of its call: that takes the place before it. */
+static void put_before_exit(stream *s, uint32_t last)
+{
+    struct lo2_entry *exit = &s->entries[last - 1], *fact = &s->entries[last], first = *fact;
+    uint32_t bound = exit->offset & STREAM_BOUND;
+    first.order = last - 1;
+    first.offset |= bound;
+    *fact = (struct lo2_entry){exit->time, exit->offset | STREAM_BOUND, last};
+    *exit = first;
+}
+
+/*
+ * The same for what the kernel's own programs wrote. A call from entry to exit takes two places in the order; facts of an
+ * exit lie behind it, with its time, and come before it, as they do where calls are samples.
+ */
+static uint32_t list_kernel_records(stream *s, uint32_t *end)
+{
+    uint32_t count = 0, at = 0, exited = 0; /* the thread whose exit is the last entry */
+    while (at + HEADER_BYTES <= s->filled) {
+        const uint8_t *record = s->buffer + at + HEADER_BYTES;
+        uint32_t length, before = count;
+        memcpy(&length, s->buffer + at, 4);
+        uint64_t step = kernel_record_step(length);
+        if ((length & KERNEL_UNFINISHED) || step > s->filled - at)
+            break;
+        if (!(length & KERNEL_DISCARDED)) {
+            lo2_kernel_head head;
+            if (length < sizeof head) /* no record: the end of a file that was cut off may be all zeroes */
+                break;
+            memcpy(&head, record, sizeof head);
+            bool whole = head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args);
+            if (!list_entry(s, count++, (int64_t)head.time_ns, at + HEADER_BYTES) ||
+                (whole && !list_exit(s, count++, &head, record, at + HEADER_BYTES))) {
+                count = before;
+                break;
+            }
+            bool of_call = head.type == LO2_KERNEL_FILE || head.type == LO2_KERNEL_PATH || head.type == LO2_KERNEL_EVENTS;
+            if (of_call && before && exited == head.tid && s->entries[before - 1].time == (int64_t)head.time_ns)
+                put_before_exit(s, before);
+            else
+                exited = whole || head.type == LO2_KERNEL_EXIT ? head.tid : 0;
+        }
+        at += (uint32_t)step;
+    }
+    *end = at;
+    return count;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct lo2_entry *x = a, *y = b;
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static void put_in_order(stream *s, lo2_totals *totals)
+{
+    bool inverted = false;
+    for (uint32_t i = 0; i < s->nr_entries; i++) {
+        if (s->entries[i].time < s->last_time) {
+            s->entries[i].time = s->last_time; /* its place in the order has passed */
+            totals->nr_late += s->kind != LO2_STREAM_FACTS;
+        } else if (s->entries[i].time < s->highest) {
+            totals->nr_reordered += s->kind != LO2_STREAM_FACTS; /* facts' doubts differ */
+            inverted = true;
+        }
+        if (s->entries[i].time > s->highest)
+            s->highest = s->entries[i].time;
+    }
+    if (inverted)
+        qsort(s->entries, s->nr_entries, sizeof *s->entries, by_time);
+}
+
+/* Lists what the buffer holds; 0: there is no further record. */
+static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
+{
+    return s->kind == LO2_STREAM_KERNEL ? list_kernel_records(s, end) : list_records(s, clock, end);
+}
+
+/* Holds the last ones back for the next block; returns how many are left, sets where the block ends. */
+static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
+{
+    bool is_kernel = s->kind == LO2_STREAM_KERNEL;
+    if ((s->at_end && *end == s->filled) || (count <= 2 * HELD_BACK && !is_kernel))
+        return count;
+    uint32_t kept = count - (count <= 2 * HELD_BACK ? count / 2 : HELD_BACK);
+    while (kept && is_kernel && (s->entries[kept].offset & STREAM_BOUND))
+        kept--; /* both halves of a call, and what is told of it, stay together */
+    if (!kept)
+        return count;
+    if (!is_kernel) {
+        *end = s->entries[kept].offset;
+        return kept;
+    }
+    for (uint32_t i = kept; i < count; i++) { /* facts stand before their exit */
+        uint32_t offset = (s->entries[i].offset & ~(uint32_t)STREAM_MARKS) - HEADER_BYTES;
+        *end = offset < *end ? offset : *end;
+    }
+    return kept;
+}
+
+int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
+{
+    if (s->next < s->nr_entries)
+        return 1;
+    uint32_t end = 0, count = 0;
+    while (count == 0) { /* a block of what was discarded holds no record */
+        if (s->at_end && s->block_end == s->filled)
+            return 0;
+        if (read_more(s))
+            return -1;
+        count = list_block(s, clock, &end);
+        if (count == 0 && end == 0)
+            break;
+        s->block_end = end;
+    }
+    if (count == 0) {
+        totals->truncated_bytes += s->filled;
+        /* A record that is no record ends the stream: what follows cannot be framed. */
+        while (!s->at_end) {
+            s->block_end = s->filled;
+            if (read_more(s))
+                return -1;
+            totals->truncated_bytes += s->filled;
+        }
+        s->block_end = s->filled;
+        return 0;
+    }
+    count = hold_back(s, count, &end);
+    s->block_end = end;
+    s->nr_entries = count;
+    s->next = 0;
+    put_in_order(s, totals);
+    return 1;
+}
+
+int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
+{
+    const facts_clock clock = {0};
+    lo2_totals totals = {0};
+    stream s = {.fd = -1};
+    int have = stream_open(&s, config, 0, 1 << 20);
+    while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
+        for (; s.next < s.nr_entries; s.next++) {
+            const uint8_t *record = s.buffer + s.entries[s.next].offset;
+            uint32_t kind;
+            uint16_t size, type;
+            memcpy(&kind, record, 4);
+            memcpy(&size, record + 6, 2);
+            if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
+                continue;
+            memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
+            if (type < nr_types)
+                counts[type]++;
+        }
+        have = 0;
+    }
+    stream_close(&s);
+    return have;
+}

@@ -1,0 +1,50 @@
+/* Files of records, and the clock of those that /proc gave. */
+#ifndef LO2IO_STREAMS_H
+#define LO2IO_STREAMS_H
+
+#include "input/vectors.h"
+
+/* ---- input/stream.c: one file of records, read in blocks, delivered in time order ---- */
+
+typedef struct {
+    const char *const *paths;
+    uint32_t nr_paths, opened;    /* of them, opened so far */
+    int fd;
+    uint8_t kind;                 /* enum lo2_stream_kind */
+    bool at_end;
+    uint32_t index, cpu;
+    uint8_t *buffer;
+    uint32_t size, filled;        /* bytes of the buffer; bytes that hold data */
+    uint32_t block_end;           /* bytes of the buffer that this block's records cover */
+    struct lo2_entry { int64_t time; uint32_t offset; uint32_t order; } *entries; /* of a whole call two: STREAM_EXIT is added */
+    uint32_t nr_entries, next, entries_room;
+    int64_t last_time;            /* delivered last: nothing earlier may follow */
+    int64_t highest;              /* of all records read */
+    uint64_t bytes_read;
+} stream;
+
+/* Records of the kernel's own programs: bits of the length before each (kernel/bpf/ringbuf.c, Linux 5.8 to 6.18). */
+#define KERNEL_UNFINISHED (1u << 31)
+#define KERNEL_DISCARDED (1u << 30)
+/* In the offset of such a record, which is a multiple of 8: the exit of a whole call; not to be parted from the entry before. */
+enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
+
+static inline uint32_t kernel_record_length(uint32_t length) { return length & ~(KERNEL_UNFINISHED | KERNEL_DISCARDED); }
+static inline uint64_t kernel_record_step(uint32_t length) { return (kernel_record_length(length) + 15ull) & ~7ull; }
+
+/* input/clock.c */
+typedef struct { const lo2_sync *syncs; uint32_t nr_syncs; int64_t margin; } facts_clock;
+typedef struct {
+    int64_t time, margin;         /* on the spool's clock, and what both clocks' readings may be off */
+    int64_t doubt;                /* what it may be off besides, far from readings; JUMPED: by anything */
+} fact_moment;
+#define JUMPED (INT64_MAX / 4)
+fact_moment fact_when(const facts_clock *clock, uint64_t fact_time);
+
+int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes);
+/* 1: a record is at hand (stream_time, stream_record); 0: the end; -1: read error (errno). */
+int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals);
+const char *stream_path(const stream *s);
+void stream_close(stream *s);
+
+#endif

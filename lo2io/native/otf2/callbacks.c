@@ -1,0 +1,110 @@
+/*
+ * What libotf2 calls back: memory for its buffers, when to flush them, and where its complaints go.
+ *
+ * One chunk per buffer: asked for a second one, the allocator refuses, and OTF2 writes the first to disk and starts
+ * over. So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator collects up to
+ * 128 MiB per location first.) Of a chunk that stays nearly empty, as those of thousands of threads do, only the pages
+ * that are written take memory: so the chunks are mapped, for malloc may hand out what was used before, and no huge
+ * pages, of which one would back eight chunks at the first byte.
+ */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "api/all.h"
+
+typedef struct { bool in_use; uint64_t size; max_align_t bytes[]; } chunk;
+
+static uint8_t flush_value;
+static char message[512];
+
+static chunk *chunk_new(uint64_t size)
+{
+    chunk *c = mmap(NULL, sizeof *c + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (c == MAP_FAILED)
+        return NULL;
+    madvise(c, sizeof *c + size, MADV_NOHUGEPAGE); /* kernels without them refuse, and need not be told */
+    c->size = size;
+    return c;
+}
+
+static void chunk_free(chunk *c)
+{
+    munmap(c, sizeof *c + c->size);
+}
+
+static void *allocate(void *user, uint8_t file_type, uint64_t location, void **per_buffer, uint64_t size)
+{
+    chunk *c = *per_buffer;
+    if (c && c->in_use)
+        return NULL;
+    if (c && c->size < size) {
+        chunk_free(c);
+        c = NULL;
+    }
+    if (!c) {
+        *per_buffer = c = chunk_new(size);
+        if (!c)
+            return NULL;
+    }
+    c->in_use = true;
+    return c->bytes;
+}
+
+static void free_all(void *user, uint8_t file_type, uint64_t location, void **per_buffer, bool final)
+{
+    chunk *c = *per_buffer;
+    if (!c)
+        return;
+    c->in_use = false;
+    if (final) {
+        chunk_free(c);
+        *per_buffer = NULL;
+    }
+}
+
+static uint8_t pre_flush(void *user, uint8_t file_type, uint64_t location, void *caller, bool final)
+{
+    return flush_value;
+}
+
+/* The first complaint is the cause; what libotf2 adds on its way out is not. */
+static int on_error(void *user, const char *file, uint64_t line, const char *function, int code, const char *format,
+                    va_list arguments)
+{
+    if (!message[0])
+        vsnprintf(message, sizeof message, format, arguments);
+    return code;
+}
+
+void *lo2_otf2_allocate_callback(void)
+{
+    return (void *)allocate;
+}
+
+void *lo2_otf2_free_all_callback(void)
+{
+    return (void *)free_all;
+}
+
+void *lo2_otf2_pre_flush_callback(uint8_t flush)
+{
+    flush_value = flush;
+    return (void *)pre_flush;
+}
+
+void *lo2_otf2_error_callback(void)
+{
+    message[0] = 0;
+    return (void *)on_error;
+}
+
+const char *lo2_otf2_last_message(void)
+{
+    static char taken[sizeof message];
+    snprintf(taken, sizeof taken, "%s", message);
+    message[0] = 0;
+    return taken;
+}

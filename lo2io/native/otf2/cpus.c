@@ -1,0 +1,101 @@
+/*
+ * What is seen on a CPU: block events as samples, and which thread runs there.
+ *
+ * A sample's calling context is the operation on the device, inside of the thread that has the CPU where that is known.
+ * A thread's context is entered when the CPU is given to it and left when the CPU is taken from it; an idle CPU is in no
+ * context, and neither is one before its first switch.
+ */
+#include "otf2/otf2_writer.h"
+
+enum { IDLE_TID = 0, INTERRUPT_GENERATOR = 0 };
+
+/* Only what was seen: no CPU saw an end that is inferred, a request that bypassed the scheduler was never inserted, a merged one is cancelled unissued. */
+static bool was_seen(const lo2_request_event_columns *e, uint32_t row)
+{
+    switch (e->kind[row]) {
+    case 0: return e->insert_time_ns[row] != UNKNOWN;
+    case 1: return e->issue_time_ns[row] != UNKNOWN;
+    default: return e->kind[row] != LO2_RQ_ENDED;
+    }
+}
+
+static int add_latencies(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    int64_t insert = e->insert_time_ns[row], issue = e->issue_time_ns[row], complete = e->time_ns[row];
+    if (issue == UNKNOWN)
+        return 0;
+    if (insert != UNKNOWN && insert <= issue)
+        OTF2(w, add_uint64, w->list, a->queue_latency, otf2_between(insert, issue));
+    if (issue <= complete)
+        OTF2(w, add_uint64, w->list, a->device_latency, otf2_between(issue, complete));
+    return 0;
+}
+
+static int add_attributes(lo2_otf2_writer *w, lo2_otf2_device *device, const lo2_request_event_columns *e, uint32_t row)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    bool flush = e->operation[row] == LO2_RQ_FLUSH;
+    OTF2(w, add_string, w->list, a->event, w->config.event_strings + e->kind[row]);
+    OTF2(w, add_string, w->list, a->device, otf2_string_of_device(w, device));
+    OTF2(w, add_string, w->list, a->operation, otf2_string_of(w, e->operation[row], e->flags[row]));
+    OTF2(w, add_uint64, w->list, a->request_id, e->id[row]);
+    if (!flush)
+        OTF2(w, add_uint64, w->list, a->sector, e->sector[row]);
+    if (!flush && e->bytes[row] != UNKNOWN)
+        OTF2(w, add_uint64, w->list, a->bytes, (uint64_t)e->bytes[row]);
+    if (e->pid[row] != NONE)
+        OTF2(w, add_uint64, w->list, a->process_id, e->pid[row]);
+    if (e->tid[row] != NONE)
+        OTF2(w, add_uint64, w->list, a->thread_id, e->tid[row]);
+    if (e->ring_request[row]) {
+        OTF2(w, add_uint64, w->list, a->ring_request, e->ring_request[row]);
+        w->view.uses_rings = 1;
+    }
+    if (e->error[row])
+        OTF2(w, add_uint32, w->list, a->error, (uint32_t)e->error[row]);
+    return e->kind[row] == 2 ? add_latencies(w, e, row) : 0;
+}
+
+int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row)
+{
+    if (e->kind[row] > LO2_RQ_ENDED)
+        return otf2_fail(w, "unknown request event", 0);
+    if (!was_seen(e, row))
+        return 0;
+    lo2_otf2_location *location = otf2_location_of_cpu(w, e->cpu[row]);
+    lo2_otf2_device *device = otf2_device_at(w, e->device[row]);
+    if (!location || !device)
+        return -1;
+    uint32_t context = otf2_ref_inside(w, location->open_region, LO2_OTF2_REQUEST, e->device[row], e->operation[row]);
+    if (context == NONE)
+        return -1;
+    TRY(add_attributes(w, device, e, row));
+    OTF2(w, sample, location->writer, w->list, otf2_advance(w, location, e->time_ns[row]), context, UNWIND_DISTANCE,
+         INTERRUPT_GENERATOR);
+    return 0;
+}
+
+int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row)
+{
+    lo2_otf2_location *location = otf2_location_of_cpu(w, s->cpu[row]);
+    if (!location)
+        return -1;
+    uint64_t time = otf2_advance(w, location, s->time_ns[row]);
+    if (location->open_region != NONE && location->tid == s->prev_tid[row]) {
+        TRY(otf2_leave(w, location, NULL, time, location->open_region));
+        location->open_region = NONE;
+    } else if (location->open_region != NONE) { /* the switch to the thread that leaves now was lost */
+        TRY(otf2_leave_open_region(w, location, time));
+    }
+    location->tid = s->next_tid[row];
+    if (s->next_tid[row] == IDLE_TID)
+        return 0;
+    uint32_t task = s->next_task[row];
+    uint32_t ref = task == NONE ? otf2_ref_inside(w, NONE, LO2_OTF2_STRANGER, s->next_tid[row], 0)
+                                : otf2_ref_inside(w, NONE, LO2_OTF2_RUNNING, task, 0);
+    if (ref == NONE)
+        return -1;
+    location->open_region = ref;
+    return otf2_enter(w, location, NULL, time, ref);
+}

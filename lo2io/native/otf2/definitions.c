@@ -1,0 +1,21 @@
+/* Definitions of handles: there may be millions, so whole columns are written at a time. */
+#include "otf2/otf2_writer.h"
+
+/* Prototypes as in OTF2 3's OTF2_GlobalDefWriter.h. */
+typedef int (*io_handle_fn)(void *, uint32_t, uint32_t, uint32_t, uint8_t, uint32_t, uint32_t, uint32_t);
+typedef int (*io_state_fn)(void *, uint32_t, uint8_t, uint32_t);
+
+int lo2_otf2_define_handles(const lo2_otf2_handle_columns *c)
+{
+    io_handle_fn write_handle = (io_handle_fn)c->write_io_handle;
+    io_state_fn write_state = (io_state_fn)c->write_pre_created_state;
+    for (uint32_t ref = 0; ref < c->count; ref++) {
+        int code = write_handle(c->writer, ref, c->name[ref], c->file[ref], c->paradigm[ref], c->flags[ref], NONE,
+                                c->parent[ref]);
+        if (!code && (c->flags[ref] & c->pre_created))
+            code = write_state(c->writer, ref, c->access[ref], c->status[ref]);
+        if (code)
+            return code;
+    }
+    return 0;
+}

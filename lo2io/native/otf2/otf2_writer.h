@@ -1,0 +1,335 @@
+/* Inside of the OTF2 event loop: state shared by its files. Nothing here is seen by Python. */
+#ifndef LO2IO_OTF2_WRITER_H
+#define LO2IO_OTF2_WRITER_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/all.h"
+
+#define UNKNOWN INT64_MIN
+#define NONE UINT32_MAX
+#define NO_MORE (NONE - 1) /* in place of a location: the thread has ended */
+#define UNDEFINED UINT64_MAX /* OTF2_UNDEFINED_UINT64: bytes nobody knows */
+#define NR_STRINGS 256       /* 8 operations, 5 flag bits */
+
+/* Prototypes as in OTF2 3's headers: OTF2_EvtWriter.h, OTF2_Archive.h, OTF2_AttributeList.h. */
+typedef int (*plain_fn)(void *, void *, uint64_t, uint32_t);
+typedef int (*context_fn)(void *, void *, uint64_t, uint32_t, uint32_t);
+typedef int (*sample_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
+typedef union { uint64_t count; double number; } metric_value; /* OTF2_MetricValue */
+typedef int (*metric_fn)(void *, void *, uint64_t, uint32_t, uint8_t, const uint8_t *, const metric_value *);
+typedef int (*create_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, uint32_t);
+typedef int (*duplicate_fn)(void *, void *, uint64_t, uint32_t, uint32_t, uint32_t);
+typedef int (*seek_fn)(void *, void *, uint64_t, uint32_t, int64_t, uint8_t, uint64_t);
+typedef int (*status_fn)(void *, void *, uint64_t, uint32_t, uint32_t);
+typedef int (*begin_fn)(void *, void *, uint64_t, uint32_t, uint8_t, uint32_t, uint64_t, uint64_t);
+typedef int (*match_fn)(void *, void *, uint64_t, uint32_t, uint64_t);
+typedef int (*complete_fn)(void *, void *, uint64_t, uint32_t, uint64_t, uint64_t);
+typedef void *(*get_writer_fn)(void *, uint64_t);
+typedef int (*set_id_fn)(void *, uint64_t);
+typedef int (*close_writer_fn)(void *, void *);
+typedef int (*count_fn)(void *, uint64_t *);
+typedef void *(*list_new_fn)(void);
+typedef int (*list_delete_fn)(void *);
+typedef int (*add_uint8_fn)(void *, uint32_t, uint8_t);
+typedef int (*add_uint32_fn)(void *, uint32_t, uint32_t);
+typedef int (*add_uint64_fn)(void *, uint32_t, uint64_t);
+typedef int (*add_int32_fn)(void *, uint32_t, int32_t);
+
+/*
+ * Steps of the calling context tree from an entered or sampled node to the one that was there before: one node is new,
+ * its parent, or the root's "undefined" parent, made progress (OTF2_GlobalDefWriter.h, CallingContext).
+ */
+enum { UNWIND_DISTANCE = 2 };
+
+enum waiting_kind { WAIT_DESTROY, WAIT_SET_FLAGS, WAIT_OFF_CPU, WAIT_ON_CPU, WAIT_RING };
+/* key: the handle, the state, or the place in ring_events */
+typedef struct { uint64_t time; uint32_t key, next, flags; uint8_t kind; } waiting_event;
+
+/* A row of ring_events that is to be written. */
+typedef struct {
+    uint64_t id, user_data, previous, culprit;
+    int64_t bytes, queued_ns, executing_ns, waiting_ns;
+    uint32_t ring, handle, worker_tid, waker_tid;
+    int32_t result;
+    uint16_t traits, inferred;
+    int16_t error;
+    uint8_t kind, opcode, path, status, sqe_flags;
+    uint32_t next; /* free ones: the next of them */
+} ring_event;
+
+/*
+ * What is known of a request that has begun and not ended. Its three records have to name one handle: that of the file
+ * which was known when the first of them was written.
+ */
+typedef struct {
+    uint64_t id;     /* 0: unused */
+    uint64_t previous; /* 0: none, or not known yet; likewise: */
+    uint32_t handle; /* the engine's, NONE */
+    uint32_t ref;    /* OTF2's, once the begin is written; NONE */
+    uint32_t nr_waiting; /* events of it that wait */
+    uint32_t task;       /* that began it */
+    bool issued;
+    bool on_ring;    /* begun without a file */
+    bool linked;     /* begun with its predecessor */
+    bool given_up;   /* no further event of it will come */
+} open_request;
+typedef struct { open_request *at; size_t room, used; } open_requests;
+
+/* What a call that submits to a ring or collects from it has to say. */
+typedef struct {
+    uint32_t ring, asked, wanted;
+    int64_t submitted, completed; /* -1: does not apply, or is not known */
+} batch_counts;
+
+/* A call that has ended and is left once its paths are known: they may stand in the next batch. */
+typedef struct {
+    uint64_t id, time, location; /* UINT64_MAX: it was left */
+    uint32_t ref, path[2];       /* region or context; strings, NONE */
+    int error;
+    uint8_t seen;                /* bit of each path that has a row */
+} held_call;
+
+/* Who does something. UINT32_MAX: not known. */
+typedef struct { uint32_t task, process, pid, tid; } actor;
+
+/* A thread that has ended, as its row says, but of which more may come. */
+typedef struct { uint32_t task; int64_t exit; } ended_task;
+
+/* Numbers by key: open addressing, never shrinks. */
+typedef struct { uint64_t *keys; uint32_t *values; size_t room, used; } number_map;
+
+/* What one metric location counts: requests of a device, or the calls of a process. */
+typedef struct {
+    uint64_t location;
+    uint32_t depth_metric, rates_metric;
+    uint64_t depth;        /* requests issued, not ended */
+    int64_t interval;      /* the last in which something happened; -1 none */
+    int64_t last_time;     /* of what happened last */
+    uint64_t reads, writes, bytes_read, bytes_written, latency_ns, nr_latencies; /* in that interval */
+} meter;
+
+struct lo2_otf2_writer {
+    lo2_otf2_config config;
+    get_writer_fn get_evt_writer;
+    set_id_fn set_location_id;
+    close_writer_fn close_evt_writer;
+    count_fn get_number_of_events;
+    plain_fn enter, leave, context_leave, destroy_handle;
+    context_fn context_enter;
+    sample_fn sample;
+    metric_fn metric;
+    create_fn create_handle;
+    duplicate_fn duplicate_handle;
+    seek_fn seek;
+    status_fn change_status_flags;
+    begin_fn operation_begin;
+    match_fn operation_issued, operation_cancelled;
+    complete_fn operation_complete;
+    list_delete_fn list_delete;
+    add_uint8_fn add_uint8;
+    add_uint32_fn add_uint32, add_string, add_handle;
+    add_uint64_fn add_uint64;
+    add_int32_fn add_int32;
+
+    void *list; /* OTF2 empties it with each event written */
+    lo2_otf2_location *locations;
+    uint64_t locations_room;
+    uint32_t *location_by_task; /* location id, NONE, NO_MORE */
+    uint32_t tasks_room;
+    uint32_t *location_by_cpu; /* location id, NONE */
+    uint32_t cpus_room;
+    lo2_otf2_device *devices; /* few, whatever the number of threads */
+    size_t devices_room;
+    lo2_otf2_handle *handles;
+    uint32_t *calls; /* what Enter and Leave of a call name: region or context, NONE */
+    lo2_otf2_region *regions;
+    lo2_otf2_context *contexts;
+    lo2_otf2_metric *metrics;
+    meter *meters;
+    size_t regions_room, contexts_room, metrics_room, meters_room;
+    uint32_t nr_meters;
+    uint32_t metric_classes[LO2_OTF2_NR_METRIC_CLASSES]; /* their references, NONE */
+    number_map region_by_key, context_by_key, process_by_number;
+    lo2_otf2_process *processes;
+    uint32_t nr_own_processes;
+    size_t processes_room;
+    lo2_otf2_location *unplaced; /* stand for threads of which only waiting events are known */
+    number_map unplaced_by_task;
+    size_t unplaced_room;
+    uint32_t nr_unplaced;
+    ended_task *ended;           /* of batches before */
+    size_t ended_room;
+    uint32_t nr_ended;
+    uint32_t next_end;           /* row of the batch's tasks: those before it have had their end */
+    uint32_t strings[NR_STRINGS];
+    waiting_event *waiting;
+    uint32_t nr_waiting, waiting_room, waiting_free;
+    ring_event *ring_events; /* those that wait */
+    size_t ring_events_room;
+    uint32_t nr_ring_events, ring_events_free;
+    open_requests open;
+    uint64_t *to_give_up; /* requests whose rows in the batch before say that nobody will see their end */
+    size_t to_give_up_room;
+    uint32_t nr_to_give_up;
+    lo2_otf2_text *texts;
+    lo2_otf2_ring_handle *ring_handles;
+    size_t texts_room, ring_handles_room;
+    number_map text_by_key, ring_handle_by_file, ring_handle_by_process, ring_locations;
+    const lo2_batch *batch; /* being written */
+    number_map path_by_call; /* row of its paths */
+    held_call *held;
+    size_t held_room;
+    uint32_t nr_held;
+    number_map given_by_hash;
+    lo2_otf2_given *given;
+    char *given_text;
+    size_t given_room, given_text_room, given_used;
+    lo2_otf2_view view;
+};
+
+/* Calls libotf2 and leaves the function if it refuses. */
+#define OTF2(w, function, ...)                                        \
+    do {                                                              \
+        int code_ = (w)->function(__VA_ARGS__);                       \
+        if (__builtin_expect(code_ != 0, 0))                          \
+            return otf2_fail((w), #function, code_);                       \
+    } while (0)
+#define TRY(expression)                                               \
+    do {                                                              \
+        if (__builtin_expect((expression) != 0, 0))                   \
+            return -1;                                                \
+    } while (0)
+
+/* otf2/state.c */
+int otf2_fail(lo2_otf2_writer *w, const char *call, int code);
+bool otf2_grow(void **at, size_t *room, size_t need, size_t element);
+bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element); /* what is new is NONE */
+/* NULL: failed, as any of these. */
+lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
+int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location); /* nothing more is written there */
+lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu);
+lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
+lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number);
+lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle);
+/* The time of the next event there: never before the last one. */
+uint64_t otf2_advance(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time);
+uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags);
+uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
+uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location); /* NONE: failed */
+int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
+
+/* otf2/threads.c; time: of the first event to come, if the thread has no location yet */
+lo2_otf2_location *otf2_location_of(lo2_otf2_writer *w, actor who, int64_t time);
+lo2_otf2_location *otf2_location_of_worker(lo2_otf2_writer *w, actor who, int64_t time);
+/* Where events of the thread wait, which may have no location yet. */
+lo2_otf2_location *otf2_waiting_place(lo2_otf2_writer *w, uint32_t task);
+uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number); /* its index; NONE: failed */
+/* A process that has a location group, or else the one that stands for all others. */
+uint32_t otf2_group(const lo2_otf2_writer *w, uint32_t process);
+/* Of a pool, one that nothing was written to after that time; NONE: there is none. */
+uint32_t otf2_take_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, uint64_t time);
+void otf2_put_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, lo2_otf2_location *location);
+int otf2_end_threads(lo2_otf2_writer *w); /* whose rows are in the batch */
+int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns, bool ended);
+void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
+
+/* otf2/contexts.c */
+bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
+void number_map_forget(number_map *map, uint64_t key); /* it is new again */
+void number_map_free(number_map *map);
+/* What Enter and Leave name: the region, or in a trace of calling contexts this region inside of that. NONE: failed. */
+uint32_t otf2_ref_of_call(lo2_otf2_writer *w, uint32_t life, uint16_t call);
+uint32_t otf2_ref_inside(lo2_otf2_writer *w, uint32_t parent, uint8_t kind, uint32_t key, uint8_t operation);
+/* Leave what is open there, for lack of the true end, and mark it: the stretch off the CPU, or all. */
+int otf2_leave_off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
+int otf2_leave_open_region(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time);
+
+/* otf2/waiting.c */
+int otf2_ring_event_waits(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_handle_event_waits(lo2_otf2_writer *w, const lo2_handle_event_columns *e, uint32_t row);
+int otf2_off_cpu_waits(lo2_otf2_writer *w, const lo2_off_cpu_columns *o, uint32_t row);
+int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t until);
+
+/* otf2/calls.c */
+/* batch: what a call about a ring has to say beside; NULL: nothing. */
+int otf2_write_operation(lo2_otf2_writer *w, const lo2_operation_columns *o, uint32_t row, const batch_counts *batch);
+
+/* otf2/paths.c */
+int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b); /* first of all of a batch */
+int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
+                          uint32_t ref, uint32_t nr_paths);
+/* For want of the paths: before any further event of the location. */
+int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
+void otf2_free_paths(lo2_otf2_writer *w);
+
+/* otf2/requests.c */
+int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+
+/* otf2/cpus.c */
+int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row);
+
+/* otf2/rings.c */
+int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row);
+int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row);
+void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint16_t call, batch_counts *counts);
+int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts);
+/* Forgets requests whose end nobody will see any more: with the batch behind that of their rows, for events may wait. */
+int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count);
+
+/* otf2/open.c */
+open_request *open_request_find(open_requests *map, uint64_t id); /* NULL: there is none */
+open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out of memory */
+void open_request_remove(open_requests *map, uint64_t id);
+
+/* otf2/ring_names.c; NONE: failed */
+uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
+uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
+
+/* otf2/ring_metrics.c */
+int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
+int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts *counts, uint16_t call, int64_t time);
+int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
+
+/* otf2/metrics.c */
+int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written);
+int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
+int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);
+int otf2_finish_metrics(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns);
+
+/* From a time to a later one. Times come from files: whatever they hold, no difference is undefined. */
+static inline uint64_t otf2_between(int64_t begin, int64_t end) { return (uint64_t)end - (uint64_t)begin; }
+
+static inline int otf2_enter(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        OTF2(w, context_enter, location->writer, list, time, ref, UNWIND_DISTANCE);
+    else
+        OTF2(w, enter, location->writer, list, time, ref);
+    return 0;
+}
+
+static inline int otf2_leave(lo2_otf2_writer *w, lo2_otf2_location *location, void *list, uint64_t time, uint32_t ref)
+{
+    if (w->config.contexts)
+        OTF2(w, context_leave, location->writer, list, time, ref);
+    else
+        OTF2(w, leave, location->writer, list, time, ref);
+    return 0;
+}
+
+/* The attributes of an event: none, or errno. */
+static inline void *otf2_error_list(lo2_otf2_writer *w, int error)
+{
+    if (__builtin_expect(error == 0, 1))
+        return NULL;
+    w->add_uint32(w->list, w->config.attributes.error, (uint32_t)error);
+    return w->list;
+}
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * Paths that calls were given, as attributes of where the call is left.
+ *
+ * A path's row follows that of its call, as a rule in the same batch. Calls whose paths are not among those are left
+ * when the next event of their thread, or the next batch, comes: it brings the paths, if there are any.
+ */
+#include "otf2/otf2_writer.h"
+
+enum { PLACES = 2 };
+#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
+#define FNV_PRIME UINT64_C(0x100000001b3)
+
+static uint64_t key_of(uint64_t id, uint32_t place) { return id * PLACES + place; }
+
+static uint64_t hash_of(const char *text, size_t length)
+{
+    uint64_t hash = FNV_BASIS; /* FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/) */
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)text[i]) * FNV_PRIME;
+    return hash >> 1; /* no key may have all bits set */
+}
+
+/* The string of the last bytes of the arena, which stay there if they are new. NONE: failed. */
+static uint32_t string_of(lo2_otf2_writer *w, size_t length)
+{
+    char *text = w->given_text + w->given_used;
+    uint32_t *known, count = w->view.nr_given;
+    uint64_t key = hash_of(text, length);
+    for (;; key++) { /* different texts may have one hash */
+        if (!number_map_at(&w->given_by_hash, key, &known) ||
+            !otf2_grow((void **)&w->given, &w->given_room, count + 1u, sizeof *w->given)) {
+            otf2_fail(w, "malloc", 0);
+            return NONE;
+        }
+        if (*known == NONE)
+            break;
+        const lo2_otf2_given *g = &w->given[*known];
+        if (g->length == length && !memcmp(w->given_text + g->offset, text, length))
+            return g->ref;
+    }
+    uint32_t ref = w->config.first_string + w->view.nr_strings++;
+    w->given[count] = (lo2_otf2_given){.offset = w->given_used, .length = (uint32_t)length, .ref = ref};
+    *known = count;
+    w->given_used += length;
+    w->view.given = w->given;
+    w->view.given_text = w->given_text;
+    w->view.nr_given++;
+    return ref;
+}
+
+/* The whole path of a row as a string: behind its directory, where that is known. NONE: it has no text, or failed. */
+static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
+{
+    const char *path = b->text + b->paths.path_offset[row], *directory = b->text + b->paths.directory_offset[row];
+    size_t length = b->paths.path_length[row], before = b->paths.directory_length[row];
+    bool absolute = length && *path == '/', slash = before && directory[before - 1] != '/' && length && !absolute;
+    if (absolute && before == 1) /* the root of the file system: the path itself is whole */
+        before = 0;
+    size_t whole = before + slash + length;
+    if (!b->paths.source[row] || !whole)
+        return NONE;
+    if (!otf2_grow((void **)&w->given_text, &w->given_text_room, w->given_used + whole, 1)) {
+        otf2_fail(w, "malloc", 0);
+        return NONE;
+    }
+    char *at = w->given_text + w->given_used;
+    memcpy(at, directory, before);
+    if (slash)
+        at[before] = '/';
+    memcpy(at + before + slash, path, length);
+    return string_of(w, whole);
+}
+
+/* The paths of the batch by their calls. */
+static bool index_paths(lo2_otf2_writer *w, const lo2_batch *b)
+{
+    number_map_free(&w->path_by_call);
+    for (uint32_t row = 0; row < b->nr_paths; row++) {
+        uint32_t *known;
+        if (b->paths.place[row] >= PLACES)
+            continue;
+        if (!number_map_at(&w->path_by_call, key_of(b->paths.operation[row], b->paths.place[row]), &known))
+            return false;
+        *known = row;
+    }
+    return true;
+}
+
+/* Looks for the paths that the call lacks. */
+static int find_paths(lo2_otf2_writer *w, held_call *call)
+{
+    if (!w->path_by_call.used)
+        return 0;
+    for (uint32_t place = 0; place < PLACES; place++) {
+        uint32_t *row;
+        if (call->seen & 1u << place)
+            continue;
+        if (!number_map_at(&w->path_by_call, key_of(call->id, place), &row))
+            return otf2_fail(w, "malloc", 0);
+        if (*row == NONE)
+            continue;
+        call->seen |= (uint8_t)(1u << place);
+        w->view.failed = NULL;
+        call->path[place] = path_of(w, w->batch, *row);
+        if (w->view.failed)
+            return -1;
+    }
+    return 0;
+}
+
+static int leave(lo2_otf2_writer *w, lo2_otf2_location *location, const held_call *call)
+{
+    const uint32_t attributes[PLACES] = {w->config.attributes.given_path, w->config.attributes.given_path2};
+    void *list = otf2_error_list(w, call->error);
+    for (int place = 0; place < PLACES; place++) {
+        if (call->path[place] == NONE)
+            continue;
+        list = w->list;
+        OTF2(w, add_string, list, attributes[place], call->path[place]);
+    }
+    return otf2_leave(w, location, list, call->time, call->ref);
+}
+
+int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location)
+{
+    held_call call = w->held[location->held];
+    w->held[location->held].location = UNDEFINED;
+    location->held = NONE;
+    while (w->nr_held && w->held[w->nr_held - 1].location == UNDEFINED)
+        w->nr_held--;
+    return leave(w, location, &call);
+}
+
+int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t id, int error, uint64_t time,
+                          uint32_t ref, uint32_t nr_paths)
+{
+    held_call call = {.id = id, .time = time, .location = (uint64_t)(location - w->locations), .ref = ref,
+                      .path = {NONE, NONE}, .error = error};
+    TRY(find_paths(w, &call));
+    if (call.seen == (1u << nr_paths) - 1u)
+        return leave(w, location, &call);
+    if (!otf2_grow((void **)&w->held, &w->held_room, w->nr_held + 1u, sizeof *w->held))
+        return otf2_fail(w, "malloc", 0);
+    location->held = w->nr_held;
+    w->held[w->nr_held++] = call;
+    return 0;
+}
+
+int otf2_take_paths(lo2_otf2_writer *w, const lo2_batch *b)
+{
+    w->batch = b;
+    if (!index_paths(w, b))
+        return otf2_fail(w, "malloc", 0);
+    for (uint32_t i = 0; i < w->nr_held; i++) {
+        if (w->held[i].location == UNDEFINED)
+            continue;
+        TRY(find_paths(w, &w->held[i]));
+        TRY(otf2_leave_held(w, &w->locations[w->held[i].location]));
+    }
+    return 0;
+}
+
+void otf2_free_paths(lo2_otf2_writer *w)
+{
+    number_map_free(&w->path_by_call);
+    number_map_free(&w->given_by_hash);
+    free(w->given);
+    free(w->given_text);
+    free(w->held);
+}

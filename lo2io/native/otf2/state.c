@@ -1,0 +1,213 @@
+/* Locations, devices, handles and strings of the OTF2 event loop. */
+#include "otf2/otf2_writer.h"
+
+enum { MOST_CPUS = 0xffff };
+
+int otf2_fail(lo2_otf2_writer *w, const char *call, int code)
+{
+    w->view.failed = call;
+    w->view.error_code = code;
+    return -1;
+}
+
+bool otf2_grow(void **at, size_t *room, size_t need, size_t element)
+{
+    if (need <= *room)
+        return true;
+    size_t more = *room ? *room * 2 : 64;
+    if (more < need)
+        more = need;
+    void *fresh = realloc(*at, more * element);
+    if (!fresh)
+        return false;
+    *at = fresh;
+    *room = more;
+    return true;
+}
+
+bool otf2_grow_filled(void **at, uint32_t *room, uint32_t need, size_t element)
+{
+    size_t wide = *room, before = wide;
+    if (!otf2_grow(at, &wide, need, element))
+        return false;
+    memset((char *)*at + before * element, 0xff, (wide - before) * element);
+    *room = (uint32_t)wide;
+    return true;
+}
+
+/* ---- locations ---- */
+
+lo2_otf2_location *otf2_location_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
+{
+    size_t room = w->locations_room;
+    uint64_t id = w->view.nr_locations;
+    if (!otf2_grow((void **)&w->locations, &room, id + 1, sizeof *w->locations)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    w->locations_room = room;
+    /* Asked for by its id, libotf2 looks through all writers there are: with 20,000 threads that is most of the time. */
+    void *writer = w->get_evt_writer(w->config.archive, UNDEFINED);
+    int code = writer ? w->set_location_id(writer, id) : 0;
+    if (!writer || code) {
+        otf2_fail(w, writer ? "OTF2_EvtWriter_SetLocationID" : "OTF2_Archive_GetEvtWriter", code);
+        return NULL;
+    }
+    w->view.locations = w->locations;
+    w->view.nr_locations++;
+    w->locations[id] = (lo2_otf2_location){.writer = writer, .kind = kind, .key = key, .user = NONE, .pid = NONE,
+                                           .tid = NONE, .life = NONE, .curves = {NONE, NONE}, .open_region = NONE,
+                                           .off_cpu = NONE, .metrics = NONE, .handle = NONE, .waiting = NONE,
+                                           .waiting_last = NONE, .waiting_place = NONE, .held = NONE};
+    return &w->locations[id];
+}
+
+int otf2_close_location(lo2_otf2_writer *w, lo2_otf2_location *location)
+{
+    void *writer = location->writer;
+    if (!writer)
+        return 0;
+    OTF2(w, get_number_of_events, writer, &location->nr_events);
+    location->writer = NULL;
+    OTF2(w, close_evt_writer, w->config.archive, writer);
+    return 0;
+}
+
+lo2_otf2_location *otf2_location_of_cpu(lo2_otf2_writer *w, uint32_t cpu)
+{
+    if (__builtin_expect(cpu < w->cpus_room, 1) && w->location_by_cpu[cpu] != NONE)
+        return &w->locations[w->location_by_cpu[cpu]];
+    if (cpu > MOST_CPUS) {
+        otf2_fail(w, "no CPU", 0);
+        return NULL;
+    }
+    if (!otf2_grow_filled((void **)&w->location_by_cpu, &w->cpus_room, cpu + 1, sizeof *w->location_by_cpu)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_CPU, cpu);
+    if (location)
+        w->location_by_cpu[cpu] = (uint32_t)(location - w->locations);
+    return location;
+}
+
+lo2_otf2_device *otf2_device_at(lo2_otf2_writer *w, uint32_t number)
+{
+    size_t count = w->view.nr_devices;
+    for (size_t i = 0; i < count; i++)
+        if (w->devices[i].number == number)
+            return &w->devices[i];
+    if (!otf2_grow((void **)&w->devices, &w->devices_room, count + 1, sizeof *w->devices)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    w->devices[count] = (lo2_otf2_device){.number = number, .string = NONE, .meter = NONE, .location = UNDEFINED,
+                                            .metrics_location = UNDEFINED};
+    w->view.devices = w->devices;
+    w->view.nr_devices++;
+    return &w->devices[count];
+}
+
+lo2_otf2_location *otf2_location_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
+{
+    if (__builtin_expect(device->location != UNDEFINED, 1))
+        return &w->locations[device->location];
+    lo2_otf2_location *location = otf2_location_new(w, LO2_OTF2_DEVICE, device->number);
+    if (location) {
+        location->handle = lo2_otf2_new_handle(w);
+        device->location = (uint64_t)(location - w->locations);
+    }
+    return location;
+}
+
+uint64_t otf2_advance(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time)
+{
+    uint64_t at = (uint64_t)time;
+    if (__builtin_expect(time < 0 || at < location->last_time, 0)) {
+        at = location->last_time;
+        w->view.nr_clamped++;
+    }
+    location->last_time = at;
+    if ((int64_t)at < w->view.first_time_ns)
+        w->view.first_time_ns = (int64_t)at;
+    if ((int64_t)at > w->view.last_time_ns)
+        w->view.last_time_ns = (int64_t)at;
+    return at;
+}
+
+/* ---- references ---- */
+
+uint32_t lo2_otf2_new_handle(lo2_otf2_writer *w)
+{
+    return w->view.nr_handle_refs++;
+}
+
+lo2_otf2_handle *otf2_handle_at(lo2_otf2_writer *w, uint32_t handle)
+{
+    if (__builtin_expect(handle >= w->view.nr_handles, 0)) {
+        uint32_t room = w->view.nr_handles;
+        if (!otf2_grow_filled((void **)&w->handles, &room, handle + 1, sizeof *w->handles)) {
+            otf2_fail(w, "malloc", 0);
+            return NULL;
+        }
+        for (uint32_t i = w->view.nr_handles; i < room; i++)
+            w->handles[i] = (lo2_otf2_handle){.ref = NONE};
+        w->view.handles = w->handles;
+        w->view.nr_handles = room;
+    }
+    lo2_otf2_handle *h = &w->handles[handle];
+    if (h->ref == NONE)
+        h->ref = lo2_otf2_new_handle(w);
+    return h;
+}
+
+uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags)
+{
+    uint32_t *ref = &w->strings[(operation & 7) << 5 | (flags & 31)];
+    if (*ref == NONE)
+        *ref = w->config.first_string + w->view.nr_strings++;
+    return *ref;
+}
+
+uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
+{
+    if (device->string == NONE)
+        device->string = w->config.first_string + w->view.nr_strings++;
+    return device->string;
+}
+
+/* sync(2) acts on no handle: one stands for all, per process. */
+uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
+{
+    uint32_t *handle = &w->processes[location->process].handle;
+    if (*handle == NONE)
+        *handle = lo2_otf2_new_handle(w);
+    return *handle;
+}
+
+void lo2_otf2_open_flags(const lo2_otf2_writer *w, uint32_t flags, uint8_t *access, uint32_t *creation, uint32_t *status)
+{
+    const lo2_otf2_values *v = &w->config.values;
+    /* The two low bits are the access mode on every machine; 3 is for ioctl only and gets the widest. */
+    *access = (flags & 3) == 0 ? v->access_read_only : (flags & 3) == 1 ? v->access_write_only : v->access_read_write;
+    *creation = *status = 0;
+    for (uint32_t i = 0; i < w->config.nr_flags; i++) {
+        const lo2_otf2_flag *f = &w->config.flags[i];
+        if ((flags & f->mask) == f->value) {
+            *creation |= f->creation;
+            *status |= f->status;
+        }
+    }
+}
+
+int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle)
+{
+    lo2_otf2_handle *h = otf2_handle_at(w, handle);
+    if (!h)
+        return -1;
+    if (h->state & LO2_OTF2_DESTROYED)
+        return 0;
+    h->state |= LO2_OTF2_DESTROYED;
+    OTF2(w, destroy_handle, location->writer, NULL, time, h->ref);
+    return 0;
+}

@@ -1,0 +1,400 @@
+/*
+ * Requests of io_uring: each from its submission to its last CQE. The rules stand in docs/explanation/design.md.
+ * on_ring takes every sample of the ring's tracepoints; those about rings alone go to rings/rings.c.
+ */
+#include "rings/requests.h"
+
+enum { FIRST_NEW_OPCODE = 59 };
+#define BIT(opcode) (1ull << (opcode))
+#define REPEATS (BIT(6) | BIT(9) | BIT(10) | BIT(11) | BIT(13) | BIT(26) | BIT(27) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | \
+                 BIT(58)) /* POLL_ADD, SENDMSG, RECVMSG, TIMEOUT, ACCEPT, SEND, RECV, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC */
+
+/* ---- what a sample says ---- */
+
+static void sample_read(const lo2_event *event, const uint8_t *raw, ring_sample *s)
+{
+    const lo2_field *f = event->fields;
+    for (int i = 0; i < LO2_NR_FIELDS; i++)
+        s->has |= (uint16_t)((f[i].size != 0) << i);
+    s->ctx = load_unsigned(raw, f[LO2_FIELD_RING_CTX]);
+    s->req = load_unsigned(raw, f[LO2_FIELD_RING_REQ]);
+    s->user_data = load_unsigned(raw, f[LO2_FIELD_RING_USER_DATA]);
+    s->opcode = f[LO2_FIELD_RING_OPCODE].size ? (uint8_t)load_unsigned(raw, f[LO2_FIELD_RING_OPCODE]) : NO_OPCODE;
+    s->flags = load_unsigned(raw, f[LO2_FIELD_RING_FLAGS]);
+    s->fd = f[LO2_FIELD_RING_FD].size ? (int32_t)load_unsigned(raw, f[LO2_FIELD_RING_FD]) : -1;
+    s->result = (int64_t)load_unsigned(raw, f[LO2_FIELD_RING_RESULT]);
+    s->other = load_unsigned(raw, f[LO2_FIELD_RING_OTHER]);
+    s->count = (uint32_t)load_unsigned(raw, f[LO2_FIELD_RING_COUNT]);
+    s->count2 = (uint32_t)load_unsigned(raw, f[LO2_FIELD_RING_COUNT2]);
+    s->length = (int64_t)load_unsigned(raw, f[LO2_FIELD_RING_LENGTH]);
+    s->offset = (int64_t)load_unsigned(raw, f[LO2_FIELD_RING_OFFSET]);
+}
+
+ring_request_set *ring_requests_needed(engine *e)
+{
+    if (!e->ring_requests)
+        e->ring_requests = calloc(1, sizeof *e->ring_requests);
+    e->out_of_memory |= !e->ring_requests;
+    return e->ring_requests;
+}
+
+/* ---- whose it is ---- */
+
+task *request_task(engine *e, const ring_request *r)
+{
+    task *t = r->task == NONE || r->task_index >= e->tasks.count ? NULL : &e->tasks.at[r->task_index];
+    return t && t->alive && t->number == r->task ? t : NULL;
+}
+
+/* The thread that submits what this one works on: itself, unless it is a worker. */
+static task *submitter_behind(engine *e, task *t)
+{
+    if (!t || !t->ring_worker)
+        return t;
+    task *owner = task_of(e, t->owner);
+    return owner && owner->number == t->owner_number ? owner : NULL;
+}
+
+void request_give_to(engine *e, ring_request *r, task *t)
+{
+    r->task = t->number;
+    r->task_index = (uint32_t)(t - e->tasks.at);
+    r->process = e->processes.at[t->process].number;
+    r->pid = e->processes.at[t->process].pid;
+    r->tid = t->tid;
+    r->written = ring_is_chosen(e, r->id);
+}
+
+/* One that is older than the trace belongs to the first thread seen with it. */
+void request_adopt(engine *e, ring_request *r, task *t, int64_t time)
+{
+    t = submitter_behind(e, t);
+    if (r->task != NONE || !is_followed(e, t))
+        return;
+    request_give_to(e, r, t);
+    ring_belongs(e, r->ring, t);
+    ring_thread *location = location_of(e, r);
+    if (location)
+        location_settle(e, location);
+    event_begin(e, r, time, t->pending.active ? t->pending.begin : UNKNOWN);
+    if (r->executed)
+        event_issued(e, r, time);
+}
+
+/* ---- beginnings ---- */
+
+static uint8_t class_of(uint8_t opcode, uint8_t sqe_flags)
+{
+    if (sqe_flags & SQE_SKIP)
+        return DATA_SILENT;
+    return opcode >= FIRST_NEW_OPCODE || has_opcode(REPEATS, opcode) ? DATA_REPEATS : DATA_SINGLE;
+}
+
+static ring_request *begin(engine *e, const ring_sample *s, uint32_t ring_index, uint8_t sqe_flags)
+{
+    ring_request_set *set = e->ring_requests;
+    ring_request *old = request_by_address(e, s->req, 0, false);
+    if (old && old->alive)
+        request_end_unseen(e, old, false, s->time);
+    if (set->alive.count >= MOST_ALIVE)
+        request_end_unseen(e, &set->requests.at[set->alive.first], false, s->time);
+    ring_request *r = request_new(e, ring_index, s->ctx, s->req, s->user_data, class_of(s->opcode, sqe_flags));
+    if (!r)
+        return NULL;
+    r->opcode = s->opcode;
+    r->sqe_flags = sqe_flags;
+    r->ring_number = ring_at(e, ring_index)->number;
+    ring_request_began(e, ring_index, s->time, sqe_flags & SQE_SKIP);
+    return r;
+}
+
+static void on_submit(engine *e, const ring_sample *s, task *t, ring_thread *th, bool refused)
+{
+    if (!th) {
+        e->totals.nr_own_requests += t && is_own(e, t);
+        return;
+    }
+    bool has_fd = th->waits_fd && th->fd_ctx == s->ctx;
+    thread_advances(e, th, s->time);
+    thread_decides(e, th, 0);
+    uint32_t ring_index = ring_of(e, s->ctx, t);
+    ring_request *r = ring_index == NONE ? NULL : begin(e, s, ring_index, s->flags & SQE_FLAGS);
+    if (!r)
+        return;
+    ring_batch_request(e, ring_index, t);
+    request_give_to(e, r, t);
+    r->submit = s->time;
+    r->refused = refused;
+    if ((!refused && s->count2) || task_kind(t) == LO2_TASK_RING_POLLER)
+        r->traits |= LO2_TRAIT_SQPOLL;
+    if (r->sqe_flags & SQE_DRAIN)
+        r->traits |= LO2_TRAIT_DRAINED;
+    if (has_fd)
+        request_looks_up(e, r, th->fd, s->time, th->fd_before, t);
+    if (!refused && th->has_sqe && request_asks(e, r, th, t))
+        e->ring_requests->sqes_precede = true;
+    else if (!refused)
+        th->unasked = ref_to(e, r);
+    th->fresh = ref_to(e, r);
+    th->fresh_call = t->pending.active ? t->pending.begin : UNKNOWN;
+    if (refused) {
+        r->result = (int32_t)s->result;
+        r->offset = ring_has(s, LO2_FIELD_RING_OFFSET) ? s->offset : UNKNOWN;
+        r->length = ring_has(s, LO2_FIELD_RING_LENGTH) ? s->length : UNKNOWN;
+        chain_refused(e, th, r);
+    } else {
+        chain_submitted(e, th, r);
+    }
+}
+
+/* ---- which request an event is about ---- */
+
+ring_request *request_by_order(engine *e, const ring_sample *s, bool more)
+{
+    bool several = false;
+    ring_request *r = request_by_data(e, s->ctx, s->user_data, DATA_REPEATS, &several);
+    ring_request *single = more ? NULL : request_by_data(e, s->ctx, s->user_data, DATA_SINGLE, &several);
+    if (single && (!r || single->id < r->id))
+        r = single;
+    if (!r && !more)
+        r = request_by_data(e, s->ctx, s->user_data, DATA_SILENT, &several);
+    if (r)
+        r->inferred |= LO2_INFERRED_IDENTITY;
+    return r;
+}
+
+/* The oldest of those near the front of their row whose address is not known. */
+static ring_request *without_known_address(engine *e, const ring_sample *s)
+{
+    for (uint8_t data_class = 0; data_class <= DATA_SILENT; data_class++) {
+        bool several = false;
+        ring_request *r = request_by_data(e, s->ctx, s->user_data, data_class, &several);
+        for (int left = 16; r && left--; r = r->data_next == NONE ? NULL : request_at(e, r->data_next))
+            if (!r->address)
+                return r;
+    }
+    return NULL;
+}
+
+/* Formats that lack addresses at the submission: it becomes known later, or never. */
+static ring_request *without_address(engine *e, const ring_sample *s, const ring_thread *th)
+{
+    ring_request *r = th ? request_of(e, th->running) : NULL;
+    bool has_data = ring_has(s, LO2_FIELD_RING_USER_DATA);
+    if (has_data && !ring_has(s, LO2_FIELD_RING_REQ))
+        return request_by_order(e, s, false);
+    if (!r || !r->alive || r->address || r->ctx != s->ctx || (has_data && r->user_data != s->user_data))
+        r = has_data ? without_known_address(e, s) : NULL;
+    if (r) {
+        r->inferred |= LO2_INFERRED_IDENTITY;
+        if (s->req)
+            request_learn_address(e, r, s->req);
+    }
+    return r;
+}
+
+/* The ring of an event that nobody's request answers to. */
+uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th)
+{
+    uint32_t index = ring_known(e, s->ctx);
+    if (index == NONE)
+        return th ? ring_of(e, s->ctx, NULL) : NONE;
+    return th || ring_at(e, index)->recorded ? index : NONE;
+}
+
+/* The request an event is about, made up if it began before the trace. */
+static ring_request *request_named(engine *e, const ring_sample *s, task *t, const ring_thread *th, bool wakes)
+{
+    ring_request *r = request_at_address(e, s);
+    if (r && !r->alive && wakes)
+        return NULL;
+    if (!r || !r->alive)
+        r = without_address(e, s, th);
+    if (!r) {
+        bool submits = !wakes && th && !th->worker;
+        uint32_t ring_index = submits ? ring_of(e, s->ctx, t) : ring_of_stranger(e, s, wakes ? NULL : th);
+        bool has_data = ring_has(s, LO2_FIELD_RING_USER_DATA);
+        e->totals.nr_ring_unclear += ring_index != NONE && !has_data;
+        r = ring_index == NONE || !has_data ? NULL : begin(e, s, ring_index, 0);
+        if (!r)
+            return NULL;
+        r->traits |= LO2_TRAIT_OLDER;
+    }
+    if (r->opcode == NO_OPCODE && s->opcode != NO_OPCODE) {
+        r->opcode = s->opcode;
+        if (r->data_class == DATA_REPEATS && !(r->traits & LO2_TRAIT_MULTISHOT))
+            request_change_class(e, r, class_of(r->opcode, r->sqe_flags));
+    }
+    if (!wakes)
+        request_adopt(e, r, t, s->time);
+    return r;
+}
+
+/* ---- between submission and CQE ---- */
+
+static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *th)
+{
+    if (!ring_has(s, LO2_FIELD_RING_REQ)) { /* these kernels look it up before they submit */
+        if (th) {
+            thread_advances(e, th, s->time);
+            th->waits_fd = true;
+            th->fd = s->fd;
+            th->fd_ctx = s->ctx;
+            th->fd_before = s->before;
+        }
+        return;
+    }
+    ring_request *r = request_named(e, s, t, th, false);
+    if (!r)
+        return;
+    request_looks_up(e, r, s->fd, s->time, later(s->before, r->submit), t);
+    if (!th)
+        return;
+    if (t->ring_worker) {
+        work_begins(e, t, r, s->time);
+        return;
+    }
+    if (is_ref_to(th->running, r)) {
+        if (r->inferred & LO2_INFERRED_ISSUE && r->at_submission && th->running_since == r->issue) {
+            r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
+            r->issue = th->running_since = s->time;
+        }
+        return;
+    }
+    thread_advances(e, th, s->time);
+    th->chain.id = 0;
+    th->running = ref_to(e, r);
+    th->running_since = s->time;
+    thread_has_item(th, r);
+    r->counted = th->runs + 1;
+    request_executed(e, r, th, s->time, false);
+}
+
+static void on_poll_arm(engine *e, ring_request *r, task *t, const ring_thread *th, int64_t time)
+{
+    if (th && th->worker) {
+        work_shown(e, t, r, time);
+        work_ends(e, r->worker_index, time, true);
+    } else {
+        request_shown_executed(e, r, time);
+    }
+    request_proves_fd(e, r, t);
+    r->nr_polls += r->nr_polls < UINT16_MAX;
+    if (r->arm == UNKNOWN)
+        r->arm = time;
+}
+
+static void on_punt(engine *e, ring_request *r, task *t, const ring_sample *s)
+{
+    request_proves_fd(e, r, t);
+    ring_request_punted(e, r->ring, s->time, r->nr_punts > 0);
+    r->nr_punts += r->nr_punts < UINT16_MAX;
+    r->punt = s->time;
+    r->punt_open = true;
+    request_may_begin_unheard(e, r, true);
+    request_bound(r, s->count != 0);
+    if (r->begun)
+        event_issued(e, r, s->time);
+}
+
+static void on_progress(engine *e, uint16_t role, const ring_sample *s, task *t, ring_thread *th)
+{
+    ring_request *r = request_named(e, s, t, th, false);
+    if (r && role == LO2_ROLE_RING_DEFER) {
+        r->traits |= LO2_TRAIT_DRAINED;
+        request_take_back(r, th);
+    }
+    if (th) {
+        thread_advances(e, th, s->time);
+        th->chain.id = 0;
+        if (role != LO2_ROLE_RING_DEFER)
+            thread_has_item(th, r);
+    }
+    if (r && role == LO2_ROLE_RING_POLL_ARM)
+        on_poll_arm(e, r, t, th, s->time);
+    else if (r && role == LO2_ROLE_RING_PUNT)
+        on_punt(e, r, t, s);
+}
+
+static void on_wake(engine *e, const ring_sample *s, task *t)
+{
+    bool cancels = ring_has(s, LO2_FIELD_RING_COUNT) && !s->count;
+    ring_request *r = cancels ? NULL : request_named(e, s, t, NULL, true);
+    if (!r)
+        return;
+    r->wake = s->time;
+    r->waker_tid = s->tid;
+    r->waker = t && is_recorded(e, t) ? t->number : NONE;
+}
+
+static void on_short_write(engine *e, const ring_sample *s, ring_thread *th)
+{
+    ring_request *r = !th ? NULL : request_of(e, th->worker ? th->work : th->running);
+    if (r && r->ctx == s->ctx) {
+        request_short(r, s->offset, s->length);
+    } else if (th) {
+        e->totals.nr_ring_unclear += th->waits_short;
+        th->waits_short = true;
+        th->short_ctx = s->ctx;
+        th->short_offset = s->offset;
+        th->short_length = s->length;
+    }
+}
+
+/* ---- all of them ---- */
+
+/* Events that end what their thread was doing, and are about no request that lives. */
+static void on_others(engine *e, const lo2_event *event, const ring_sample *s, ring_thread *th)
+{
+    ring_request *member = event->role == LO2_ROLE_RING_LINK ? request_by_address(e, s->req, s->ctx, true) : NULL;
+    if (member)
+        request_take_back(member, th);
+    if (th)
+        thread_advances(e, th, s->time);
+    if (th && event->role != LO2_ROLE_RING_LINK)
+        th->chain.id = 0;
+    switch (event->role) {
+    case LO2_ROLE_RING_LINK: on_link(e, th, s); break;
+    case LO2_ROLE_RING_FAIL_LINK: on_fail_link(e, s); break;
+    case LO2_ROLE_RING_TASK_WORK:
+    case LO2_ROLE_RING_LOCAL_WORK:
+        if (th)
+            thread_ran_task_work(e, th, s->count);
+        break;
+    default: /* create, register, wait */
+        if (th && event->role == LO2_ROLE_RING_WAIT) {
+            thread_decides(e, th, 0);
+            th->phase++;
+        }
+        on_ring_only(e, event, s);
+        break;
+    }
+}
+
+void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time)
+{
+    ring_sample s = {.tid = tid, .cpu = cpu, .time = time};
+    if (!ring_requests_needed(e))
+        return;
+    sample_read(event, raw, &s);
+    task *t = task_for_sample(e, tid);
+    if (t && t->ring_worker)
+        thread_of(e, submitter_behind(e, t)); /* its location, before a pointer into them is taken */
+    ring_thread *th = is_followed(e, t) ? thread_of(e, t) : NULL;
+    s.before = th ? thread_event(t, th, time) : UNKNOWN;
+    if (th)
+        th->unasked.id = 0;
+    switch (event->role) {
+    case LO2_ROLE_RING_SUBMIT: on_submit(e, &s, t, th, false); break;
+    case LO2_ROLE_RING_REFUSE: on_submit(e, &s, t, th, true); break;
+    case LO2_ROLE_RING_FILE_GET: on_file_get(e, &s, t, th); break;
+    case LO2_ROLE_RING_PUNT:
+    case LO2_ROLE_RING_POLL_ARM:
+    case LO2_ROLE_RING_DEFER: on_progress(e, event->role, &s, t, th); break;
+    case LO2_ROLE_RING_WAKE: on_wake(e, &s, t); break;
+    case LO2_ROLE_RING_SHORT_WRITE: on_short_write(e, &s, th); break;
+    case LO2_ROLE_RING_COMPLETE: on_complete(e, &s, t, th); break;
+    case LO2_ROLE_RING_OVERFLOW: on_overflow(e, &s, t, th); break;
+    default: on_others(e, event, &s, th); break;
+    }
+}

@@ -1,0 +1,226 @@
+/*
+ * Which way a request went, and the threads whose order of events tells it.
+ *
+ * CQEs of requests that were done while they were submitted and of those that came back from a device look the same. The
+ * former are posted all together at the end of a batch, the latter by task work, and behind each run of task work the
+ * kernel says how many items it had. So the path of a CQE that follows its submission is open until the thread's next
+ * event of another kind; until then everything that follows on that thread's location waits behind it.
+ */
+#include "rings/requests.h"
+
+/* ---- threads ---- */
+
+static void thread_reset(engine *e, ring_thread *th, const task *t)
+{
+    if (th->number != NONE) { /* it has ended without a word */
+        thread_advances(e, th, e->totals.last_time_ns);
+        thread_decides(e, th, 0);
+        work_ends(e, (uint32_t)(th - e->ring_requests->threads.at), UNKNOWN, true);
+        if (th->registered != NONE)
+            description_release(e, th->registered);
+    }
+    *th = (ring_thread){.number = t->number, .first_held = NONE, .last_held = NONE, .last_event = UNKNOWN,
+                        .work_begin = UNKNOWN, .work_queue = UNKNOWN, .last_end = UNKNOWN, .first_in = UNKNOWN,
+                        .left = UNKNOWN, .registered = NONE, .last_sample = UNKNOWN};
+}
+
+ring_thread *thread_of(engine *e, const task *t)
+{
+    ring_request_set *set = e->ring_requests;
+    uint32_t index = t ? (uint32_t)(t - e->tasks.at) : NONE;
+    if (!t)
+        return NULL;
+    if (index >= set->threads.count) {
+        if (!VEC_ROOM(&set->threads, index + 1)) {
+            e->out_of_memory = true;
+            return NULL;
+        }
+        while (set->threads.count <= index)
+            set->threads.at[set->threads.count++] = (ring_thread){.number = NONE, .first_held = NONE, .registered = NONE};
+    }
+    ring_thread *th = &set->threads.at[index];
+    if (th->number != t->number)
+        thread_reset(e, th, t);
+    th->worker = t->ring_worker;
+    return th;
+}
+
+ring_thread *location_of(engine *e, const ring_request *r)
+{
+    if (r->task == NONE || r->task_index >= e->ring_requests->threads.count)
+        return NULL;
+    ring_thread *th = &e->ring_requests->threads.at[r->task_index];
+    return th->number == r->task ? th : NULL;
+}
+
+/* The thread's state if it has one already; none is made. */
+static ring_thread *thread_known(engine *e, const task *t)
+{
+    uint32_t index = (uint32_t)(t - e->tasks.at);
+    if (!e->ring_requests || index >= e->ring_requests->threads.count)
+        return NULL;
+    ring_thread *th = &e->ring_requests->threads.at[index];
+    return th->number == t->number ? th : NULL;
+}
+
+/* What it looks up for a request it looks up behind what it has done last. */
+int64_t thread_event(const task *t, ring_thread *th, int64_t time)
+{
+    int64_t call = t->pending.active ? t->pending.begin : t->left.completed ? t->left.end : UNKNOWN;
+    int64_t before = later(later(th->last_sample, t->start), call);
+    th->last_sample = time;
+    return before;
+}
+
+void thread_advances(engine *e, ring_thread *th, int64_t time)
+{
+    ring_request *r = request_of(e, th->running);
+    if (r) {
+        r->executing = plus(r->executing, later(minus(time, th->running_since), 0));
+        r->timed = true;
+    }
+    location_settle(e, th);
+    th->running.id = 0;
+    th->waits_fd = false;
+}
+
+void ring_thread_moved_on(engine *e, task *t, int64_t time)
+{
+    ring_thread *th = thread_known(e, t);
+    if (!th)
+        return;
+    thread_advances(e, th, time);
+    th->phase++;
+    th->chain.id = 0;
+    thread_decides(e, th, 0);
+}
+
+void thread_has_item(ring_thread *th, const ring_request *r) { th->items += !r || r->counted != th->runs + 1; }
+
+/* Of the thread's items the last n came out of task work; but some of those are requests that workers have completed,
+ * which are only freed here. */
+void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n)
+{
+    uint64_t freed = th->freed < n ? th->freed : n;
+    thread_decides(e, th, n - freed);
+    th->freed = 0;
+    th->runs++;
+    th->phase++;
+}
+
+/* ---- paths ---- */
+
+enum { OP_READV = 1, OP_WRITEV = 2, OP_READ_FIXED = 4, OP_WRITE_FIXED = 5, OP_TIMEOUT = 11, OP_READ = 22,
+       OP_WRITE = 23, OP_MSG_RING = 40, OP_URING_CMD = 46, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
+       OP_FUTEX_WAITV = 53, FIRST_NEW_OPCODE = 60 };
+#define BIT(opcode) (1ull << (opcode))
+#define READS_WRITES (BIT(OP_READV) | BIT(OP_WRITEV) | BIT(OP_READ_FIXED) | BIT(OP_WRITE_FIXED) | BIT(OP_READ) | \
+                      BIT(OP_WRITE) | BIT(OP_URING_CMD) | BIT(OP_READ_MULTISHOT))
+#define QUEUES (READS_WRITES | BIT(OP_POLL_ADD) | BIT(OP_TIMEOUT) | BIT(OP_LINK_TIMEOUT) | BIT(OP_MSG_RING) | \
+                BIT(OP_WAITID) | BIT(OP_FUTEX_WAIT) | BIT(OP_FUTEX_WAITV))
+
+static bool queues(uint8_t opcode) { return opcode >= FIRST_NEW_OPCODE || has_opcode(QUEUES, opcode); }
+
+static bool is_polled(engine *e, const ring_request *r)
+{
+    uint32_t flags = ring_at(e, r->ring)->flags;
+    return flags != NONE && (flags & SETUP_IOPOLL) && (r->opcode >= FIRST_NEW_OPCODE || has_opcode(READS_WRITES, r->opcode));
+}
+
+/* A device at work is no inference, and a request that it served was not completed from memory. */
+static uint8_t infer(ring_request *r, uint8_t path)
+{
+    if (r->served)
+        return LO2_PATH_DEVICE;
+    r->inferred |= LO2_INFERRED_PATH;
+    return path;
+}
+
+static uint8_t at_once(const ring_request *r) { return r->served ? LO2_PATH_DEVICE : LO2_PATH_INLINE; }
+
+/* What needs no comparison with other events of its thread. */
+static uint8_t path_by_signs(ring_request *r)
+{
+    if (r->status == LO2_RING_REFUSED)
+        return LO2_PATH_REFUSED;
+    if (r->status == LO2_RING_CANCELLED && !r->executed)
+        return r->nr_punts ? infer(r, LO2_PATH_CANCELLED) : LO2_PATH_CANCELLED;
+    if (r->nr_punts || r->worker != NONE)
+        return LO2_PATH_WORKER;
+    return r->nr_polls ? LO2_PATH_POLL : LO2_PATH_UNKNOWN;
+}
+
+/* Its begin was not seen, nor what came right behind it; it may have been lost. */
+static uint8_t path_of_older(ring_request *r)
+{
+    if (r->wake == UNKNOWN)
+        return r->served ? LO2_PATH_DEVICE : LO2_PATH_UNKNOWN;
+    return r->opcode == OP_POLL_ADD ? LO2_PATH_DEVICE : infer(r, LO2_PATH_POLL);
+}
+
+bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere)
+{
+    bool in_its_batch = th && !elsewhere && r->at_submission && th->phase == r->phase;
+    r->path = path_by_signs(r);
+    r->in_run = !in_its_batch;
+    if (r->path != LO2_PATH_UNKNOWN)
+        return false;
+    if (r->traits & LO2_TRAIT_OLDER) {
+        r->path = path_of_older(r);
+        return false;
+    }
+    if (!queues(r->opcode))
+        r->path = at_once(r);
+    else if (!th || elsewhere || r->opcode == OP_LINK_TIMEOUT || r->wake != UNKNOWN ||
+             is_polled(e, r) || (r->at_submission && !in_its_batch))
+        r->path = LO2_PATH_DEVICE;
+    else if (!r->at_submission && r->seen_executed)
+        r->path = th->number == r->runner && th->runs == r->runs ? at_once(r) : LO2_PATH_DEVICE;
+    return r->path == LO2_PATH_UNKNOWN;
+}
+
+uint8_t path_without_end(engine *e, ring_request *r)
+{
+    uint8_t path = path_by_signs(r);
+    if (path != LO2_PATH_UNKNOWN || !r->executed)
+        return path;
+    if (r->status == LO2_RING_SILENT && !queues(r->opcode))
+        return at_once(r);
+    if (r->shown_inline)
+        return infer(r, LO2_PATH_INLINE);
+    if (r->served)
+        return LO2_PATH_DEVICE;
+    if (r->status == LO2_RING_SILENT)
+        return LO2_PATH_UNKNOWN;
+    const ring_thread *th = location_of(e, r);
+    if (!r->at_submission || !queues(r->opcode) || (th && th->phase == r->phase))
+        return LO2_PATH_UNKNOWN;
+    return infer(r, LO2_PATH_DEVICE);
+}
+
+static void decide(engine *e, ring_request *r, bool claimed)
+{
+    if (r->at_submission) {
+        r->in_run = claimed;
+        r->path = claimed ? infer(r, LO2_PATH_DEVICE) : at_once(r);
+    } else { /* executed behind its predecessor, in the same run or, if that one came out of a run itself, in the next */
+        uint32_t run = r->before_runs + r->before_in_run;
+        r->path = infer(r, !r->before_known || r->end_runs <= run ? LO2_PATH_INLINE : LO2_PATH_DEVICE);
+    }
+    chain_member_ended(e, r);
+}
+
+void thread_decides(engine *e, ring_thread *th, uint64_t claimed)
+{
+    ring_request_set *set = e->ring_requests;
+    uint64_t unclaimed = th->items > claimed ? th->items - claimed : 0;
+    if (th->first_held == NONE)
+        return;
+    for (uint32_t i = th->first_held; i != NONE; i = set->held.at[i].next) {
+        held_event *h = &set->held.at[i];
+        if (h->undecided)
+            decide(e, request_at(e, h->request), h->item > unclaimed);
+        h->undecided = false;
+    }
+    location_release(e, th);
+}

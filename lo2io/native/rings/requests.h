@@ -1,0 +1,247 @@
+/* Requests of io_uring, among rings/request_events.c, rings/request_life.c, rings/executions.c, rings/request_paths.c, rings/links.c, rings/works.c,
+ * rings/request_store.c, rings/events.c and rings/request_rows.c; and of libaio (rings/aio_requests.c), which share the maps and the rows. */
+#ifndef LO2IO_RING_REQUESTS_H
+#define LO2IO_RING_REQUESTS_H
+
+#include "rings/rings.h"
+
+enum { /* include/uapi/linux/io_uring.h */
+    SQE_FIXED_FILE = 1, SQE_DRAIN = 2, SQE_LINK = 4, SQE_HARDLINK = 8, SQE_ASYNC = 16, SQE_SKIP = 64, SQE_FLAGS = 127,
+    SQE_CHAINS = SQE_LINK | SQE_HARDLINK,
+    CQE_MORE = 2, CQE_NOTIF = 8,
+    SETUP_IOPOLL = 1,
+    OP_POLL_ADD = 6, OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
+};
+
+enum { MOST_ALIVE = 1 << 17 }; /* what never completes must not fill the memory */
+
+/* A request as it was when somebody took note of it: by now its place may be another's. */
+typedef struct { uint64_t id; uint32_t at; } request_ref;
+
+/* Which requests of a ring and user_data a CQE without an address may be about. */
+enum data_class { DATA_SINGLE = 0, DATA_REPEATS = 1, DATA_NOTIFIES = 2, DATA_SILENT = 3 };
+
+typedef struct {
+    uint64_t id;                  /* 0: nobody's place */
+    uint64_t ctx, address, user_data; /* address 0: not known */
+    uint32_t next_address;        /* of its bucket */
+    uint32_t data_chain, data_next, data_older, data_last; /* see rings/request_store.c */
+    uint32_t older, newer;        /* of those that live, or of those that have ended and keep their address */
+    uint32_t ring_older, ring_newer;
+    uint32_t ring, ring_number;
+    uint32_t task_index, task, process, pid, tid; /* of the submitter; task NONE: not known yet */
+    uint32_t held;                /* entries in a location's queue that speak of it */
+    uint64_t data;                /* libaio: aio_data; `ctx` is its ring's number + 1 and `user_data` the address of its iocb */
+    int64_t end_before;           /* nobody saw its end, but it had ended by then */
+    bool aio;
+    uint8_t opcode, sqe_flags, status, path, data_class;
+    bool alive, refused, known;   /* known: by its address */
+    bool executed, at_submission, seen_executed; /* seen: by file_get or a worker, so the moment is known */
+    bool punt_open;               /* a punt that no execution has followed yet */
+    bool unheard;                 /* its execution may begin on any worker without an event */
+    bool begun, issued;           /* the events have been given out, or wait in the queue */
+    bool written;                 /* chosen by the sample rate */
+    bool timed;                   /* `executing` has an execution */
+    bool opens_late;              /* its fd was looked up in an empty slot */
+    uint8_t doubtful;             /* bit 0, 1: which handle, handle2 is nobody knows; 2: handle is a guess until it has ended */
+    bool served;                  /* by a device: it has sent a block request, and not to read ahead */
+    bool in_run;                  /* its CQE came out of task work */
+    bool shown_inline;            /* its successor ran so early that it must have been done at once */
+    bool before_known, before_in_run; /* its predecessor has completed */
+    bool asked;                   /* what it asks for is known: op_flags, file_index, buffer_index */
+    uint16_t traits, inferred, nr_polls, nr_punts, before_traits;
+    uint32_t phase, runs;         /* of its thread, when it was executed */
+    uint32_t runner;              /* number of that thread */
+    uint32_t end_runs;            /* ... and at its last CQE */
+    uint32_t before_runs;         /* ... and at its predecessor's */
+    uint32_t counted;             /* + 1: the run that has it as an item already, as it was executed there */
+    int64_t submit, seen, issue, punt, arm, wake, work_begin, work_end, complete, notify, end;
+    int64_t end_call;             /* begin of the call its submitter was inside of at the end */
+    int64_t before_time;          /* its predecessor's completion */
+    int64_t executing, queued, waiting;
+    int64_t looked, offset, length, bytes;
+    int64_t looked_since;         /* no earlier than that */
+    int32_t fd, fd2, result;
+    uint32_t handle, handle2, worker, worker_tid, waker, waker_tid, cqe_flags, nr_completions;
+    uint32_t op_flags, file_index;
+    uint32_t opens_place;         /* + 1: of the registered file that it opens; UINT32_MAX: the kernel chooses; 0: none, a descriptor */
+    int32_t buffer_index;
+    uint32_t moving;              /* description whose position it reads or writes at, with a reference: index + 1 */
+    uint32_t worker_index;        /* of the task that executes it now; NONE: none */
+    request_ref head, tail, previous, next; /* of its chain; tail: the head's */
+    uint64_t previous_id, culprit;
+} ring_request;
+
+/* What waits for its turn on a location. */
+typedef struct { uint32_t request, next; int64_t time, call; uint64_t item; bool is_end, undecided; } held_event;
+
+/* Of a thread; by the index of its task. */
+typedef struct {
+    uint32_t number;              /* of the task; NONE: nobody's */
+    bool worker;
+    request_ref running;          /* what it executes, if it is not a worker */
+    int64_t running_since;
+    request_ref fresh;            /* its begin waits for the thread's next event */
+    int64_t fresh_call;
+    request_ref chain;            /* the last member of the chain it is submitting */
+    uint32_t phase, runs;         /* phase: rises with calls, waits and runs of task work */
+    uint64_t items, freed;
+    uint32_t first_held, last_held;
+    int64_t last_event;           /* on its location */
+    bool waits_short, waits_fd;   /* a short write, a file_get that belong to the request which comes next */
+    uint64_t short_ctx, fd_ctx;
+    int64_t fd_before;            /* the event before that file_get */
+    int64_t last_sample;          /* of its own */
+    int64_t short_offset, short_length;
+    int32_t fd;
+    request_ref work;             /* what it executes as a worker */
+    int64_t work_begin, work_queue, last_end, first_in, left;
+    uint16_t work_inferred;
+    bool is_off;
+    bool has_sqe;                 /* of the request it submits next */
+    request_ref unasked;          /* the request that it has submitted right now, whose SQE may follow */
+    lo2_kernel_sqe sqe;
+    uint32_t registered;          /* description of a registered file that its next SQE names, with a reference; or NONE */
+} ring_thread;
+
+typedef struct {
+    uint64_t id, before, user_data, previous, culprit;
+    int64_t call, time, bytes, queued, executing, waiting;
+    uint32_t ring, task, process, pid, tid, handle, worker_tid, waker_tid;
+    int32_t result;
+    int16_t error;
+    uint16_t traits, inferred;
+    uint8_t kind, opcode, path, status, sqe_flags;
+} ring_event_row;
+typedef struct {
+    uint64_t id;
+    int64_t queue, begin, end;
+    uint32_t ring, task, process, pid, tid;
+    uint16_t inferred;
+    uint8_t opcode;
+} ring_work_row;
+
+typedef struct { uint32_t first, last, count; } request_list;
+
+typedef struct ring_request_set {
+    VEC(ring_request) requests;
+    VEC(uint32_t) free_requests;
+    uint32_t *addresses, *data;   /* buckets */
+    uint32_t nr_buckets, nr_used;
+    request_list alive, ended;
+    uint32_t nr_unheard;
+    VEC(uint32_t) of_ring;        /* by the ring's index: the first of those alive */
+    VEC(ring_thread) threads;
+    VEC(held_event) held;
+    VEC(uint32_t) free_held;
+    VEC(ring_request) row_queue;
+    VEC(ring_event_row) event_queue;
+    VEC(ring_work_row) work_queue;
+    uint32_t rows_out, events_out, works_out;
+    bool sqes_precede, sqes_follow; /* ... the samples of their submissions, as has been seen */
+    bool looked_for_events, has_events; /* whether submissions and completions are recorded */
+} ring_request_set;
+
+ring_request_set *ring_requests_needed(engine *e); /* NULL: memory is short */
+static inline ring_request *request_at(engine *e, uint32_t index) { return &e->ring_requests->requests.at[index]; }
+static inline uint32_t index_of(engine *e, const ring_request *r)
+{
+    return (uint32_t)(r - e->ring_requests->requests.at);
+}
+static inline request_ref ref_to(engine *e, const ring_request *r) { return (request_ref){r->id, index_of(e, r)}; }
+static inline bool is_ref_to(request_ref ref, const ring_request *r) { return ref.id && ref.id == r->id; }
+static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: it is no more */
+{
+    ring_request *r = ref.id ? request_at(e, ref.at) : NULL;
+    return r && r->id == ref.id ? r : NULL;
+}
+static inline uint32_t request_handle(const ring_request *r) { return r->doubtful & 4 ? NONE : r->handle; }
+static inline uint64_t request_data(const ring_request *r) { return r->aio ? r->data : r->user_data; }
+static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64 && (set >> opcode & 1); }
+
+/* rings/request_store.c */
+ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
+ring_request *request_at_address(engine *e, const ring_sample *s); /* unless another one's begin was lost */
+ring_request *request_by_data(engine *e, uint64_t ctx, uint64_t user_data, uint8_t data_class, bool *several);
+ring_request *request_newest(engine *e, uint64_t ctx, uint64_t user_data); /* of those with one completion; NULL: none lives */
+/* A place in all lists; pointers to requests are no longer valid. NULL: memory is short. */
+ring_request *request_new(engine *e, uint32_t ring_index, uint64_t ctx, uint64_t address, uint64_t user_data,
+                          uint8_t data_class);
+void request_learn_address(engine *e, ring_request *r, uint64_t address);
+void request_change_class(engine *e, ring_request *r, uint8_t data_class);
+void request_retire(engine *e, ring_request *r); /* it lives no more, but may be known by its address yet */
+void request_let_go(engine *e, ring_request *r); /* if nobody can speak of it any more, its place is free */
+
+/* rings/aio_requests.c */
+void aio_end_unseen(engine *e, ring_request *r, bool torn_down);
+
+/* rings/request_life.c */
+const lo2_opcode *request_meaning(const engine *e, const ring_request *r);
+void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
+void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
+void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
+void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled with its chain, and no CQE will say so */
+
+/* rings/request_events.c */
+uint32_t ring_of_stranger(engine *e, const ring_sample *s, const ring_thread *th);
+ring_request *request_by_order(engine *e, const ring_sample *s, bool more);
+void request_give_to(engine *e, ring_request *r, task *t); /* its submitter */
+void request_adopt(engine *e, ring_request *r, task *t, int64_t time);
+task *request_task(engine *e, const ring_request *r); /* its submitter; NULL: that one has ended */
+
+/* rings/sqes.c */
+bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t); /* what its thread's SQE says, if that is its */
+void request_opened(engine *e, ring_request *r, task *t, int64_t time);  /* a descriptor, or the place of a registered file */
+void request_closed(engine *e, ring_request *r, task *t, int64_t time);
+void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, and has moved its file's position */
+
+/* rings/executions.c */
+void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
+void request_take_back(ring_request *r, ring_thread *th); /* it was not executed at once */
+void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where); /* what it looks up, it has not before `since` */
+void request_proves_fd(engine *e, ring_request *r, task *where);
+void request_short(ring_request *r, int64_t offset, int64_t length);
+void request_phases(ring_request *r);
+
+/* rings/request_paths.c */
+ring_thread *thread_of(engine *e, const task *t);  /* NULL: t is, or memory is short */
+ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: that one has ended */
+int64_t thread_event(const task *t, ring_thread *th, int64_t time); /* when its last one was before this */
+void thread_advances(engine *e, ring_thread *th, int64_t time); /* what it executed is over */
+void thread_decides(engine *e, ring_thread *th, uint64_t claimed); /* the last so many items came out of task work */
+void thread_has_item(ring_thread *th, const ring_request *r); /* r NULL: not known */
+void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n);
+bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere);
+uint8_t path_without_end(engine *e, ring_request *r);
+
+/* rings/events.c */
+void event_begin(engine *e, ring_request *r, int64_t time, int64_t call);
+void event_issued(engine *e, ring_request *r, int64_t time);
+void event_end(engine *e, ring_request *r, uint64_t item, bool undecided);
+void location_settle(engine *e, ring_thread *th); /* what was begun is told of */
+void location_release(engine *e, ring_thread *th);
+
+/* rings/request_rows.c */
+void row_of_event(engine *e, const ring_event_row *row);
+void row_of_request(engine *e, ring_request *r);
+void row_of_work(engine *e, const ring_work_row *row);
+
+/* rings/links.c */
+void chain_submitted(engine *e, ring_thread *th, ring_request *r);
+void chain_refused(engine *e, ring_thread *th, ring_request *r);
+void on_link(engine *e, ring_thread *th, const ring_sample *s);
+void on_fail_link(engine *e, const ring_sample *s);
+void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th);
+void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
+
+/* rings/works.c */
+void work_begins(engine *e, task *t, ring_request *r, int64_t time);
+void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
+void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
+void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
+void request_bound(ring_request *r, bool hashed);
+void request_may_begin_unheard(engine *e, ring_request *r, bool may);
+
+#endif

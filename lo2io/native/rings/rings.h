@@ -1,0 +1,230 @@
+/*
+ * io_uring and libaio inside of the engine: the halves that know requests (rings/request_events.c, rings/request_paths.c, rings/links.c,
+ * rings/works.c) and rings (rings/rings.c, rings/states.c, rings/batches.c), and what each does for the other.
+ */
+#ifndef LO2IO_RINGS_H
+#define LO2IO_RINGS_H
+
+#include "engine/engine.h"
+
+#define NO_OPCODE 255
+
+/* A sample of an io_uring tracepoint; what the kernel's format lacks is 0, and not in `has`. */
+typedef struct {
+    uint64_t ctx, req, user_data, other, flags;
+    int64_t result, length, offset;
+    uint32_t count, count2;
+    int32_t fd;
+    uint32_t tid;                 /* thread it happened in: common_pid */
+    uint16_t has;                 /* bit i: the field with id i (LO2_FIELD_RING_...) */
+    uint16_t cpu;
+    uint8_t opcode;
+    int64_t time;
+    int64_t before;               /* of the thread's last event before; UNKNOWN: not known */
+} ring_sample;
+
+static inline bool ring_has(const ring_sample *s, int field) { return (s->has >> field) & 1; }
+
+/* What a ring has registered in one place; handle NONE: nothing, or not known. */
+typedef struct { uint64_t file, device, inode; uint32_t handle; } registered_file;
+
+typedef struct {
+    uint32_t number;
+    uint64_t context;             /* kernel address of the ring; aio_context_t */
+    uint8_t kind;                 /* 0 io_uring, 1 libaio */
+    bool alive, recorded;         /* recorded: its process is */
+    uint32_t process, task, pid;  /* process: index, NONE if not known; task: number */
+    uint32_t process_number;
+    int32_t fd;
+    uint32_t handle;              /* number */
+    uint32_t sq_entries, cq_entries, flags;
+    int64_t create_time, end_time;
+    uint32_t poller;              /* task number */
+    uint32_t nr_files, nr_buffers;
+    uint64_t nr_requests, nr_completions, nr_overflows, nr_messages, nr_orphans, nr_batches, nr_punts;
+    uint32_t most_in_flight, nr_workers;
+    uint32_t in_flight, punted, workers;
+    uint32_t nr_skipping;         /* in flight that may end without a CQE; with the ring's end they are in_flight no more */
+    uint64_t cq_least, cq_most;
+    int64_t state_time;           /* of the last change that has no row yet; UNKNOWN none */
+    uint8_t state_direction;
+    /* rings/rings.c and its kin only */
+    bool gone;                    /* its process has ended and nobody else holds it: a submission is another ring's */
+    bool overflowing;             /* CQEs wait for room, as far as is known */
+    bool unsure;                  /* a descriptor of it ended at a time nobody knows */
+    bool files_known;             /* nr_files_now is */
+    uint32_t nr_files_now;        /* registered at the moment */
+    uint32_t cq_limit;            /* room for CQEs; 0 unknown */
+    uint32_t nr_forks;            /* of its process, when it was made */
+    uint32_t watcher;             /* number of the thread without which nobody can collect, while it is in the kernel */
+    uint32_t description;         /* index + 1 */
+    uint32_t last_user;           /* number of the thread that submitted last */
+    uint32_t chain;               /* of its bucket: index + 1 */
+    uint32_t older, newer;        /* of the rings alive, or of those that have ended */
+    uint32_t next_of_process, previous_of_process; /* index + 1 */
+    VEC(registered_file) registered; /* by place, as far as requests have named them */
+} ring;
+
+typedef struct { uint32_t ring, process, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
+typedef struct { uint32_t ring, ring_number, next; } ring_use; /* a thread submits to a ring */
+typedef struct { uint32_t oldest, newest, count; } ring_list;
+
+typedef struct ring_set {
+    VEC(ring) rings;
+    VEC(uint32_t) free_rings;
+    uint32_t *buckets;            /* by kind, context and, of libaio, process: index + 1 */
+    uint32_t nr_buckets, next_number;
+    uint32_t last;                /* named last */
+    ring_list alive, ended;
+    VEC(ring_use) uses;
+    VEC(uint32_t) free_uses;
+    VEC(lo2_fact_ring) facts;
+    VEC(uint32_t) free_facts;
+    VEC(ring_state_row) state_queue;
+    VEC(ring) ring_queue;
+    uint32_t states_out, rings_out;
+} ring_set;
+
+/* ---- rings/rings.c, rings/states.c, rings/batches.c: for requests ---- */
+
+/* The ring at this address: index, or NONE if memory is short. One nobody saw created is made up: it is older than the
+ * trace. `t`: the thread that submits to it (submit, refuse), waits on it or registers with it: it is the ring's process';
+ * NULL for all other events, which happen in anybody's context. Who asks about an event of a thread that is not recorded
+ * asks ring_known. */
+uint32_t ring_of(engine *e, uint64_t ctx, task *t);
+void ring_belongs(engine *e, uint32_t index, const task *t); /* to its process, unless that is known already */
+uint32_t ring_known(engine *e, uint64_t ctx);  /* NONE: it would have to be made up */
+ring *ring_at(engine *e, uint32_t index);      /* valid until the next ring_of */
+/* Changes of a ring's state; each may queue a row of ring_states. They count in the ring's nr_requests, nr_punts,
+ * nr_completions (which has those that overflowed, too), nr_overflows and totals.nr_ring_requests; ring_orphan in
+ * nr_orphans and totals.nr_orphan_cqes. nr_messages, the other totals: rings/request_events.c. */
+void ring_request_began(engine *e, uint32_t index, int64_t time, bool skips); /* skips: it may end without a CQE */
+void ring_request_ended(engine *e, uint32_t index, int64_t time, bool was_punted, bool skips);
+void ring_request_punted(engine *e, uint32_t index, int64_t time, bool again);
+void ring_orphan(engine *e, uint32_t index);   /* besides ring_cqe_posted */
+void ring_cqe_posted(engine *e, uint32_t index, int64_t time, uint32_t tid);   /* counts for the ring and for the batch under way */
+void ring_cqe_overflowed(engine *e, uint32_t index, int64_t time);
+/* A request that began in a thread which is inside of io_uring_enter counts for that batch. */
+void ring_batch_request(engine *e, uint32_t index, task *t);
+bool ring_is_chosen(const engine *e, uint64_t id); /* by the sample rate */
+/* What a request opened or closed in its process' descriptor table. surely: the number is that of a descriptor. */
+void ring_opened(engine *e, task *t, uint32_t ring_index, int32_t fd, uint32_t open_flags, bool surely, int64_t time);
+void ring_closed_some_fd(engine *e, task *t, int64_t time);
+/* Events that are about rings alone: create, register, wait. */
+void on_ring_only(engine *e, const lo2_event *event, const ring_sample *s);
+void ring_abandon_all(engine *e, uint32_t process_index, int64_t time); /* the last task of a process has exited */
+bool rings_finish(engine *e);                  /* rows of what is left; false: the batch is full */
+bool rings_flush(engine *e);                   /* rows that wait; true: nothing waits any more */
+void rings_free(engine *e);
+
+/* ---- among rings/rings.c, rings/states.c, rings/threads.c, rings/descriptors.c and rings/batches.c, and for the engine ---- */
+
+enum { RING_URING = 0, RING_AIO = 1 };
+
+ring_set *rings_needed(engine *e);              /* NULL: memory is short */
+uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number);
+uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t); /* t NULL: whose is not known */
+void ring_end(engine *e, uint32_t index, int64_t time);
+void ring_revive(engine *e, uint32_t index);   /* closed, but held by something else: it is used again */
+void rings_exec(engine *e, uint32_t process_index, int64_t time);
+
+void ring_give_up(engine *e, uint32_t index);  /* nothing more can be told of it: its requests are left, its row is due */
+void ring_row_queue(engine *e, const ring *r);
+void ring_state_queue(engine *e, const ring *r, int64_t time); /* a row: so it is from `time` on */
+
+void ring_state_settle(engine *e, ring *r);    /* a change that has no row yet gets one */
+void ring_state_began(engine *e, ring *r, int64_t time, bool skips);
+void ring_state_ended(engine *e, ring *r);     /* the ring has, at a time that is known */
+void ring_waited(engine *e, uint32_t index, task *t, int64_t time, uint32_t wanted);
+void ring_watch(engine *e, ring *r, const task *t);
+void ring_unwatch(engine *e, ring *r, const task *t, int64_t time);
+void ring_workers_changed(engine *e, ring *r, int change, int64_t time);
+void ring_collected(engine *e, ring *r, uint64_t submitted, uint64_t collected, int64_t time); /* libaio */
+
+void ring_thread_named(engine *e, task *t, int64_t time, bool born); /* it has a name now: that of a ring's? */
+void ring_thread_born(engine *e, task *t, task *parent, int64_t time);
+void ring_thread_ended(engine *e, task *t, int64_t time);
+void ring_used_by(engine *e, uint32_t index, task *t, int64_t time);
+uint8_t task_kind(const task *t);
+
+void ring_bind(engine *e, uint32_t index, uint32_t handle_index); /* the handle is the ring's */
+uint32_t ring_of_handle(engine *e, uint32_t handle_index); /* NONE: none, or not known */
+void ring_polled(engine *e, uint32_t index, const task *poller); /* it submits to this ring */
+void ring_uses_forget(engine *e, task *t);
+void on_ring_fact(engine *e, const uint8_t *body);
+void ring_descriptor_ended(engine *e, const description *d, bool surely);
+void ring_description_gone(engine *e, uint32_t description_index);
+
+void ring_call_named(engine *e, uint32_t index, task *t); /* the call it is inside of is about this ring */
+void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw);
+/* result NULL: its exit never came. row: of its operation; NONE: it has none. */
+void ring_call_left(engine *e, task *t, const int64_t *result, int64_t time, uint32_t row);
+void ring_installed(engine *e, task *t, uint32_t handle_index); /* by io_uring_setup */
+bool ring_has_no_descriptor(engine *e, const task *t); /* what io_uring_setup returns is no fd */
+
+/* ---- rings/sqes.c: registered files ---- */
+
+void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time);
+void registered_end_all(engine *e, uint32_t ring_index, int64_t time);
+/* A fact about a registered file, which the SQE that follows in this thread names. */
+void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size);
+
+/* ---- rings/request_events.c and its kin: for rings and the engine ---- */
+
+/* Whether what this thread does with rings is told. */
+static inline bool is_followed(engine *e, const task *t)
+{
+    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
+}
+
+/* ---- rings/iocbs.c: for batches and the engine ---- */
+
+/* What an io_submit was given, and is not known to have taken yet. */
+typedef struct {
+    lo2_kernel_iocb iocb;
+    uint32_t handle, next;        /* handle: index, with a reference; next: index + 1 */
+    uint64_t request;             /* the id that it will have as a request; 0: not chosen yet */
+    bool served;                  /* it has sent a block request, and not to read ahead */
+    bool collected;               /* by another thread, before the io_submit returned: */
+    int64_t collect_time, result;
+} asked_iocb;
+
+/* What is known of a request of libaio when it begins. */
+typedef struct {
+    uint64_t operation, request, data, iocb;
+    int64_t offset, bytes;
+    uint32_t place, handle;
+    int32_t fd;
+    uint8_t opcode;
+} iocb_row;
+
+void iocbs_submitted(engine *e, task *t, int64_t result); /* to be called right before the io_submit gets its row */
+void iocbs_unclaimed(engine *e, task *t);                 /* its call has been left */
+void iocbs_drop(engine *e, task *t);
+uint64_t iocb_sending(engine *e, task *t, bool ahead); /* as ring_request_sends, of a thread that has iocbs */
+bool iocb_collected(engine *e, const task *t, uint64_t context, const lo2_kernel_event *event, int64_t time); /* one of those not known to be taken */
+bool iocbs_flush(engine *e);      /* rows that wait; true: nothing waits any more */
+void iocbs_free(engine *e);
+
+/* ---- rings/aio_requests.c: for rings/iocbs.c ---- */
+
+/* A request of libaio begins, at the entry of the io_submit that its thread is inside of; its id, or 0. */
+uint64_t aio_request_begins(engine *e, task *t, uint32_t ring_index, const iocb_row *row, const asked_iocb *asked);
+uint32_t aio_ring_of_call(engine *e, task *t); /* rings/batches.c: the context that the thread's call names */
+
+void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
+/* The thread does something else than io_uring's events: what its last completions were can be told now. To be called at
+ * the entry and exit of its calls, and when it exits. */
+void ring_thread_moved_on(engine *e, task *t, int64_t time);
+/* A ring is no more (its address has been given to another, or the run ends): its requests are torn down or in flight. */
+void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down);
+void ring_worker_exited(engine *e, task *t); /* an execution that was under way has no end */
+void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time); /* sched_switch of a worker: a bound for begins and ends */
+/* This thread sends a block request, `ahead` if that reads ahead: the id of the ring's request that it does so for, or 0
+ * where that is not proven. */
+uint64_t ring_request_sends(engine *e, task *t, bool ahead);
+bool ring_requests_finish(engine *e);
+bool ring_requests_flush(engine *e);
+void ring_requests_free(engine *e);
+
+#endif

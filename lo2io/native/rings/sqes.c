@@ -1,0 +1,367 @@
+/*
+ * What requests of rings ask for, as the kernel's own programs read it off the submission queue. An SQE waits for the
+ * submission, which comes next in its thread; nothing but that request takes it. Files that a ring has registered are
+ * handles, too: of a place in its table, from the first request that names it on. The rules stand in
+ * docs/explanation/design.md.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "rings/requests.h"
+
+enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
+enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
+    BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20,
+    OP_FSYNC = 3, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_CLOSE = 19, OP_FADVISE = 24, OP_FTRUNCATE = 55
+};
+#define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: by the kernel */
+#define SPLICE_FIXED (1u << 31) /* of splice and tee: what is read is a registered file, too */
+#define BIT(opcode) (1ull << (opcode))
+
+/* READV, WRITEV, READ_FIXED, WRITE_FIXED, READ, WRITE, READ_MULTISHOT, READV_FIXED, WRITEV_FIXED */
+#define READS_OR_WRITES (BIT(1) | BIT(2) | BIT(4) | BIT(5) | BIT(22) | BIT(23) | BIT(49) | BIT(60) | BIT(61))
+#define WRITES (BIT(2) | BIT(5) | BIT(23) | BIT(61))
+#define VECTORED (BIT(1) | BIT(2) | BIT(60) | BIT(61))
+#define MESSAGES (BIT(9) | BIT(10) | BIT(48)) /* SENDMSG, RECVMSG, SENDMSG_ZC */
+/* ... SYNC_FILE_RANGE, FALLOCATE, FADVISE, SPLICE */
+#define AT_OFFSET (READS_OR_WRITES | BIT(8) | BIT(17) | BIT(24) | BIT(30))
+/* READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, READ, WRITE, SEND, RECV, SPLICE, TEE, SEND_ZC, READ_MULTISHOT */
+#define COUNTS_BYTES (BIT(4) | BIT(5) | BIT(8) | BIT(22) | BIT(23) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(47) | BIT(49))
+#define SENDS (BIT(26) | BIT(47)) /* SEND, SEND_ZC */
+#define FIXED_BUFFERS (BIT(4) | BIT(5) | BIT(60) | BIT(61))
+/* Opcodes whose fd is a descriptor that they work on (needs_file, io_uring/opdef.c): 1-6, 8-10, 13, 16, 17, 22-24, 26, 27,
+ * SPLICE, TEE, SHUTDOWN, MSG_RING, FSETXATTR, FGETXATTR, 46-49, 54-61 */
+#define WORKS_ON_FILE (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5) | BIT(6) | BIT(8) | BIT(9) | BIT(10) | BIT(13) | BIT(16) | \
+                       BIT(17) | BIT(22) | BIT(23) | BIT(24) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(34) | BIT(40) | \
+                       BIT(41) | BIT(43) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | BIT(54) | BIT(55) | BIT(56) | BIT(57) | BIT(58) | \
+                       BIT(59) | BIT(60) | BIT(61))
+
+/* ---- registered files ---- */
+
+static void registered_clear(engine *e, registered_file *f, int64_t time)
+{
+    uint32_t index = f->handle;
+    *f = (registered_file){.handle = NONE};
+    if (index != NONE)
+        handle_end(e, index, false, time);
+}
+
+void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time)
+{
+    ring *r = ring_at(e, ring_index);
+    if (place < r->registered.count)
+        registered_clear(e, &r->registered.at[place], time);
+}
+
+void registered_end_all(engine *e, uint32_t ring_index, int64_t time)
+{
+    for (uint32_t place = 0; place < ring_at(e, ring_index)->registered.count; place++)
+        registered_end(e, ring_index, place, time);
+}
+
+/* A fact of no use any more. */
+static void let_registered_go(engine *e, ring_thread *th)
+{
+    if (th->registered != NONE)
+        description_release(e, th->registered);
+    th->registered = NONE;
+}
+
+void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size)
+{
+    lo2_kernel_file fact;
+    ring_thread *th = is_followed(e, t) && ring_requests_needed(e) ? thread_of(e, t) : NULL;
+    memcpy(&fact, record, sizeof fact);
+    if (!th)
+        return;
+    let_registered_go(e, th);
+    uint32_t index = description_new(e);
+    if (index == NONE)
+        return;
+    description *d = &e->descriptions.at[index];
+    d->refs++;
+    d->open_flags = fact.open_flags;
+    d->append = (fact.open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
+    description_learns(e, index, &fact, (const char *)record + sizeof fact);
+    th->registered = index;
+}
+
+static registered_file *registered_at(engine *e, uint32_t ring_index, uint32_t place)
+{
+    ring *r = ring_at(e, ring_index);
+    if (place >= MOST_REGISTERED || !VEC_ROOM(&r->registered, place + 1))
+        return NULL;
+    while (r->registered.count <= place)
+        r->registered.at[r->registered.count++] = (registered_file){.handle = NONE};
+    return &r->registered.at[place];
+}
+
+/* A descriptor of the submitter's table that is open on the same thing: the description is shared then. */
+static uint32_t same_description(engine *e, const task *t, const description *told)
+{
+    const fd_table *f = &e->tables.at[t->table];
+    for (uint32_t i = 0; i < f->slots.count; i++) {
+        const description *d = f->slots.at[i].handle == NONE ? NULL : description_of(e, f->slots.at[i].handle);
+        if (d && d->has_identity && d->address == told->address && d->inode == told->inode && d->device == told->device &&
+            d->generation == told->generation && !d->ring)
+            return e->handles.at[f->slots.at[i].handle].description;
+    }
+    return NONE;
+}
+
+/* What a place of the ring's holds: `file` is the address of its description. Number of a handle, or NONE. */
+static uint32_t registered_in(engine *e, ring_request *r, ring_thread *th, task *t, uint32_t place, uint64_t file)
+{
+    registered_file *f = file && r->ring != NONE ? registered_at(e, r->ring, place) : NULL;
+    const description *told = th->registered == NONE ? NULL : &e->descriptions.at[th->registered];
+    if (told && (!told->has_identity || told->address != file))
+        told = NULL;
+    if (!f)
+        return NONE;
+    bool same = f->handle != NONE && f->file == file &&
+                (!told || (f->inode == told->inode && f->device == told->device));
+    if (!same) {
+        registered_clear(e, f, UNKNOWN); /* it was exchanged at a time nobody knows */
+        uint32_t shared = told ? same_description(e, t, told) : NONE;
+        uint32_t d = shared != NONE ? shared : told ? th->registered : description_new(e);
+        uint32_t index = d == NONE ? NONE : handle_new(e, t, -1, d, ORIGIN_REGISTERED);
+        if (index == NONE)
+            return NONE;
+        f = registered_at(e, r->ring, place);
+        *f = (registered_file){file, told ? told->device : 0, told ? told->inode : 0, index};
+    }
+    handle *h = &e->handles.at[f->handle];
+    h->used |= r->written;
+    return h->number;
+}
+
+/* ---- what it asks for ---- */
+
+/* Of what it works on. */
+static description *description_asked(engine *e, const ring_request *r, const task *t, const lo2_kernel_sqe *q)
+{
+    const slot *s = q->flags & SQE_FIXED_FILE ? NULL : slot_at(e, t->table, q->fd, false);
+    if (!(q->flags & SQE_FIXED_FILE))
+        return s && s->handle != NONE ? description_of(e, s->handle) : NULL;
+    const ring *on = r->ring == NONE ? NULL : ring_at(e, r->ring);
+    bool known = on && r->file_index < on->registered.count && on->registered.at[r->file_index].handle != NONE;
+    return known ? description_of(e, on->registered.at[r->file_index].handle) : NULL;
+}
+
+/* Linux appends whatever the offset says (BUGS of pwrite(2)). */
+static bool appends(const lo2_kernel_sqe *q, const description *d)
+{
+    if (!has_opcode(WRITES, q->opcode) || (q->op_flags & WRITE_NEVER_APPENDS))
+        return false;
+    return (q->op_flags & WRITE_APPENDS) || (d && d->append == APPENDS);
+}
+
+/* It reads or writes at its file's position: what that is nobody knows while it lasts. */
+static void begins_moving(engine *e, ring_request *r, description *d)
+{
+    if (d->moving++)
+        d->overlapped = 1;
+    d->position = UNKNOWN;
+    d->refs++;
+    r->moving = (uint32_t)(d - e->descriptions.at) + 1;
+}
+
+static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, description *d)
+{
+    bool ranged = q->opcode == OP_FSYNC && (q->offset || q->length); /* else the whole file */
+    if (!has_opcode(AT_OFFSET, q->opcode) && !ranged)
+        return;
+    if (q->offset <= INT64_MAX && !appends(q, d))
+        r->offset = (int64_t)q->offset;
+    if (q->offset == UINT64_MAX && has_opcode(READS_OR_WRITES, q->opcode) && d)
+        begins_moving(e, r, d);
+}
+
+static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
+{
+    uint64_t bytes = UINT64_MAX;
+    bool vectored = has_opcode(SENDS, q->opcode) && (q->ioprio & SEND_VECTORIZED); /* Linux 6.17: its length counts vectors */
+    if (vectored || has_opcode(VECTORED | MESSAGES, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
+        bytes = q->bytes;
+    else if (q->opcode == OP_FTRUNCATE)
+        bytes = q->offset;
+    else if (has_opcode(COUNTS_BYTES, q->opcode) || (q->opcode == OP_FSYNC && q->length))
+        bytes = q->length;
+    if (bytes == 0 && (q->flags & BUFFER_SELECT)) /* as much as the buffer that the kernel will choose has room for */
+        bytes = UINT64_MAX;
+    if (bytes <= INT64_MAX)
+        r->length = (int64_t)bytes;
+}
+
+/* Descriptors and places. What a descriptor stands for is asked when the kernel looks it up: file_get. */
+static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, const lo2_kernel_sqe *q)
+{
+    const lo2_opcode *meaning = q->opcode < e->config.nr_opcodes ? &e->config.opcodes[q->opcode] : NULL;
+    bool two = q->opcode == OP_SPLICE || q->opcode == OP_TEE;
+    if (has_opcode(WORKS_ON_FILE, q->opcode) && (q->flags & SQE_FIXED_FILE)) {
+        r->file_index = (uint32_t)q->fd;
+        uint32_t number = registered_in(e, r, th, t, r->file_index, q->file);
+        *(two ? &r->handle2 : &r->handle) = number;
+    } else if (has_opcode(WORKS_ON_FILE, q->opcode)) {
+        r->fd = q->fd;
+    }
+    if (meaning && meaning->kind == LO2_CALL_OPEN) {
+        r->opens_place = q->file_index;
+        if (q->file_index && q->file_index != PLACE_CHOSEN && r->file_index == NONE)
+            r->file_index = q->file_index - 1;
+    } else if (q->opcode == OP_CLOSE && q->file_index) { /* what is there is told, as of one that works on it */
+        r->file_index = q->file_index - 1;
+        r->handle = registered_in(e, r, th, t, r->file_index, q->file);
+    }
+    if (two && (q->op_flags & SPLICE_FIXED))
+        r->handle = registered_in(e, r, th, t, q->file_index, q->file2);
+    if (q->opcode == OP_CLOSE && !q->file_index) {
+        uint32_t index = handle_in_slot(e, t, q->fd);
+        r->fd = q->fd;
+        r->looked = r->looked_since = r->submit;
+        r->doubtful = has_no_rivals(e, t) && !t->serves ? 0 : 4;
+        if (index != NONE && !is_told(e, t, index)) {
+            r->doubtful = 1;
+        } else if (index != NONE) {
+            e->handles.at[index].used |= r->written;
+            r->handle = e->handles.at[index].number;
+        }
+    }
+}
+
+bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
+{
+    const lo2_kernel_sqe *q = &th->sqe;
+    bool own = q->request == r->address && q->ring == r->ctx && q->user_data == r->user_data && q->opcode == r->opcode;
+    th->has_sqe = false;
+    if (own) {
+        r->asked = true;
+        r->op_flags = q->op_flags;
+        r->buffer_index = has_opcode(FIXED_BUFFERS, q->opcode) ? q->buf_index : -1;
+        asks_on_what(e, r, th, t, q);
+        asks_where(e, r, q, description_asked(e, r, t, q));
+        asks_how_much(r, q);
+        let_registered_go(e, th);
+    }
+    return own;
+}
+
+/* Whether requests are recorded, not only what programs tell of them. */
+static bool requests_are_recorded(engine *e)
+{
+    ring_request_set *set = e->ring_requests;
+    bool submit = false, complete = false;
+    for (uint32_t type = 0; !set->looked_for_events && type < e->config.nr_types; type++) {
+        submit |= e->events[type].event != NONE && e->events[type].role == LO2_ROLE_RING_SUBMIT;
+        complete |= e->events[type].event != NONE && e->events[type].role == LO2_ROLE_RING_COMPLETE;
+    }
+    if (!set->looked_for_events)
+        set->has_events = submit && complete;
+    set->looked_for_events = true;
+    return set->has_events;
+}
+
+/* No completion will tell when: what is in the slot ends at a time nobody knows, and is forgotten now. */
+static void closes_unrecorded(engine *e, task *t, const lo2_kernel_sqe *q)
+{
+    slot *s = q->opcode == OP_CLOSE && !q->file_index ? slot_at(e, t->table, q->fd, false) : NULL;
+    if (s && (s->handle == NONE || ring_of_handle(e, s->handle) == NONE))
+        slot_clear(e, s, UNKNOWN, (int64_t)q->head.time_ns);
+}
+
+/*
+ * The program and perf's sample are called one right after the other, in the order in which they were attached to the
+ * tracepoint, which stays what it is while a recording lasts. perf is the first where somebody records the event already.
+ */
+void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size)
+{
+    ring_thread *th = is_followed(e, t) && ring_requests_needed(e) ? thread_of(e, t) : NULL;
+    if (!th)
+        return;
+    ring_request_set *set = e->ring_requests;
+    ring_request *submitted = set->sqes_precede ? NULL : request_of(e, th->unasked);
+    memcpy(&th->sqe, record, sizeof th->sqe);
+    if (!requests_are_recorded(e)) {
+        closes_unrecorded(e, t, &th->sqe);
+        return;
+    }
+    th->has_sqe = !set->sqes_follow;
+    th->unasked.id = 0;
+    if (!submitted || !submitted->alive)
+        return;
+    bool waits = th->has_sqe;
+    if (request_asks(e, submitted, th, t))
+        set->sqes_follow = true;
+    else
+        th->has_sqe = waits;
+}
+
+/* ---- what becomes of it ---- */
+
+void request_moved(engine *e, ring_request *r, int64_t time)
+{
+    description *d = &e->descriptions.at[r->moving - 1];
+    if (--d->moving == 0)
+        d->overlapped = 0;
+    d->position = UNKNOWN;
+    d->last_moved = time;
+    description_release(e, r->moving - 1);
+    r->moving = 0;
+}
+
+void request_opened(engine *e, ring_request *r, task *t, int64_t time)
+{
+    if (!r->opens_place) {
+        ring_opened(e, t, r->ring, r->result, r->asked && r->opcode == OP_OPENAT ? r->op_flags : NONE, r->asked, time);
+        return;
+    }
+    uint32_t place = r->opens_place == PLACE_CHOSEN ? (uint32_t)r->result : r->opens_place - 1;
+    if (!(r->sqe_flags & SQE_FIXED_FILE)) /* else it is the place of what it works on, as of an ACCEPT */
+        r->file_index = place;
+    registered_end(e, r->ring, place, time); /* a request that names the place tells what it holds now */
+}
+
+/* Whether it was executed before anything else of its thread: then the slot was as it was at the submission. */
+static bool closed_at_once(const ring_request *r) { return r->executed && r->at_submission && !r->nr_punts; }
+
+/* All errors but these come when the descriptor is gone already (io_close, io_uring/openclose.c). */
+static bool has_closed(const ring_request *r)
+{
+    return !r->refused && r->result != -EBADF && r->result != -ECANCELED && r->result != -EINVAL && r->result != -ENXIO;
+}
+
+void request_closed(engine *e, ring_request *r, task *t, int64_t time)
+{
+    if (!r->asked) {
+        if (r->result >= 0)
+            ring_closed_some_fd(e, t, time);
+        return;
+    }
+    if (r->file_index != NONE) {
+        if (r->result >= 0)
+            registered_end(e, r->ring, r->file_index, time);
+        return;
+    }
+    r->doubtful &= 1;
+    if (has_closed(r) && r->handle == NONE) {
+        r->opens_late = true; /* there was something in the slot after all */
+        request_proves_fd(e, r, t);
+    }
+    slot *s = slot_at(e, t->table, r->fd, false);
+    bool same = s && s->handle != NONE && e->handles.at[s->handle].number == r->handle;
+    bool steady = s && slot_is_steady(e, t, s, -1, r->looked_since); /* nobody else has ended what it was about to */
+    if (!has_closed(r)) {
+        bool kept = same && steady && (r->result != -EBADF || ring_of_handle(e, s->handle) != NONE);
+        r->handle = kept ? r->handle : NONE;
+        return;
+    }
+    if (same && steady) {
+        slot_clear(e, s, r->result < 0 ? UNKNOWN : time, time);
+        return;
+    }
+    if (closed_at_once(r) && steady && r->handle != NONE) /* what is in the slot now was put there afterwards */
+        return;
+    r->handle = NONE; /* the old one or the new one: who knows */
+    if (s)
+        slot_clear(e, s, UNKNOWN, time);
+}

@@ -1,0 +1,394 @@
+/* File descriptors: tables of slots, the handles in them, the open file descriptions behind those. */
+#include <fcntl.h>
+
+#include "rings/rings.h"
+
+/* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
+enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2, ORIGIN_BEFORE = 3 };
+enum { RANGE_UNSHARE = 2, RANGE_CLOEXEC = 4 }; /* CLOSE_RANGE_*, linux/close_range.h */
+
+/* ---- descriptions and handles ---- */
+
+uint32_t description_new(engine *e)
+{
+    uint32_t index;
+    TAKE(e, free_descriptions, descriptions, index);
+    if (index != NONE)
+        e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
+                                                  .last_moved = UNKNOWN, .open_flags = NONE, .first_use = UNKNOWN,
+                                                  .append = APPENDS_MAYBE, .foreign = e->config.moves_unseen};
+    return index;
+}
+
+void description_release(engine *e, uint32_t index)
+{
+    description *d = &e->descriptions.at[index];
+    if (--d->refs)
+        return;
+    if (d->ring || d->ring_fact)
+        ring_description_gone(e, index);
+    GIVE_BACK(e, free_descriptions, index);
+}
+
+static void used_now(const engine *e, description *d)
+{
+    if (d->first_use == UNKNOWN)
+        d->first_use = e->totals.last_time_ns;
+}
+
+uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin)
+{
+    uint32_t index;
+    TAKE(e, free_handles, handles, index);
+    if (index == NONE)
+        return NONE;
+    e->descriptions.at[description_index].refs++;
+    if (origin != ORIGIN_BEFORE)
+        used_now(e, &e->descriptions.at[description_index]);
+    e->handles.at[index] = (handle){.refs = 1, .number = e->next_handle++, .description = description_index,
+                                    .parent = NONE, .process = e->processes.at[t->process].number,
+                                    .task = t->number, .fd = fd,
+                                    .open_flags = e->descriptions.at[description_index].open_flags, .open_time = UNKNOWN,
+                                    .origin = origin};
+    return index;
+}
+
+void handle_release(engine *e, uint32_t index)
+{
+    if (--e->handles.at[index].refs == 0) {
+        description_release(e, e->handles.at[index].description);
+        GIVE_BACK(e, free_handles, index);
+    }
+}
+
+/* Its life is known in full: the row is due. The struct lives on while others refer to it. */
+void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
+{
+    handle *h = &e->handles.at[index];
+    if (!h->ended) {
+        const description *d = &e->descriptions.at[h->description];
+        h->ended = 1;
+        if (d->ring)
+            ring_descriptor_ended(e, d, time != UNKNOWN);
+        if (VEC_ROOM(&e->handle_queue, e->handle_queue.count + 1))
+            e->handle_queue.at[e->handle_queue.count++] =
+                (handle_row){h->number, h->process, h->task, h->parent, d->number, d->file, h->open_flags, h->fd,
+                             h->origin, d->name_source, cloexec, h->used, h->open_time, time};
+        else
+            e->out_of_memory = true;
+    }
+    handle_release(e, index);
+}
+
+/* ---- tables ---- */
+
+uint32_t table_new(engine *e, int64_t since)
+{
+    uint32_t index;
+    TAKE(e, free_tables, tables, index);
+    if (index != NONE) {
+        e->tables.at[index].refs = 1;
+        e->tables.at[index].address = 0;
+        e->tables.at[index].since = since;
+        e->tables.at[index].ranges = 0;
+        e->tables.at[index].ranges_settled = UNKNOWN;
+        e->tables.at[index].slots.count = 0;
+    }
+    return index;
+}
+
+slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow)
+{
+    fd_table *f = &e->tables.at[table];
+    if (fd < 0 || fd >= FD_LIMIT)
+        return NULL;
+    if ((uint32_t)fd >= f->slots.count) {
+        if (!grow)
+            return NULL;
+        if (!VEC_ROOM(&f->slots, (uint32_t)fd + 1)) {
+            e->out_of_memory = true;
+            return NULL;
+        }
+        for (uint32_t i = f->slots.count; i <= (uint32_t)fd; i++)
+            f->slots.at[i] = (slot){.since = f->since, .handle = NONE, .settled = UNKNOWN, .blind_settled = UNKNOWN};
+        f->slots.count = (uint32_t)fd + 1;
+    }
+    return &f->slots.at[fd];
+}
+
+/* Whoever is about to end something in a slot goes on to do so, whatever is put there. */
+void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec)
+{
+    s->since = since;
+    s->handle = handle_index;
+    s->cloexec = cloexec;
+    s->inherited = 0;
+}
+
+/*
+ * A child's copy: the slots refer to the parent's handles until the child uses them. The kernel copies somewhen inside of
+ * the call: what others may have exchanged since that began is unknown in the copy.
+ */
+uint32_t table_copy(engine *e, uint32_t table, int64_t begin)
+{
+    uint32_t copy = table_new(e, e->tables.at[table].since);
+    if (copy == NONE)
+        return NONE;
+    fd_table *from = &e->tables.at[table], *to = &e->tables.at[copy];
+    bool shared = from->refs > 1;
+    if (shared && (begin == UNKNOWN || from->ranges || from->ranges_settled > begin)) {
+        to->since = e->totals.last_time_ns;
+        return copy;
+    }
+    if (!VEC_ROOM(&to->slots, from->slots.count)) {
+        e->out_of_memory = true;
+        return copy;
+    }
+    to->slots.count = from->slots.count;
+    for (uint32_t i = 0; i < from->slots.count; i++) {
+        const slot *s = &from->slots.at[i];
+        to->slots.at[i] = *s;
+        to->slots.at[i].ending = to->slots.at[i].blind = to->slots.at[i].spent = 0; /* what they are about is the parent's */
+        to->slots.at[i].movers = to->slots.at[i].tainted = 0;
+        if (shared && (s->since > begin || s->ending > s->spent || s->settled > begin)) {
+            slot_set(&to->slots.at[i], e->totals.last_time_ns, NONE, false);
+        } else if (s->handle != NONE) {
+            to->slots.at[i].inherited = 1;
+            e->handles.at[s->handle].refs++;
+        }
+    }
+    return copy;
+}
+
+void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now)
+{
+    uint32_t index = s->handle;
+    bool inherited = s->inherited, cloexec = s->cloexec;
+    slot_set(s, now, NONE, false);
+    if (index == NONE)
+        return;
+    if (inherited)
+        handle_release(e, index);
+    else
+        handle_end(e, index, cloexec, end_time);
+}
+
+/* What happened to it was not seen: nothing is known of any slot but that it may have changed until now. */
+void table_void(engine *e, uint32_t table, int64_t time)
+{
+    fd_table *f = &e->tables.at[table];
+    f->since = time;
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        slot_clear(e, &f->slots.at[i], UNKNOWN, time);
+}
+
+void table_release(engine *e, uint32_t table, int64_t time)
+{
+    fd_table *f = &e->tables.at[table];
+    if (--f->refs)
+        return;
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        slot_clear(e, &f->slots.at[i], time, time);
+    f->slots.count = 0;
+    if (f->slots.room > SLOTS_KEPT) { /* else every table would grow to the longest there ever was */
+        free(f->slots.at);
+        f->slots.at = NULL;
+        f->slots.room = 0;
+    }
+    GIVE_BACK(e, free_tables, table);
+}
+
+/* A handle ends outside a call of its own: an event tells so, if some call named the handle before. */
+void slot_sweep(engine *e, const task *t, slot *s, int64_t time)
+{
+    if (s->handle != NONE && !s->inherited && is_recorded(e, t) && e->handles.at[s->handle].used)
+        emit_handle_event(e, time, t->number, e->handles.at[s->handle].number);
+    slot_clear(e, s, time, time);
+}
+
+void table_unshare(engine *e, task *t, int64_t time)
+{
+    if (e->tables.at[t->table].refs < 2)
+        return;
+    uint32_t copy = table_copy(e, t->table, t->pending.active ? t->pending.begin : UNKNOWN);
+    if (copy == NONE)
+        return;
+    table_release(e, t->table, time);
+    t->table = copy;
+}
+
+/* exec copies a shared table and ends what is close-on-exec (begin_new_exec, fs/exec.c). */
+void table_exec(engine *e, task *t, int64_t time)
+{
+    table_unshare(e, t, time);
+    fd_table *f = &e->tables.at[t->table];
+    for (uint32_t i = 0; i < f->slots.count; i++)
+        if (f->slots.at[i].handle != NONE && f->slots.at[i].cloexec)
+            slot_sweep(e, t, &f->slots.at[i], time);
+}
+
+/* The handle in a slot, made the process's own if it was inherited; NONE: nobody saw it opened. */
+uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
+{
+    slot *s = slot_at(e, t->table, fd, false);
+    if (!s || s->handle == NONE)
+        return NONE;
+    if (s->inherited) {
+        uint32_t parent = s->handle;
+        uint32_t own = handle_new(e, t, fd, e->handles.at[parent].description, ORIGIN_INHERITED);
+        if (own == NONE)
+            return NONE;
+        e->handles.at[own].parent = e->handles.at[parent].number;
+        e->handles.at[own].open_flags = e->handles.at[parent].open_flags;
+        s->handle = own;
+        s->inherited = 0;
+        handle_release(e, parent);
+    }
+    used_now(e, description_of(e, s->handle));
+    return s->handle;
+}
+
+void handle_install(engine *e, task *t, int32_t fd, uint32_t index, bool cloexec, int64_t time)
+{
+    slot *s = slot_at(e, t->table, fd, true);
+    if (!s) {
+        handle_end(e, index, cloexec, UNKNOWN);
+        return;
+    }
+    if (t->pending.active && s->handle != NONE)
+        t->pending.found_since = s->since;
+    t->pending.made = index;
+    if (s->movers) { /* or moves it already: whoever is amid a call on this number */
+        description *d = &e->descriptions.at[e->handles.at[index].description];
+        d->position = UNKNOWN;
+        d->last_moved = time;
+    }
+    slot_clear(e, s, UNKNOWN, time); /* what was there ended unseen */
+    slot_set(s, time, index, cloexec);
+    if (e->calls[t->pending.call].kind != LO2_CALL_DUP_TO && !s->tainted) { /* the number was free */
+        s->spent = s->ending - s->blind;
+        s->installs++;
+    }
+}
+
+/* ---- ends under way, where others share the table ---- */
+
+bool has_no_rivals(const engine *e, const task *t)
+{
+    const process *p = &e->processes.at[t->process];
+    return e->tables.at[t->table].refs == p->nr_tasks && p->nr_tasks == p->nr_serving + 1;
+}
+
+/* The thread's own call is among those that are about to end what is in the slot. */
+static uint8_t own_end(const engine *e, const task *t, int32_t fd)
+{
+    const pending_call *p = &t->pending;
+    bool own = p->active && (p->ends == ENDS_FD || p->ends == ENDS_FD_BLINDLY) &&
+               fd == (e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd);
+    return own ? p->ends : ENDS_NOTHING;
+}
+
+/* Others end what is in the slot, whatever it is, or did so after `begin`; or that may be among what was lost. */
+bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    const fd_table *f = &e->tables.at[t->table];
+    return e->lost_until > begin || f->ranges || f->ranges_settled > begin || s->blind_settled > begin || s->tainted ||
+           s->blind > (s->blind && own_end(e, t, fd) == ENDS_FD_BLINDLY);
+}
+
+/* No others end, or have ended since `begin`, what is or was in the slot. */
+bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin)
+{
+    uint16_t harmful = s->ending - s->spent;
+    return s->settled <= begin && harmful <= (harmful && own_end(e, t, fd) != ENDS_NOTHING) &&
+           !slot_is_disturbed(e, t, s, fd, begin);
+}
+
+bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t index, int64_t since)
+{
+    return s && s->handle == index && s->since <= since && slot_is_steady(e, t, s, -1, since);
+}
+
+/* Where nobody would have seen it exchanged, and something is known of it that may be another's, a fact about the request confirms it. */
+bool is_told(const engine *e, const task *t, uint32_t index)
+{
+    const description *d = &e->descriptions.at[e->handles.at[index].description];
+    return !e->config.ends_unseen || (d->file == NONE && !d->has_identity) || t->told == d->number + 1;
+}
+
+static slot *slot_it_ends(engine *e, const task *t)
+{
+    const pending_call *p = &t->pending;
+    return slot_at(e, t->table, e->calls[p->call].kind == LO2_CALL_DUP_TO ? p->fd2 : p->fd, true);
+}
+
+void perhaps_replaced(engine *e, const task *t)
+{
+    const pending_call *p = &t->pending;
+    if (e->calls[p->call].kind != LO2_CALL_DUP_TO || p->fd == p->fd2) /* dup2 of an fd to itself changes nothing */
+        return;
+    slot *s = slot_it_ends(e, t);
+    if (s)
+        slot_clear(e, s, UNKNOWN, e->totals.last_time_ns);
+}
+
+bool close_is_spent(engine *e, const task *t)
+{
+    const slot *s = t->pending.ends == ENDS_FD ? slot_it_ends(e, t) : NULL;
+    return s && s->installs != t->pending.installs;
+}
+
+void ends_begin(engine *e, task *t)
+{
+    pending_call *p = &t->pending;
+    uint8_t kind = e->calls[p->call].kind;
+    if (kind != LO2_CALL_CLOSE && kind != LO2_CALL_DUP_TO && kind != LO2_CALL_CLOSE_RANGE)
+        return;
+    fd_table *f = &e->tables.at[t->table];
+    if (kind == LO2_CALL_CLOSE_RANGE && (p->flags & (RANGE_UNSHARE | RANGE_CLOEXEC)))
+        return; /* it ends nothing of others' */
+    if (kind == LO2_CALL_CLOSE_RANGE) {
+        p->ends = ENDS_RANGE;
+        f->ranges++;
+        return;
+    }
+    slot *s = slot_it_ends(e, t);
+    if (!s || s->ending == UINT16_MAX)
+        return;
+    uint16_t harmful = s->ending - s->spent;
+    bool blind = kind == LO2_CALL_DUP_TO || p->handle == NONE || harmful;
+    s->tainted |= blind && harmful > s->blind;
+    p->ends = blind ? ENDS_FD_BLINDLY : ENDS_FD;
+    p->installs = s->installs;
+    s->ending++;
+    s->blind += blind;
+}
+
+void ends_over(engine *e, task *t, int64_t time)
+{
+    pending_call *p = &t->pending;
+    uint8_t ends = p->ends;
+    p->ends = ENDS_NOTHING;
+    if (ends == ENDS_RANGE) {
+        e->tables.at[t->table].ranges--;
+        e->tables.at[t->table].ranges_settled = time;
+        return;
+    }
+    slot *s = ends == ENDS_NOTHING ? NULL : slot_it_ends(e, t);
+    if (!s)
+        return;
+    bool blindly = ends == ENDS_FD_BLINDLY;
+    if (!blindly && s->installs != p->installs) { /* what has come since then was not touched */
+        s->spent -= s->spent > 0;
+    } else {
+        s->settled = time;
+        if (blindly || s->tainted)
+            s->blind_settled = time;
+        if (!blindly)
+            s->tainted = false;
+    }
+    s->ending -= s->ending > 0; /* the table may have been cut short meanwhile */
+    s->blind -= blindly && s->blind > 0;
+    if (s->spent > s->ending - s->blind) /* given so often that the count began anew */
+        s->spent = s->ending - s->blind;
+}

@@ -1,0 +1,102 @@
+/*
+ * Who shares a table of descriptors, as the kernel's own programs have seen it: each fact bears the table's address.
+ *
+ * Births and unshare(2) tell it as well, but records may be lacking, and clone3 has its flags in the program's memory. A
+ * table that turns out to be another one than was thought is one of which nothing is known until now; but of a copy that turns
+ * out to be none, what both hold is known, for all that was done to either was seen. The address of a table that is gone is
+ * used again: two of one address are taken for one too often rather than too rarely.
+ */
+#include "rings/rings.h"
+
+static uint32_t table_at(const engine *e, uint64_t address)
+{
+    for (uint32_t i = 0; i < e->tables.count; i++)
+        if (e->tables.at[i].refs && e->tables.at[i].address == address)
+            return i;
+    return NONE;
+}
+
+/*
+ * A copy turns out to be none. A descriptor that is the same in both was changed by nobody, or put back; what stands in any
+ * other place, nobody knows. A handle comes before what is inherited of it.
+ */
+static void agree(engine *e, uint32_t own, uint32_t with)
+{
+    const fd_table *copy = &e->tables.at[own];
+    fd_table *f = &e->tables.at[with];
+    int64_t now = e->totals.last_time_ns;
+    f->since = now;
+    for (uint32_t i = 0; i < f->slots.count; i++) {
+        slot *s = &f->slots.at[i], *other = i < copy->slots.count ? &copy->slots.at[i] : NULL;
+        bool same = other && s->handle != NONE && other->handle != NONE && s->cloexec == other->cloexec &&
+                    e->handles.at[s->handle].description == e->handles.at[other->handle].description;
+        if (!same) {
+            slot_clear(e, s, UNKNOWN, now);
+            continue;
+        }
+        if (other->since > s->since)
+            s->since = other->since;
+        if (!other->inherited && (s->inherited || e->handles.at[s->handle].parent == e->handles.at[other->handle].number)) {
+            uint32_t handle = s->handle;
+            bool inherited = s->inherited;
+            s->handle = other->handle;
+            s->inherited = false;
+            other->handle = handle;
+            other->inherited = inherited;
+        }
+    }
+}
+
+/* Nothing is known of it, nor what calls that are under way have met. */
+static void doubt(engine *e, uint32_t table)
+{
+    table_void(e, table, e->totals.last_time_ns);
+    e->tables.at[table].ranges_settled = e->totals.last_time_ns;
+}
+
+static void move(engine *e, task *t, uint32_t to)
+{
+    int64_t now = e->totals.last_time_ns;
+    uint8_t ends = t->pending.active ? t->pending.ends : ENDS_NOTHING;
+    if (ends != ENDS_NOTHING)
+        ends_over(e, t, now);
+    position_parted(e, t);
+    if (e->tables.at[t->table].refs == 1)
+        table_void(e, t->table, now); /* its descriptors have not ended now */
+    e->tables.at[to].refs++;
+    table_release(e, t->table, now);
+    t->table = to;
+    if (ends != ENDS_NOTHING) /* its call may still do so there */
+        ends_begin(e, t);
+}
+
+void table_told(engine *e, task *t, uint64_t address)
+{
+    uint32_t own = t->table, other;
+    uint64_t known = e->tables.at[own].address;
+    if (!address || known == address)
+        return;
+    other = table_at(e, address);
+    if (other == NONE && (!known || e->tables.at[own].refs == 1)) {
+        e->tables.at[own].address = address;
+        if (known)
+            doubt(e, own);
+    } else if (other == NONE) { /* it has parted from those it shared one with */
+        uint32_t fresh = table_new(e, e->totals.last_time_ns);
+        if (fresh == NONE)
+            return;
+        e->tables.at[fresh].address = address;
+        move(e, t, fresh);
+        e->tables.at[fresh].refs--;
+        doubt(e, fresh);
+    } else if (known) {
+        move(e, t, other);
+        doubt(e, other);
+    } else { /* and so do all who are thought to share its own */
+        agree(e, own, other);
+        for (uint32_t i = 0; i < e->tasks.count; i++)
+            if (e->tasks.at[i].alive && e->tasks.at[i].table == own)
+                move(e, &e->tasks.at[i], other);
+        e->tables.at[other].ranges_settled = e->totals.last_time_ns; /* as for those who are amid calls */
+    }
+}

@@ -1,0 +1,1 @@
+"""OTF2 archives: the one place that touches libotf2."""

@@ -1,0 +1,182 @@
+"""An OTF2 archive without lo2io's tables, whoever wrote it, as a trace that can be reported and exported.
+
+In: an archive. Out: tables in a temporary directory, opened as a trace. What OTF2 does not carry stays unknown, and the
+metadata's key ``foreign`` says whose trace it is and what is not known of it; nothing is claimed about what its tool
+missed. Memory grows with the definitions and with what is under way, not with the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lo2io.catalog.catalog import load_catalog
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_U32, ClockSync, Completeness, SpoolMeta, Totals
+from lo2io.otf2.foreign.definitions import block_devices
+from lo2io.otf2.foreign.events import ForeignEvents
+from lo2io.otf2.foreign.rows import CALL_ROW, REQUEST_ROW, UNKNOWN_TICKS, Clock, Spill
+from lo2io.otf2.foreign.tables import TableMaker
+from lo2io.otf2.foreign.words import describe
+from lo2io.otf2.read.anchor import ANCHOR, find_anchor, readable_locations
+from lo2io.otf2.read.definitions import BLOCK_PARADIGM, handles_of, read_definitions
+from lo2io.otf2.read.ends import check_ends
+from lo2io.otf2.read.events import read_events
+from lo2io.otf2.read.library import DAMAGED, Library
+from lo2io.trace.reader import open_trace
+from lo2io.trace.writer import TableWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lo2io.model import BlockDevice
+    from lo2io.otf2.read.definitions import Definitions
+    from lo2io.trace.reader import Trace
+
+_OWN: Final = "lo2io "
+"""How lo2io's archives name their creator."""
+_FACTS: Final = ("COMMAND", "MODE", "KERNEL", "MACHINE", "CLOCK", "COMPLETENESS", "LOST", "RECORDED_BY")
+"""Properties of lo2io's archives that tables have, too."""
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Trace]:
+    """Open an OTF2 archive without tables: a directory, or its ``.otf2`` file.
+
+    Raises:
+        TraceError: It is none, or it is damaged.
+    """
+    if not _is_archive(path):
+        answer = "neither lo2io's tables nor an .otf2 file is there" if path.is_dir() else "no such file or directory"
+        raise TraceError(
+            f"cannot open {path} as a trace",
+            answer,
+            "give the directory that `lo2io record -o` wrote, or an OTF2 archive",
+        )
+    anchor = find_anchor(path)
+    with tempfile.TemporaryDirectory(prefix="lo2io-") as folder:
+        # Named as the trace, for exports are named after their trace.
+        place = Path(folder) / (path.parent if path.is_file() and path.name == ANCHOR else path.absolute()).name
+        place.mkdir()
+        yield _Archive(anchor, place).tables()
+
+
+def _is_archive(path: Path) -> bool:
+    return path.is_file() or (path.is_dir() and any(path.glob("*.otf2")))
+
+
+class _Archive:
+    """Reads an archive once and writes its tables."""
+
+    def __init__(self, anchor: Path, place: Path) -> None:
+        self._anchor, self._place = anchor, place
+        self._spills = {
+            name: Spill(place / name, dtype)
+            for name, dtype in (("calls", CALL_ROW), ("requests", REQUEST_ROW), ("rings", REQUEST_ROW))
+        }
+
+    def tables(self) -> Trace:
+        """The tables, opened."""
+        try:
+            self._read()
+            self._write()
+        finally:
+            for spill in self._spills.values():
+                spill.close()
+        return open_trace(self._place)
+
+    def _read(self) -> None:
+        library, catalog = Library(), load_catalog()
+        with library.reader(self._anchor) as reader:
+            check_ends(self._anchor)
+            self._definitions = definitions = read_definitions(library, reader)
+            self._clock = _clock_of(self._anchor, definitions)
+            self._creator = library.creator(reader) or ""
+            self._own = self._creator.startswith(_OWN)
+            properties = {name: library.property(reader, f"LO2IO::{name}") for name in _FACTS}
+            self._facts = {name: text for name, text in properties.items() if text}
+            kinds = {call.abi_name: call.kind for call in catalog.calls}
+            readable = readable_locations(self._anchor, definitions)
+            self._events = events = ForeignEvents(readable, definitions, kinds, self._spills, own=self._own)
+            read_events(library, reader, self._anchor, readable, events)
+            events.finish()
+        for spill in self._spills.values():
+            spill.finish()
+
+    def _write(self) -> None:
+        catalog, tally, clock = load_catalog(), self._events.tally, self._clock
+        disks = block_devices(self._definitions, handles_of(self._definitions, BLOCK_PARADIGM))
+        maker = TableMaker(self._definitions, self._events, clock, disks, catalog)
+        self._pids = any(pid != UNKNOWN_U32 for pid in maker.threads.pids)
+        with TableWriter(self._place, self._meta(disks), maker.calls, catalog.opcodes) as writer:
+            for batch in maker.batches(self._spills):
+                writer.write(batch)
+            proof = Completeness(0, 0, 0, tally.orphans, tally.in_flight, tally.events, proven=False)
+            begin, end = clock.moment(clock.offset), clock.moment(clock.offset + clock.length)
+            totals = Totals(nr_ring_requests=self._spills["rings"].rows)
+            writer.close(totals, proof, begin, end, {"foreign": describe(self._subject(), maker.paradigms())})
+
+    def _subject(self) -> dict[str, Any]:
+        """What the words about the trace are made of."""
+        tally, events = self._events.tally, self._events
+        counted = {ref: values[2] for ref, values in self._definitions.table("location").items()}
+        return {
+            "tool": self._creator,
+            "own": self._own,
+            "trace": str(self._anchor.parent if self._anchor.name == ANCHOR else self._anchor),
+            "anchor": str(self._anchor),
+            "completeness": self._facts.get("COMPLETENESS", ""),
+            "lost": self._facts.get("LOST", ""),
+            "events": tally.events,
+            "missing_events": sum(max(0, number - tally.of_location[ref]) for ref, number in counted.items()),
+            "orphans": tally.orphans,
+            "in_flight": tally.in_flight,
+            "cancelled": tally.cancelled,
+            "samples": tally.samples,
+            "calls": self._spills["calls"].rows,
+            "requests": self._spills["requests"].rows,
+            "ring_requests": self._spills["rings"].rows,
+            "told": sorted(events.told),
+            "pids": self._pids,
+        }
+
+    def _meta(self, disks: Mapping[int, BlockDevice]) -> SpoolMeta:
+        clock, nodes = self._clock, self._definitions.table("node")
+        root = next((ref for ref, values in nodes.items() if values[2] not in nodes), None)
+        known = clock.realtime not in {0, UNKNOWN_TICKS} and clock.realtime < 2**63
+        begin = clock.moment(clock.offset)
+        return SpoolMeta(
+            lo2io_version=self._facts.get("RECORDED_BY", ""),
+            complete=True,
+            mode=self._facts.get("MODE", "process"),
+            command=tuple(self._facts.get("COMMAND", "").split()),
+            roots=(),
+            recorder_pid=0,
+            hostname="" if root is None else self._definitions.name("node", root),
+            kernel=self._facts.get("KERNEL", ""),
+            machine=self._facts.get("MACHINE", ""),
+            cpus=(),
+            events=(),
+            formats=(),
+            header_page="",
+            clock=self._facts.get("CLOCK", "the trace's"),
+            syncs=(ClockSync(begin, begin, clock.realtime, 0),) if known else (),
+            start_ns=begin,
+            stop_ns=clock.moment(clock.offset + clock.length),
+            ring_bytes=0,
+            ring_bytes_wanted=0,
+            opener="",
+            scope="",
+            counts=(),
+            mounts=(),
+            devices=tuple({disk.device: disk for disk in disks.values()}.values()),
+        )
+
+
+def _clock_of(anchor: Path, definitions: Definitions) -> Clock:
+    if not definitions.clocks or not definitions.clocks[0][0]:
+        answer = "its definitions have no clock, or one without a resolution"
+        raise TraceError(f"reading the times of {anchor}", answer, DAMAGED)
+    return Clock(*definitions.clocks[0])

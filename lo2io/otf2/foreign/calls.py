@@ -1,0 +1,272 @@
+"""Calls of any OTF2 trace: regions, and what they do to handles.
+
+A call is a region of role FILE_IO or FILE_IO_METADATA from its ``Enter`` to its ``Leave``; what its thread says
+directly in it is what it did. Where a trace has no such regions at all, handles that are created, destroyed,
+duplicated, sought … are calls, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
+from lo2io.otf2.foreign.positions import Positions
+from lo2io.otf2.foreign.rows import IN_FLIGHT, UNKNOWN_TICKS, Row, Spill
+from lo2io.otf2.read.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, RING_PARADIGMS, handles_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lo2io.otf2.read.definitions import Definitions
+
+    Details = Sequence[tuple[int, int, int]]
+
+ROLES: Final = (27, 38)
+"""OTF2_REGION_ROLE_FILE_IO and …_FILE_IO_METADATA (OTF2_Definitions.h)."""
+_APPEND: Final = 2
+"""OTF2_IO_STATUS_FLAG_APPEND."""
+NO_REGION, ASYNCHRONOUS = -1, -2
+"""What stands in the place of a region where none names the call; the second for non-blocking operations."""
+_WIDTHS: Final = {1: 0xFF, 2: 0xFFFF, 3: 0xFFFFFFFF, 5: 0xFF, 6: 0xFFFF, 7: 0xFFFFFFFF, 11: 0xFFFFFFFF}
+"""OTF2_Type of at most 32 bits → what of the value is defined."""
+_ATTRIBUTES: Final = frozenset({
+    "Offset", "errno", "InFlight", "Sector", "Operation", "ThreadId", "io_uring user_data", "io_uring result",
+    "io_uring ring", "io_uring path", "io_uring status", "EndInferred",
+})  # fmt: skip
+"""Names of the attributes that are understood, which are lo2io's."""
+
+
+@dataclass(slots=True)
+class HandleUse:
+    """What the events say of a handle."""
+
+    origin: str | None = None
+    open_time: int = UNKNOWN_TICKS
+    close_time: int = UNKNOWN_TICKS
+    modes: tuple[int, int, int] | None = None
+    """Access mode, creation and status flags, as OTF2 has them."""
+    location: int | None = None
+    """First used here by a call."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters over all events."""
+
+    events: int = 0
+    orphans: int = 0
+    in_flight: int = 0
+    cancelled: int = 0
+    samples: int = 0
+    of_location: dict[int, int] = field(default_factory=dict)
+
+
+class Calls:
+    """Takes events of regions and handles: what makes the calls of a trace.
+
+    Args:
+        definitions: All of the trace's.
+        kinds: Names of calls whose kind is known, whatever they do: those of system calls.
+        spills: ``calls``, ``requests`` of disks, ``rings``: where rows go.
+        own: lo2io wrote it: regions of these names are calls, whatever their role.
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        kinds: Mapping[str, CallKind],
+        spills: Mapping[str, Spill],
+        *,
+        own: bool = False,
+    ) -> None:
+        self.tally = Tally(of_location=dict.fromkeys(definitions.table("location"), 0))
+        self.keys: dict[tuple[int, int, int], int] = {}
+        """Paradigm, region and kind of a call → its number in the rows."""
+        self.handles: dict[int, HandleUse] = {}
+        self.callers: set[int] = set()
+        """Locations with calls."""
+        self.requesters: set[int] = set()
+        """Locations with requests of disks."""
+        self._spills = spills
+        self._text = definitions.text
+        self._names = {ref: definitions.name("region", ref) for ref in definitions.table("region")}
+        self._regions = _io_regions(definitions, kinds if own else ())
+        self._fixed = {ref: int(kinds[name]) for ref, name in self._names.items() if name in kinds}
+        table = definitions.table("handle")
+        self._paradigms = {ref: int(values[2]) for ref, values in table.items()}
+        proxies = {ref for ref, values in table.items() if values[3] & HANDLE_ALL_PROXY}
+        self._nobody = proxies
+        """Handles that stand for no file in particular."""
+        self._disks = handles_of(definitions, BLOCK_PARADIGM)
+        self._rings = handles_of(definitions, *RING_PARADIGMS)
+        self._contexts = {ref: int(values[0]) for ref, values in definitions.table("calling-context").items()}
+        self._frames: dict[int, list[Row]] = {ref: [] for ref in definitions.table("location")}
+        self._bare = dict.fromkeys(self._frames, 0)
+        self._groups = {ref: int(values[3]) for ref, values in definitions.table("location").items()}
+        self._pending: dict[tuple[int, int], dict[int, Row]] = {}
+        """By handle and matching id what is under way; of each location, for tools may number the calls of each apart,
+        or give all that block one number."""
+        self._again: dict[tuple[int, int, int], int] = {}
+        """By location, handle and matching id: how many more transfers of one call are under way with that id."""
+        self._attributes = {
+            ref: (name, _WIDTHS.get(values[2], UNKNOWN_TICKS))
+            for ref, values in definitions.table("attribute").items()
+            if (name := definitions.text(values[0])) in _ATTRIBUTES
+        }
+        self.told = frozenset(name for name, _ in self._attributes.values())
+        """Attributes that the trace defines."""
+        self._positions = None if "Offset" in self.told else Positions()
+
+    # ---- attributes ----
+
+    def _look(self, attributes: Details) -> dict[str, int]:
+        """What the attributes that are understood say, by their names."""
+        found = {}
+        for value, ref, _ in attributes:
+            if ref in self._attributes:
+                name, mask = self._attributes[ref]
+                found[name] = value & mask
+        return found
+
+    # ---- regions ----
+
+    def _enter(self, location: int, time: int, _attributes: Details, region: int) -> None:
+        if region in self._regions:
+            frames = self._frames[location]
+            frames.append(Row(location, time, region, frame=True, nested=bool(frames)))
+
+    def _leave(self, location: int, time: int, attributes: Details, region: int) -> None:
+        frames = self._frames[location]
+        if region in self._regions and any(row.region == region for row in frames):
+            facts = self._look(attributes)
+            while True:
+                row = frames.pop()
+                if row.region == region:
+                    break
+                self._end_frame(row, time, {"InFlight": 1})  # left out by its tool
+            self._end_frame(row, time, facts)
+
+    def _context_enter(self, location: int, time: int, attributes: Details, context: int, _distance: int) -> None:
+        return self._enter(location, time, attributes, self._contexts.get(context, -1))
+
+    def _context_leave(self, location: int, time: int, attributes: Details, context: int) -> None:
+        return self._leave(location, time, attributes, self._contexts.get(context, -1))
+
+    def _end_frame(self, row: Row, time: int, facts: dict[str, int]) -> None:
+        row.error = facts.get("errno", row.error)
+        if row.error and row.result == UNKNOWN_I64:
+            row.result = -row.error
+        if "InFlight" in facts or row.status == IN_FLIGHT:
+            row.status = IN_FLIGHT
+            self.tally.in_flight += 1
+        self._emit(row, time)
+
+    def _emit(self, row: Row, time: int) -> None:
+        """A call is known in full."""
+        key = row.paradigm, row.region, self._fixed.get(row.region, row.kind)
+        self.callers.add(row.location)
+        for handle in (row.handle, row.handle2):
+            if handle != UNKNOWN_U32:
+                use = self._use(handle)
+                use.location = row.location if use.location is None else use.location
+        self._spills["calls"].add(row.call(self.keys.setdefault(key, len(self.keys)), time))
+
+    # ---- handles ----
+
+    def _place_of(self, location: int, handle: int) -> tuple[int, int]:
+        """A handle as one process has it."""
+        return self._groups.get(location, UNKNOWN_U32), handle
+
+    def _use(self, handle: int) -> HandleUse:
+        return self.handles.setdefault(handle, HandleUse())
+
+    def _act(self, location: int, time: int, handle: int, kind: CallKind) -> Row:
+        """The call that did it: the region, if it has done nothing yet, or else one of its own, or none that counts."""
+        frames = self._frames[location]
+        row = frames[-1] if frames else None
+        if row is None or row.filled:
+            row = Row(location, time, NO_REGION, frame=False, nested=bool(frames))
+        self._fill(row, handle, kind)
+        return row
+
+    def _fill(self, row: Row, handle: int, kind: CallKind) -> None:
+        row.filled, row.kind = True, int(kind)
+        row.paradigm = self._paradigms.get(handle, -1)
+        if handle not in self._nobody:
+            row.handle = handle
+
+    def _acted(self, row: Row, time: int, attributes: Details) -> None:
+        """It happened at once; outside of a region it is a call only where regions never name them."""
+        row.error = self._look(attributes).get("errno", row.error)
+        if not row.frame and not self._regions:
+            self._emit(row, time)
+
+    def _create(self, location: int, time: int, attributes: Details, handle: int, *modes: int) -> None:
+        row = self._act(location, time, handle, CallKind.OPEN)
+        use = self._use(handle)
+        use.origin = use.origin or "opened"
+        use.open_time = time if use.open_time == UNKNOWN_TICKS else use.open_time
+        use.modes = modes[0], modes[1], modes[2]
+        if self._positions is not None:
+            self._positions.open(self._place_of(location, handle), append=bool(modes[2] & _APPEND))
+        self._acted(row, time, attributes)
+
+    def _destroy(self, location: int, time: int, attributes: Details, handle: int) -> None:
+        row = self._act(location, time, handle, CallKind.CLOSE)
+        row.closes = 1
+        self._use(handle).close_time = time
+        if self._positions is not None:
+            self._positions.close(self._place_of(location, handle))
+        self._acted(row, time, attributes)
+
+    def _duplicate(self, location: int, time: int, attributes: Details, old: int, new: int, _flags: int) -> None:
+        row = self._act(location, time, old, CallKind.DUP)
+        row.handle2 = new
+        use = self._use(new)
+        use.origin, use.open_time = use.origin or "duplicated", time
+        if self._positions is not None:
+            self._positions.duplicate(self._place_of(location, old), self._place_of(location, new))
+        self._acted(row, time, attributes)
+
+    def _seek(  # noqa: PLR0917 -- as the event has them
+        self,
+        location: int,
+        time: int,
+        attributes: Details,
+        handle: int,
+        asked: int,
+        whence: int,
+        result: int,
+    ) -> None:
+        row = self._act(location, time, handle, CallKind.SEEK)
+        known = result < 2**63
+        row.offset, row.flags, row.source = asked - (asked >> 63 << 64), whence, 1  # it is signed
+        row.result = result if known else UNKNOWN_I64
+        if self._positions is not None:
+            self._positions.seek(self._place_of(location, handle), result if known else None)
+        self._acted(row, time, attributes)
+
+    def _change(self, location: int, time: int, attributes: Details, handle: int, status: int) -> None:
+        row = self._act(location, time, handle, CallKind.META)
+        if self._positions is not None:
+            self._positions.append(self._place_of(location, handle), append=bool(status & _APPEND))
+        self._acted(row, time, attributes)
+
+    def _lock(self, location: int, time: int, attributes: Details, handle: int, _kind: int) -> None:
+        self._acted(self._act(location, time, handle, CallKind.META), time, attributes)
+
+    def _delete(self, location: int, time: int, attributes: Details, paradigm: int, _file: int) -> None:
+        row = self._act(location, time, UNKNOWN_U32, CallKind.META)
+        row.handle, row.paradigm = UNKNOWN_U32, paradigm
+        self._acted(row, time, attributes)
+
+
+def _io_regions(definitions: Definitions, names: Collection[str]) -> frozenset[int]:
+    """Regions that are calls: of a role of I/O, or of these names; not what a worker of io_uring executes."""
+    return frozenset(
+        ref
+        for ref, values in definitions.table("region").items()
+        if (name := definitions.name("region", ref)) in names
+        or (values[3] in ROLES and not name.startswith("io_uring worker: "))
+    )

@@ -1,0 +1,34 @@
+"""Any trace as an ordinary one: lo2io's own, or another tool's archive."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from lo2io.trace.reader import DIRECTORY, METADATA_FILE, open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lo2io.trace.reader import Trace
+
+ANCHOR = "traces.otf2"
+"""Of lo2io's own archives."""
+
+
+@contextlib.contextmanager
+def open_any(path: Path) -> Iterator[Trace]:
+    """Open a trace of lo2io, or any other OTF2 archive: a directory, or its ``.otf2`` file.
+
+    Raises:
+        TraceError: It is neither, or it is damaged.
+    """
+    directory = path.parent if path.name == ANCHOR else path
+    if (directory / DIRECTORY / METADATA_FILE).exists():
+        yield open_trace(path)
+        return
+    from lo2io.otf2.foreign.archive import open_archive  # noqa: PLC0415  takes 160 ms, and few need it
+
+    with open_archive(path) as trace:
+        yield trace

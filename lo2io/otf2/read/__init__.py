@@ -1,0 +1,1 @@
+"""OTF2 archives, read through the lowest level of libotf2."""

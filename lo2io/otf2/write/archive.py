@@ -1,0 +1,274 @@
+"""An OTF2 archive being written, by libotf2, and the proof that it reached the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from lo2io.errors import TraceError
+from lo2io.native._lib import ffi, lib
+from lo2io.otf2.write.library import addresses, load, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+"""The least libotf2 allows (OTF2_CHUNK_SIZE_MIN): one chunk is held per open location."""
+FILES = ("traces.otf2", "traces.def", "traces.marker")
+"""What an archive consists of, besides the directory ``traces``."""
+
+_END = b"\x02\x01"
+"""How libotf2 ends each file: the records "end of file" and "end of chunk" (OTF2_Buffer.h)."""
+_LAST_EVENT = slice(10, 18)
+"""Where a chunk's header holds the number of its last event; byte 1 says in which byte order: ``B`` is little."""
+
+
+class _Callbacks(ctypes.Structure):
+    """OTF2_FlushCallbacks and OTF2_MemoryCallbacks: two function pointers each."""
+
+    _fields_ = (("first", ctypes.c_void_p), ("second", ctypes.c_void_p))
+
+
+def _address(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+_SPARE_FILES = 8
+"""Descriptors kept back for cleaning up: where locations have used up all that are allowed, nothing could be listed."""
+
+
+def raise_open_files_limit() -> None:
+    """Every location with more than a chunk of events keeps a file open: ask for as many as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Archive:
+    """``traces.otf2``, ``traces.def``, ``traces.marker`` if there are markers, and ``traces/``.
+
+    The anchor ``traces.otf2`` appears with ``close``, when all else is on disk and was seen to be whole: libotf2 writes
+    through stdio and takes no notice when closing a file fails for want of room. ``abort`` removes what was written.
+    libotf2's complaints go into the errors raised, not to stderr.
+
+    Raises:
+        TraceError: by every method, when libotf2 refuses; with its own description.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._broken = False
+        self._closed = False
+        self.pointer: int | None = None
+        self.library = load()
+        self._previous = self.library.OTF2_Error_RegisterCallback(_address(lib.lo2_otf2_error_callback()), None)
+        raise_open_files_limit()
+        self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_FILES)]
+        try:
+            self._open()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _open(self) -> None:
+        if not self._directory.is_dir():
+            raise self._refused("it is no directory")
+        # Read with any archive beside it: markers left by another one must not become ours.
+        (self._directory / "traces.marker").unlink(missing_ok=True)
+        posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
+        write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
+        self.pointer = self.library.OTF2_Archive_Open(path, b"traces", write, CHUNK_BYTES, CHUNK_BYTES, posix, none)
+        if not self.pointer:
+            raise self.error("OTF2_Archive_Open")
+        # libotf2 keeps pointers to both structures.
+        self._flush = _Callbacks(_address(lib.lo2_otf2_pre_flush_callback(value("FLUSH"))), None)
+        self._memory = _Callbacks(
+            _address(lib.lo2_otf2_allocate_callback()), _address(lib.lo2_otf2_free_all_callback())
+        )
+        self.call("SetFlushCallbacks", ctypes.addressof(self._flush), None)
+        self.call("SetMemoryCallbacks", ctypes.addressof(self._memory), None)
+        self.call("SetSerialCollectiveCallbacks")
+        self.call("OpenEvtFiles")
+
+    def _close_spare(self) -> None:
+        while self._spare:
+            os.close(self._spare.pop())
+
+    def _restore_errors(self) -> None:
+        self.library.OTF2_Error_RegisterCallback(self._previous, None)
+
+    def _refused(self, answer: str) -> TraceError:
+        free = ""
+        with contextlib.suppress(OSError):
+            free = f" ({shutil.disk_usage(self._directory).free} bytes are free)"
+        remedy = f"make room in {self._directory}{free}, or check its rights and the limit of open files (ulimit -Hn)"
+        return TraceError(f"write the trace {self._directory}", answer, remedy)
+
+    def error(self, function: str, code: int = 0) -> TraceError:
+        """The error to raise when libotf2's ``function`` refused with that code (0: it gave none)."""
+        self._broken = True
+        said = ffi.string(lib.lo2_otf2_last_message()).decode(errors="backslashreplace")
+        description = self.library.OTF2_Error_GetDescription(code).decode() if code else ""
+        reason = "; ".join(part for part in (description, said) if part)
+        answer = f"{function}: {reason}" if reason else function
+        if code == value("ERROR_EMFILE"):
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            needs = f"more than {hard} files have to be open at a time (one per busy thread)"
+            remedy = f"convert it where the limit is higher than {hard} (ulimit -Hn): the spool is all that is needed"
+            return TraceError(f"write the trace {self._directory}", f"{answer}: {needs}", remedy)
+        return self._refused(answer)
+
+    def check(self, function: str, code: int) -> None:
+        """Raise unless the code is OTF2_SUCCESS."""
+        if code:
+            raise self.error(function, code)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """``OTF2_Archive_<name>`` on this archive."""
+        self.check(f"OTF2_Archive_{name}", getattr(self.library, f"OTF2_Archive_{name}")(self.pointer, *arguments))
+
+    def addresses(self) -> dict[str, Any]:
+        """The functions of ``lo2_otf2_functions`` by member name, as cffi pointers."""
+        return addresses(self.library)
+
+    def write_local_definitions(self, nr_locations: int) -> None:
+        """An empty definition file per location: every id is global already, yet readers look for the file."""
+        self.call("OpenDefFiles")
+        for location in range(nr_locations):
+            self.call("CloseDefWriter", self._writer("DefWriter", location))
+            self._require_whole(f"traces/{location}.def")
+        self.call("CloseDefFiles")
+
+    def _writer(self, kind: str, *arguments: Any) -> int:
+        writer: int | None = getattr(self.library, f"OTF2_Archive_Get{kind}")(self.pointer, *arguments)
+        if not writer:
+            raise self.error(f"OTF2_Archive_Get{kind}")
+        return writer
+
+    @contextlib.contextmanager
+    def definitions(self) -> Iterator[Definitions]:
+        """The global definition writer; closed at the end, unless an exception ends it."""
+        writer = self._writer("GlobalDefWriter")
+        yield Definitions(self, writer)
+        self.call("CloseGlobalDefWriter", writer)
+        self._require_whole("traces.def")
+
+    @contextlib.contextmanager
+    def markers(self) -> Iterator[Markers]:
+        """The marker writer; closed at the end, unless an exception ends it."""
+        writer = self._writer("MarkerWriter")
+        yield Markers(self, writer)
+        self.call("CloseMarkerWriter", writer)
+        self._require_whole("traces.marker")
+
+    def require_events(self, location: int, count: int) -> None:
+        """Raise unless the location's file, closed by now, ends as it should and with that many events."""
+        self._require_whole(f"traces/{location}.evt", count)
+
+    def _require_whole(self, name: str, nr_events: int | None = None) -> None:
+        try:
+            with (self._directory / name).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - len(_END), 0))
+                end = file.read()
+                file.seek(max(size - 1, 0) // CHUNK_BYTES * CHUNK_BYTES)
+                header = file.read(_LAST_EVENT.stop)
+        except OSError as error:
+            raise self._refused(f"{name}: {error.strerror}") from error
+        last_event = int.from_bytes(header[_LAST_EVENT], "little" if header[1:2] == b"B" else "big")
+        if end != _END or nr_events not in {None, last_event}:
+            raise self._refused(f"{name} was cut short at {size} bytes")
+
+    def close(self) -> None:
+        """Write the anchor: from here on it is a trace."""
+        pointer, self.pointer = self.pointer, None
+        self.check("OTF2_Archive_Close", self.library.OTF2_Archive_Close(pointer))
+        anchor = self._directory / "traces.otf2"
+        if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
+            raise self._refused("traces.otf2 was cut short")
+        self._closed = True
+        self._close_spare()
+        self._restore_errors()
+
+    def abort(self) -> None:
+        """Give up: remove the files, so that nothing looks like a trace. Without effect after ``close``."""
+        if self._closed:
+            return
+        self._closed = True
+        self._close_spare()
+        pointer, self.pointer = self.pointer, None
+        # Closing an archive that has failed to write crashes in libotf2 3.2: its memory is left until the process ends.
+        if pointer is not None and not self._broken:
+            self.library.OTF2_Archive_Close(pointer)
+        self._restore_errors()
+        events = self._directory / "traces"
+        # Files that libotf2 still holds open give their room back at once only if they are emptied.
+        for path in (*(self._directory / name for name in FILES), *events.glob("*")):
+            with contextlib.suppress(OSError):
+                os.truncate(path, 0)
+                path.unlink()
+        shutil.rmtree(events, ignore_errors=True)
+
+
+class Definitions:
+    """Writes definition records; strings are numbered here, equal ones once."""
+
+    def __init__(self, archive: Archive, writer: int) -> None:
+        self._archive = archive
+        self._library = archive.library
+        self._writer = writer
+        self._strings: dict[str, int] = {}
+        self._next_string = 0
+
+    def write(self, record: str, *arguments: Any) -> None:
+        """``OTF2_GlobalDefWriter_Write<record>``."""
+        function = f"OTF2_GlobalDefWriter_Write{record}"
+        self._archive.check(function, getattr(self._library, function)(self._writer, *arguments))
+
+    def handles(self, columns: Any) -> None:
+        """Every handle, natively: ``lo2_otf2_handle_columns *`` but for the writer and its functions."""
+        columns.writer = ffi.cast("void *", self._writer)
+        for member, record in (("write_io_handle", "IoHandle"), ("write_pre_created_state", "IoPreCreatedHandleState")):
+            function = getattr(self._library, f"OTF2_GlobalDefWriter_Write{record}")
+            setattr(columns, member, ffi.cast("void *", ctypes.cast(function, ctypes.c_void_p).value))
+        self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))
+
+    def string(self, text: str, ref: int | None = None) -> int:
+        """The reference of a text; a given ``ref`` is used as it is. Lone surrogates are written as escapes."""
+        known = self._strings.get(text)
+        if known is not None and ref is None:
+            return known
+        ref = self._next_string if ref is None else ref
+        self._next_string = max(self._next_string, ref + 1)
+        self._strings.setdefault(text, ref)
+        self.write("String", ref, text.encode(errors="backslashreplace"))
+        return ref
+
+
+class Markers:
+    """Writes markers."""
+
+    def __init__(self, archive: Archive, writer: int) -> None:
+        self._archive = archive
+        self._library = archive.library
+        self._writer = writer
+
+    def define(self, ref: int, group: str, category: str, severity: int) -> None:
+        """A kind of marker."""
+        code = self._library.OTF2_MarkerWriter_WriteDefMarker(
+            self._writer, ref, group.encode(), category.encode(), severity
+        )
+        self._archive.check("OTF2_MarkerWriter_WriteDefMarker", code)
+
+    def mark(self, ref: int, text: str, *, time: int, duration: int, scope: int, scope_ref: int) -> None:
+        """One marker, from ``time`` on for ``duration`` ticks."""
+        code = self._library.OTF2_MarkerWriter_WriteMarker(
+            self._writer, time, duration, ref, scope, scope_ref, text.encode()
+        )
+        self._archive.check("OTF2_MarkerWriter_WriteMarker", code)

@@ -1,0 +1,196 @@
+"""What an OTF2 trace's definitions are made of: the rows of handles, files, threads and losses, kept until the end.
+
+Memory grows with their number, not with that of the operations.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
+from lo2io.model.command_lines import command_line
+from lo2io.native._lib import ffi
+from lo2io.native.columns import column_dtypes
+from lo2io.otf2.write.library import UNDEFINED_U64
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lo2io.model import ClockSync
+    from lo2io.otf2.write.parts import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    r"""One row of the files table; ``path`` with bytes that are no UTF-8 escaped (``\\\\xff``)."""
+
+    mode: int
+    device: int
+    inode: int
+    mount: int
+    path: str
+    name_source: int = 0
+    """Who proved the name, as in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One row of the tasks table."""
+
+    task: int
+    process: int
+    pid: int
+    tid: int
+    parent_process: int
+    exit_time_ns: int
+    comm: str
+    cgroup: str = ""
+    """Its process' last one; empty: unknown."""
+    kind: int = 0
+    """``enum lo2_task_kind``."""
+    cmdline: str = ""
+    """Its process' last command line; empty: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingRow:
+    """One row of the rings table."""
+
+    ring: int
+    kind: int
+    context: int
+    process: int
+    pid: int
+    fd: int
+    sq_entries: int
+    cq_entries: int
+    flags: int
+
+
+MAX_DRIFT = 1_000
+"""Clocks that part by more than one in so many are not drifting (adjtimex(2) slews by 500 ppm at most): one was set."""
+_HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
+
+
+def text_at(text: bytes, offset: int, length: int) -> str:
+    """A piece of a batch's text. Paths are bytes to the kernel; readers of OTF2 expect UTF-8."""
+    return text[offset : offset + length].decode("utf-8", errors="backslashreplace")
+
+
+class Rows:
+    """Collects; everything is copied out of the batch."""
+
+    def __init__(self) -> None:
+        self._handles: list[Columns] = []
+        self.files: dict[int, FileRow] = {}
+        self.tasks: dict[int, TaskRow] = {}
+        self.rings: dict[int, RingRow] = {}
+        self.losses: list[tuple[int, int, int, int]] = []
+        """CPU, begin and end in ns, number of records."""
+
+    def add(self, batch: Batch) -> None:
+        """Take what the definitions will need from a batch."""
+        if len(batch.handles["handle"]):
+            self._handles.append({name: batch.handles[name].copy() for name in _HANDLE_COLUMNS})
+        self._add_files(batch)
+        self._add_tasks(batch)
+        self._add_rings(batch)
+        losses = batch.losses
+        columns = (losses["cpu"], losses["begin_time_ns"], losses["end_time_ns"], losses["lost"])
+        self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _add_files(self, batch: Batch) -> None:
+        names = ("file", "mode", "device", "inode", "mount", "name_source", "path_offset", "path_length")
+        rows = zip(*(batch.files[name].tolist() for name in names), strict=True)
+        for file, mode, device, inode, mount, source, offset, length in rows:
+            self.files[file] = FileRow(mode, device, inode, mount, text_at(batch.text, offset, length), source)
+
+    def _add_tasks(self, batch: Batch) -> None:
+        numbers = ("task", "process", "pid", "tid", "parent_process", "exit_time_ns", "kind")
+        places = [f"{text}_{part}" for text in ("comm", "cgroup", "cmdline") for part in ("offset", "length")]
+        rows = zip(*(batch.tasks[name].tolist() for name in (*numbers, *places)), strict=True)
+        for task, process, pid, tid, parent, exit_time, kind, *at in rows:
+            comm, cgroup, raw = (text_at(batch.text, *at[place : place + 2]) for place in (0, 2, 4))
+            line = command_line(raw)
+            self.tasks[task] = TaskRow(task, process, pid, tid, parent, exit_time, comm, cgroup, kind, line)
+
+    def _add_rings(self, batch: Batch) -> None:
+        columns = [batch.rings[name].tolist() for name in RingRow.__slots__] if batch.rings else []
+        self.rings |= {row.ring: row for row in (RingRow(*values) for values in zip(*columns, strict=True))}
+
+    def handles(self) -> Columns:
+        """The handles' rows, in the order they came: columns ``handle``, ``fd``, ``parent`` … of one length."""
+        parts, self._handles = self._handles, []
+        if not parts:
+            dtypes = column_dtypes("handle")
+            return {name: np.zeros(0, dtypes[name]) for name in _HANDLE_COLUMNS}
+        merged = {name: np.concatenate([part[name] for part in parts]) for name in _HANDLE_COLUMNS}
+        self._handles = [merged]
+        return merged
+
+
+def given_paths(trace: Trace) -> dict[int, str]:
+    """The paths that calls were given, by the references of their strings."""
+    view = trace.view
+    if not view.nr_given:
+        return {}
+    last = view.given[view.nr_given - 1]
+    texts = bytes(ffi.buffer(view.given_text, last.offset + last.length))
+    given = (view.given[index] for index in range(view.nr_given))
+    return {path.ref: text_at(texts, path.offset, path.length) for path in given}
+
+
+def known(reference: int) -> bool:
+    """Whether a uint32 reference points to something."""
+    return reference != UNKNOWN_U32
+
+
+REQUEST_NAMES = {
+    RequestOp.READ: "read",
+    RequestOp.WRITE: "write",
+    RequestOp.FLUSH: "flush",
+    RequestOp.DISCARD: "discard",
+    RequestOp.SECURE_ERASE: "secure erase",
+    RequestOp.WRITE_ZEROES: "write zeroes",
+    RequestOp.ZONE: "zone",
+    RequestOp.OTHER: "other",
+}
+_REQUEST_OPS = {
+    RequestOp.READ: "R",
+    RequestOp.WRITE: "W",
+    RequestOp.FLUSH: "F",
+    RequestOp.DISCARD: "D",
+    RequestOp.SECURE_ERASE: "DE",
+    RequestOp.WRITE_ZEROES: "WZ",
+    RequestOp.ZONE: "Z",
+    RequestOp.OTHER: "N",
+}
+
+
+def request_operation(code: int) -> str:
+    """The rwbs-like text of ``operation << 5 | flags`` (block/blktrace.c, blk_fill_rwbs, has the order of letters)."""
+    flags = code & 31
+    letters = ("F" if flags & 1 else "") + _REQUEST_OPS[RequestOp(code >> 5)]
+    return letters + "".join(letter for bit, letter in ((2, "F"), (4, "A"), (8, "S"), (16, "M")) if flags & bit)
+
+
+def realtime_at(syncs: Sequence[ClockSync], time_ns: int) -> int:
+    """CLOCK_REALTIME at a time of the spool's clock: on the line through the two readings it lies between or next to.
+
+    Where these moved apart by more than drift (the machine slept, somebody set the clock) there is no line: only the
+    reading that is closer in time counts. Without a reading: OTF2's undefined timestamp.
+    """
+    if not syncs:
+        return UNDEFINED_U64
+    ordered = sorted(syncs, key=lambda sync: sync.time_ns)
+    after = min(max(bisect_right([sync.time_ns for sync in ordered], time_ns), 1), len(ordered) - 1)
+    first, last = ordered[max(after - 1, 0)], ordered[after]
+    span, real = last.time_ns - first.time_ns, last.realtime_ns - first.realtime_ns
+    if span <= 0 or abs(real - span) > span // MAX_DRIFT + first.error_ns + last.error_ns:
+        near = min(first, last, key=lambda sync: abs(time_ns - sync.time_ns))
+        return near.realtime_ns + time_ns - near.time_ns
+    return first.realtime_ns + (time_ns - first.time_ns) * real // span

@@ -1,0 +1,105 @@
+"""Definitions of what threads and rings share: locations, and the group of the processes without one of their own.
+
+Which thread has which location, and when, is the native loop's to say (``lo2io/native/otf2/threads.c``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lo2io.kernel.procfs import container_id
+from lo2io.native._lib import lib
+from lo2io.otf2.write.parts import HOST_NODE
+from lo2io.otf2.write.rings import RING_THREADS
+
+if TYPE_CHECKING:
+    from lo2io.otf2.write.parts import Parts, Trace
+    from lo2io.otf2.write.rows import TaskRow
+
+COMMON: Final = 0
+"""Of the native loop's processes, the one that stands for those without a location group."""
+LIFE_ATTRIBUTES: Final = {
+    "life_process": ("Process ID", "Process of the thread that has this location from here on", "UINT64"),
+    "life_thread": ("Thread ID", "Thread that has this location from here on", "UINT64"),
+    "life_task": ("lo2io task", "Thread that has this location from here on: its row in the tables", "UINT64"),
+}
+"""Members of ``lo2_otf2_attributes`` behind those of rings; defined only in a trace with shared locations."""
+LIFE: Final = "thread in turn"
+"""Canonical name of the regions that are a thread's life on a shared location."""
+_FURTHER: Final = "further processes"
+
+
+def life_words(trace: Trace, task: int) -> tuple[str, str]:
+    """Name and description of the region that is a thread's life on a shared location."""
+    row = trace.rows.tasks.get(task)
+    if row is None:
+        return f"thread of task {task}", "A thread on a location that threads have in turn"
+    words = [f"Thread {row.tid} of process {row.pid}"]
+    if row.cgroup:
+        words.append(f"cgroup {row.cgroup}")
+        container = container_id(row.cgroup)
+        words += [f"container {container}"] if container else []
+    return f"thread {row.comm or 'of process'} {row.tid}", ", ".join(words)
+
+
+class Groups:
+    """The location groups of processes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._of: dict[int, tuple[int, str]] = {}
+        self._of_index: dict[int, tuple[int, str]] = {}
+        self._common: int | None = None
+
+    def add(self, process: int, index: int, group: int, name: str) -> None:
+        """A process with a group of its own: its number in the tables and in the native loop, the group, its name."""
+        self._of[process] = group, name
+        if index != COMMON:
+            self._of_index[index] = group, name
+
+    def find(self, process: int) -> int | None:
+        """The group of a process by its number in the tables, if it has one of its own."""
+        return self._of[process][0] if process in self._of else None
+
+    def shared(self, location: Any) -> tuple[int, str]:
+        """The group that a location lies in, and whose threads and rings it is."""
+        if location.group != COMMON and location.group in self._of_index:
+            return self._of_index[location.group]
+        return self.common(), _FURTHER
+
+    def common(self) -> int:
+        """The group of the processes that have none of their own."""
+        if self._common is None:
+            view = self._parts.trace.view
+            all_shared = (view.locations[i] for i in range(view.nr_locations) if view.locations[i].shared)
+            kinds = {location.kind for location in all_shared if location.group not in self._of_index}
+            # A PROCESS group must have a location of a thread.
+            kind = "PROCESS" if lib.LO2_OTF2_TASK in kinds else "UNKNOWN"
+            self._common = self._parts.group(_FURTHER, HOST_NODE, kind=kind)
+        return self._common
+
+
+def write_shared_threads(parts: Parts, groups: Groups) -> None:
+    """The locations that threads have in turn; one that a single thread has had is called after it."""
+    trace = parts.trace
+    view = trace.view
+    for ref in range(view.nr_locations):
+        location = view.locations[ref]
+        if location.kind != lib.LO2_OTF2_TASK or not location.shared:
+            continue
+        group, whose = groups.shared(location)
+        row = trace.rows.tasks.get(location.key)
+        if location.nr_users == 1 and row is not None:
+            parts.location(ref, f"thread {row.comm or 'of process'} {row.tid}", group)
+            write_thread(parts, ref, row)
+        else:
+            what = "io_uring workers" if location.worker else "threads"
+            parts.location(ref, f"{what} of {whose} in turn", group)
+
+
+def write_thread(parts: Parts, location: int, row: TaskRow) -> None:
+    """Properties of a location that one thread has."""
+    parts.number_property("LocationProperty", location, "Thread ID", row.tid)
+    parts.number_property("LocationProperty", location, "lo2io task", row.task)
+    if row.kind in RING_THREADS:
+        parts.text_property("LocationProperty", location, "io_uring", RING_THREADS[row.kind])

@@ -1,0 +1,291 @@
+"""Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
+
+Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
+operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
+execute them; every block device a location with its requests, or every CPU one with samples of them (details:
+``lo2io/native/otf2/writer.c``). Beyond ``OWN_LOCATIONS`` threads and rings share locations (``otf2_threads.c``). A gap
+the kernel reported is a marker of severity HIGH: on the CPU's location, or where CPUs have none at the host's node of
+the system tree; the text names the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from lo2io._version import __version__
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
+from lo2io.native._lib import ffi, lib
+from lo2io.otf2.write import definitions
+from lo2io.otf2.write.archive import Archive
+from lo2io.otf2.write.layout import choose_layout
+from lo2io.otf2.write.library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
+from lo2io.otf2.write.parts import HOST_NODE, Trace
+from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
+from lo2io.otf2.write.rows import Rows
+from lo2io.otf2.write.shared import LIFE_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+OWN_LOCATIONS = 768
+"""So many locations belong to one thread, ring, disk … each; threads and rings beyond them share locations. As many
+processes have a location group each.
+
+Readers open a file per location, and a process may open 1,024 by default: a quarter is left for what is shared.
+"""
+_LOST, _VANISHED = 0, 1
+"""The two kinds of markers."""
+_FOR_EVER = 2**63 - 1
+
+
+class Otf2Writer:
+    """Writes ``traces.otf2``, ``traces.def`` and ``traces/`` into a directory that exists.
+
+    The anchor is written by ``close`` alone; left without it, by an error or otherwise, everything written is removed.
+
+    Args:
+        directory: Holds no OTF2 archive yet; what else lies there stays untouched.
+        meta: What was recorded.
+        calls: By the codes of ``operations.call``.
+        opcodes: What io_uring's opcodes are; those that are not among them go by their number.
+        block_records: ``samples`` of block events on the locations of their CPUs, ``begin-end``: requests as
+            operations on the locations of their devices, or ``both``. None: samples of a whole machine, operations of
+            chosen processes.
+
+    Raises:
+        TraceError: libotf2 refuses; holds its own description. By every method.
+        UsageError: There are no such block records.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        meta: SpoolMeta,
+        calls: Sequence[CallSpec],
+        opcodes: Sequence[OpcodeSpec] = (),
+        *,
+        block_records: str | None = None,
+    ) -> None:
+        self._layout = choose_layout(meta, block_records)
+        self._meta = meta
+        self._calls = tuple(calls)
+        self._opcodes = {spec.number: spec for spec in opcodes}
+        self._rows = Rows()
+        self._native: Any = None
+        self._archive = Archive(directory)
+        try:
+            self._keep_alive, config = self._config()
+            self._native = self._new_native(config)
+            for cpu in meta.cpus if self._layout.contexts else ():
+                self._check(lib.lo2_otf2_add_cpu(self._native, cpu.cpu))
+        except BaseException:
+            self._abandon()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._abandon()
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch's events. The native part runs without the GIL; one batch at a time."""
+        self._check(lib.lo2_otf2_write(self._open_native(), batch.native))
+        self._rows.add(batch)
+
+    def close(self, end: TraceEnd) -> None:
+        """Close open regions, write definitions, markers and properties, and last the anchor."""
+        native = self._open_native()
+        try:
+            self._end_locations(end)
+            self._check(lib.lo2_otf2_finish(native))
+            view = lib.lo2_otf2_state(native)
+            for location in range(view.nr_locations):
+                self._archive.require_events(location, view.locations[location].nr_events)
+            start_ns, stop_ns = self._span(end, view)
+            self._archive.call("CloseEvtFiles")
+            self._archive.write_local_definitions(view.nr_locations)
+            trace = Trace(self._meta, self._layout, self._calls, self._opcodes, self._rows, native, start_ns, stop_ns)
+            with self._archive.definitions() as out:
+                definitions.Writer(out, trace).write_all()
+            self._markers(end, start_ns, stop_ns)
+            self._properties(end, view.nr_clamped)
+            self._archive.close()
+        except BaseException:
+            self._abandon()
+            raise
+        self._free_native()
+
+    # ---- native state ----
+
+    def _config(self) -> tuple[list[Any], Any]:
+        """The native loop's configuration, and what it points to."""
+        flags = ffi.new("lo2_otf2_flag[]", open_flags(self._meta.machine))
+        calls = ffi.new(
+            "lo2_otf2_call[]",
+            [
+                (
+                    int(spec.kind),
+                    spec.kind == CallKind.OPEN and "flags" in spec.fields,
+                    -1 if spec.fixed_flags is None else spec.fixed_flags,
+                    len(spec.fields.keys() & {"path", "path2"}),
+                )
+                for spec in self._calls
+            ],
+        )
+        opcodes = native_opcodes(self._opcodes)
+        config = ffi.new("lo2_otf2_config *")
+        config.archive = ffi.cast("void *", self._archive.pointer)
+        for member, address in self._archive.addresses().items():
+            setattr(config.functions, member, address)
+        config.values = native_values()[0]
+        optional = (*RING_ATTRIBUTES, *LIFE_ATTRIBUTES, *definitions.END_ATTRIBUTES)
+        for ref, member in enumerate((*definitions.ATTRIBUTES, *optional)):
+            setattr(config.attributes, member, ref)
+        config.flags, config.nr_flags = flags, len(flags)
+        config.calls, config.nr_calls = calls, len(calls)
+        config.opcodes, config.nr_opcodes = opcodes, len(opcodes)
+        layout = self._layout
+        config.event_strings = 1  # 0 is the empty string
+        config.first_string = config.event_strings + (len(definitions.SAMPLE_EVENTS) if layout.samples else 0)
+        config.close_on_exec = O_CLOEXEC
+        config.samples, config.begin_end = layout.samples, layout.begin_end
+        config.contexts, config.metrics = layout.contexts, layout.metrics
+        config.sampled = self._meta.sample_rate > 1
+        config.start_ns = self._meta.start_ns
+        config.stop_ns = _FOR_EVER if self._meta.stop_ns is None else self._meta.stop_ns
+        config.most_own = OWN_LOCATIONS
+        return [flags, calls, opcodes], config
+
+    def _new_native(self, config: Any) -> Any:
+        native = lib.lo2_otf2_new(config)
+        if native == ffi.NULL:
+            raise self._archive.error("lo2_otf2_new: out of memory")
+        return native
+
+    def _open_native(self) -> Any:
+        if self._native is None:
+            raise TraceError("write to the trace", "it is closed", "open another writer")
+        return self._native
+
+    def _check(self, code: int) -> None:
+        if code:
+            view = lib.lo2_otf2_state(self._native)
+            failed = ffi.string(view.failed).decode()
+            raise self._archive.error(FUNCTIONS.get(failed, failed), view.error_code)
+
+    def _free_native(self) -> None:
+        native, self._native = self._native, None
+        if native is not None:
+            lib.lo2_otf2_free(native)
+
+    def _abandon(self) -> None:
+        """Without effect after ``close``."""
+        self._archive.abort()
+        self._free_native()
+
+    def _end_locations(self, end: TraceEnd) -> None:
+        """Calls in flight end for their regions with their thread, or with the trace; all else with the trace."""
+        self._check(lib.lo2_otf2_add_waiting(self._native))
+        view = lib.lo2_otf2_state(self._native)
+        if not view.nr_locations:
+            # otf2-print and others refuse a trace without locations. The threads were there, though they did nothing;
+            # without even a thread, one stands for none.
+            for task in self._rows.tasks or (0,):
+                self._check(lib.lo2_otf2_add_task(self._native, task))
+        for location in range(view.nr_locations):
+            of_task = view.locations[location].kind == lib.LO2_OTF2_TASK
+            row = self._rows.tasks.get(view.locations[location].user) if of_task else None
+            exit_time = row.exit_time_ns if row is not None else UNKNOWN_I64
+            ended = exit_time != UNKNOWN_I64
+            end_ns = min(exit_time, end.stop_ns) if ended else end.stop_ns
+            self._check(lib.lo2_otf2_end_location(self._native, location, end_ns, ended))
+
+    @staticmethod
+    def _span(end: TraceEnd, view: Any) -> tuple[int, int]:
+        """No event lies outside the clock's range, whatever the events say."""
+        start = max(min(end.start_ns, view.first_time_ns), 0)
+        return start, max(end.stop_ns, view.last_time_ns, start)
+
+    # ---- what is said about the trace ----
+
+    def _markers(self, end: TraceEnd, start_ns: int, stop_ns: int) -> None:
+        vanished = end.completeness.vanished
+        if not self._rows.losses and not vanished:
+            return
+        whole, host = value("MARKER_SCOPE_GLOBAL"), (value("MARKER_SCOPE_SYSTEM_TREE_NODE"), HOST_NODE)
+        view = lib.lo2_otf2_state(self._open_native())
+        of_cpus = (i for i in range(view.nr_locations) if view.locations[i].kind == lib.LO2_OTF2_CPU)
+        scopes = {view.locations[i].key: (value("MARKER_SCOPE_LOCATION"), i) for i in of_cpus}
+        with self._archive.markers() as out:
+            out.define(_LOST, "lo2io", "lost records", value("SEVERITY_HIGH"))
+            severity = value("SEVERITY_LOW" if end.completeness.whole else "SEVERITY_HIGH")
+            out.define(_VANISHED, "lo2io", "vanished samples", severity)
+            if vanished:
+                text = f"{vanished} samples were counted by the kernel, but neither delivered nor reported as lost"
+                text += f"; {end.completeness.elsewhere} of them elsewhere" if end.completeness.elsewhere else ""
+                out.mark(_VANISHED, text, time=start_ns, duration=stop_ns - start_ns, scope=whole, scope_ref=0)
+            for cpu, begin, until, lost in self._rows.losses:
+                first = min(max(begin, start_ns), stop_ns)  # an unknown begin is below every start
+                last = stop_ns if until == UNKNOWN_I64 else max(first, min(until, stop_ns))
+                text = f"CPU {cpu}: the kernel dropped {lost} records"
+                scope, ref = scopes.get(cpu, host)
+                out.mark(_LOST, text, time=first, duration=last - first, scope=scope, scope_ref=ref)
+
+    def _properties(self, end: TraceEnd, clamped: int) -> None:
+        meta, proof = self._meta, end.completeness
+        command = " ".join(meta.command)
+        self._archive.call("SetMachineName", _line(meta.hostname))
+        self._archive.call("SetDescription", _line(f"lo2io {meta.mode}: {command}"))
+        self._archive.call("SetCreator", _line(f"lo2io {__version__}"))
+        facts: Mapping[str, object] = {
+            "VERSION": __version__,
+            "RECORDED_BY": meta.lo2io_version,
+            "MODE": meta.mode,
+            "COMMAND": command,
+            "KERNEL": meta.kernel,
+            "MACHINE": meta.machine,
+            "CLOCK": meta.clock,
+            "LOST": proof.lost,
+            "VANISHED": proof.vanished,
+            "LATE": proof.late,
+            "ORPHAN": proof.orphan,
+            "IN_FLIGHT": proof.in_flight,
+            "SAMPLES": proof.samples,
+            "NR_OWN_CALLS": end.totals.nr_own_calls,
+            "NR_OWN_REQUESTS": end.totals.nr_own_requests,
+            "BLOCK_RECORDS": self._layout.block_records,
+            "FILTER": meta.filter,
+            "CGROUP": meta.cgroup,
+            "CHOSEN_CPUS": ",".join(map(str, meta.chosen_cpus)),
+            "NOTICES": "; ".join(meta.notices),
+            "RECORDING_START": "" if meta.recording_start_ns is None else meta.recording_start_ns,
+            "COMPLETENESS": "proven" if proof.proven else "not proven",
+            "UNFOLLOWED": proof.unfollowed or "",
+            "COMPAT": proof.compat or "",
+            "RECORDED_PROCESSES": proof.whose,
+            "RECORDED_COMPLETENESS": ("proven" if proof.recorded_whole else "not proven") if proof.whose else "",
+            "INFERRED_ENDS": proof.inferred_ends or "",
+            "UNKNOWN_ENDS": proof.unknown_ends or "",
+            "THROTTLED": end.totals.nr_throttled,
+            "MOVED_EVENTS": clamped,
+            "IO_URING_REQUESTS": end.totals.nr_ring_requests or "",
+            "IO_URING_SAMPLE_RATE": meta.sample_rate if meta.sample_rate > 1 else "",
+            **end.properties,
+        }
+        for name, fact in facts.items():
+            text = _line(str(fact))
+            if text:  # an empty value means: remove the property
+                key = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.upper())
+                self._archive.call("SetProperty", f"LO2IO::{key}".encode(), text, True)
+
+
+def _line(text: str) -> bytes:
+    """The anchor file holds one property a line."""
+    printable = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return printable.encode(errors="backslashreplace")

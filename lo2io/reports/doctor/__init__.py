@@ -1,0 +1,1 @@
+"""What this machine lets lo2io do."""

@@ -1,0 +1,177 @@
+"""What the doctor asks of the kernel and of this Python.
+
+In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing changed: only tracefs is mounted
+if it is nowhere and the user may.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import resource
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lo2io.bpf.probe import try_bpf
+from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.kernel import access, binding
+from lo2io.kernel.cgroups import find_cgroup
+from lo2io.kernel.idle import TIMER_EVENT, IdleSamples, try_idle
+from lo2io.kernel.namespaces import check_namespaces
+from lo2io.kernel.sysfs import read_online_cpus
+from lo2io.kernel.tracefs import event_exists, find_tracefs, lacking_events
+from lo2io.reports.doctor.rings import RingFacts, ask_rings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lo2io.catalog.catalog import Catalog
+
+PROBE_EVENT = "syscalls:sys_enter_read"
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found, or else the error and its remedy."""
+
+    found: str = ""
+    error: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What :func:`gather` found out."""
+
+    kernel: str
+    root: bool
+    """The user is root."""
+    capabilities: frozenset[str]
+    paranoid: int | None
+    perf_mlock_bytes: int | None
+    memlock_bytes: int | None
+    page_bytes: int
+    cpus: int
+    open_files: int | None
+    """Hard limit: lo2io raises the soft one itself; None is unlimited."""
+    tracefs: Answer
+    readable: bool
+    """Ids of events can be read."""
+    attempts: access.Attempts
+    events: tuple[str, ...]
+    """Of the default set; those that were renamed by the name they have here."""
+    missing: tuple[str, ...]
+    """Of them, those this kernel lacks though recording wants them."""
+    optional: tuple[str, ...]
+    """Of them, those this kernel lacks and recording does without."""
+    binding: Answer
+    otf2: Answer
+    otf2_print: str | None
+    rings: RingFacts
+    bpf: Answer
+    """lo2io's own programs in the kernel, loaded and attached for a try."""
+    cgroups: Answer
+    """The folder of the root of the cgroups that perf knows."""
+    namespaces: Answer
+    """Whether the kernel's numbers of processes, and its times, mean the same here."""
+    idle: IdleSamples | None
+    """What was delivered of events that happened on idle CPUs; None: it could not be tried."""
+
+
+def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
+    """Ask the kernel and this Python.
+
+    Args:
+        catalog: Says which events the default set holds.
+        root: Where ``proc`` and ``sys`` lie; the tries are made on the running kernel whatever this is.
+    """
+    try:
+        tracefs = find_tracefs(root)
+        mounted = Answer(str(tracefs))
+    except AccessError as error:
+        tracefs, mounted = root / "sys/kernel/tracing", Answer(error=str(error), remedy=error.remedy)
+    number = access.read_event_id(tracefs, PROBE_EVENT)
+    selection = catalog.select(())
+    there = [event for event in selection.events if number is None or event_exists(tracefs, event)]
+    lacking = lacking_events(selection.events, selection.newer, there)
+    cpus = read_online_cpus(root)
+    cgroups = _ask_cgroups(root)
+    attempts = access.try_events(cpus[0], number, Path(cgroups.found) if cgroups.found else None)
+    uname = os.uname()
+    return Facts(
+        kernel=f"Linux {uname.release} {uname.machine}",
+        root=os.geteuid() == 0,
+        capabilities=access.read_capabilities(root),
+        paranoid=access.read_paranoid(root),
+        perf_mlock_bytes=access.read_perf_mlock_bytes(root),
+        memlock_bytes=access.read_limit(resource.RLIMIT_MEMLOCK)[0],
+        page_bytes=resource.getpagesize(),
+        cpus=len(cpus),
+        open_files=access.read_limit(resource.RLIMIT_NOFILE)[1],
+        tracefs=mounted,
+        readable=number is not None,
+        attempts=attempts,
+        events=(*there, *lacking),
+        missing=tuple(event for event in lacking if event not in selection.optional),
+        optional=tuple(event for event in lacking if event in selection.optional),
+        binding=_ask_binding(),
+        otf2=_ask_otf2(),
+        otf2_print=shutil.which("otf2-print"),
+        rings=ask_rings(catalog, tracefs, root, readable=number is not None),
+        bpf=_ask_bpf(cpus[0], number),
+        cgroups=cgroups,
+        namespaces=_ask_namespaces(root),
+        idle=_ask_idle(tracefs, cpus, has_lost=attempts.lost.ok),
+    )
+
+
+def _ask_idle(tracefs: Path, cpus: Sequence[int], *, has_lost: bool) -> IdleSamples | None:
+    number = access.read_event_id(tracefs, TIMER_EVENT)
+    try:
+        return None if number is None else try_idle(number, cpus, has_lost=has_lost)
+    except (OSError, CaptureError):
+        return None
+
+
+def _ask_namespaces(root: Path) -> Answer:
+    try:
+        check_namespaces(root)
+    except AccessError as error:
+        return Answer(error=str(error), remedy=error.remedy)
+    return Answer("the kernel's own")
+
+
+def _ask_cgroups(root: Path) -> Answer:
+    try:
+        return Answer(str(find_cgroup("/", root).folder))
+    except UsageError as error:
+        return Answer(error=str(error), remedy="sudo mount -t cgroup2 none /sys/fs/cgroup")
+
+
+def _ask_bpf(cpu: int, tracepoint_id: int | None) -> Answer:
+    try:
+        try_bpf(cpu, tracepoint_id)
+    except (AccessError, CaptureError) as error:
+        return Answer(error=str(error), remedy=error.remedy)
+    return Answer("loaded and attached" if tracepoint_id is not None else "loaded")
+
+
+def _ask_binding() -> Answer:
+    try:
+        return Answer(str(binding.find_binding().path))
+    except AccessError as error:
+        return Answer(error=str(error), remedy=error.remedy)
+
+
+def _ask_otf2() -> Answer:
+    remedy = f"{sys.executable} -m pip install otf2"
+    try:
+        module = importlib.import_module("otf2")
+    except Exception as error:  # noqa: BLE001 - a broken library fails in as many ways as there are
+        return Answer(error=f"{type(error).__name__}: {error}", remedy=remedy)
+    return Answer(f"{importlib.metadata.version('otf2')} in {Path(str(module.__file__)).parent}")

@@ -1,0 +1,1 @@
+"""The numbers about rings of io_uring and libaio, from tables."""

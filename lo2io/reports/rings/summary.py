@@ -1,0 +1,348 @@
+"""What the rings did: io_uring and libaio, ring by ring.
+
+In: a trace's tables. Out: a :class:`~lo2io.reports.rings.rows.RingsSummary`. Why a worker executed a request is
+not among what the kernel tells; :data:`REASONS` says what it is inferred from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.errnos import error_name
+from lo2io.model import UNKNOWN_U32, RingPath, RingStatus
+from lo2io.reports.rings.rows import (
+    BatchesRow,
+    BatchSizeRow,
+    BrokenLinkRow,
+    EndRow,
+    PuntRow,
+    RingFileRow,
+    RingOpcodeRow,
+    RingPathRow,
+    RingRow,
+    RingsSummary,
+    WorkerFileRow,
+    WorkersRow,
+)
+from lo2io.reports.rings.tally import (
+    NR_OPCODES,
+    NR_PATHS,
+    PHASES,
+    WORKER_KINDS,
+    PuntReason,
+    RingSlots,
+    RingTally,
+    bin_range,
+)
+from lo2io.reports.summary.names import file_names
+from lo2io.reports.text.lines import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.names import FileName, People
+    from lo2io.reports.summary.paths import Paths
+    from lo2io.reports.summary.tally import Owners
+    from lo2io.trace.reader import Trace
+
+MAX_RINGS: Final = 20
+"""Rings listed, those with most requests and calls; the rest is summed in one row."""
+MAX_FILES: Final = 100
+MAX_WORKER_FILES: Final = 10
+"""Of each ring."""
+RING_KIND: Final = ("io_uring", "libaio")
+SETUP_FLAGS: Final = (
+    "IOPOLL", "SQPOLL", "SQ_AFF", "CQSIZE", "CLAMP", "ATTACH_WQ", "R_DISABLED", "SUBMIT_ALL", "COOP_TASKRUN",
+    "TASKRUN_FLAG", "SQE128", "CQE32", "SINGLE_ISSUER", "DEFER_TASKRUN", "NO_MMAP", "REGISTERED_FD_ONLY",
+    "NO_SQARRAY", "HYBRID_IOPOLL", "CQE_MIXED",
+)  # fmt: skip
+"""IORING_SETUP_*, from bit 0 on (include/uapi/linux/io_uring.h)."""
+ALWAYS_ASYNC: Final = frozenset(
+    {
+        "FALLOCATE", "FGETXATTR", "FSETXATTR", "FSYNC", "FTRUNCATE", "GETXATTR", "LINKAT", "MADVISE",
+        "MKDIRAT", "RENAMEAT", "SETXATTR", "SHUTDOWN", "SPLICE", "STATX", "SYMLINKAT", "SYNC_FILE_RANGE", "TEE",
+        "UNLINKAT",
+    }
+)  # fmt: skip
+"""Opcodes that always need a thread that may sleep: their preparation sets REQ_F_FORCE_ASYNC (io_uring/*.c, io_*_prep),
+or on older kernels their execution refuses to begin in the submitter."""
+WITHOUT_FILE: Final = frozenset(
+    {
+        "ASYNC_CANCEL", "FILES_UPDATE", "FUTEX_WAIT", "FUTEX_WAITV", "FUTEX_WAKE", "LINK_TIMEOUT", "MSG_RING", "NOP",
+        "NOP128", "PIPE", "PROVIDE_BUFFERS", "REMOVE_BUFFERS", "SOCKET", "TIMEOUT", "TIMEOUT_REMOVE", "WAITID",
+    }
+)  # fmt: skip
+"""Opcodes that have no file to wait for, but may go to a worker: the head of a chain with a member that drains, say."""
+REASONS: Final = {
+    PuntReason.LINKED: ("behind another on its worker (link)", False),
+    PuntReason.DRAINED: ("drained: it waited for all before it", True),
+    PuntReason.ALWAYS: ("the kernel never tries this opcode inline", True),
+    PuntReason.ASKED: ("ASYNC, set by the program or the kernel", False),
+    PuntReason.POLLED: ("would have waited again after its file was ready", True),
+    PuntReason.HASHED: ("a write that would have waited, one at a time for each file", True),
+    PuntReason.BLOCKED: ("would have waited, and its file cannot be polled", True),
+    PuntReason.UNTOLD: ("for a reason the kernel does not tell", False),
+}
+"""In words, and whether that is inferred: from the SQE's flags, the opcode, links and what happened before."""
+
+
+def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) -> tuple[RingsSummary, RingTally]:
+    """Read the tables about rings once and sum them up; files by path.
+
+    Returns:
+        What is known, and the tally it is made from: its sums by process are for who lists processes.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    slots = RingSlots(trace, MAX_RINGS)
+    tally = RingTally(trace, owners, slots, ALWAYS_ASYNC, WITHOUT_FILE)
+    tally.merge(paths)
+    rows = _ring_columns(trace, slots)
+    most_used = _most_used(tally)
+    by_workers = [_by_workers(tally, slot) for slot in range(slots.nr_slots)]
+    names = file_names(trace, owners, people, [*most_used, *(group for groups in by_workers for group in groups)])
+    made = _Rows(trace, tally, names)
+    processes = owners.process_rows(rows["process"][: slots.others]).tolist()
+    comms = people.comms(set(processes))
+    rings = [
+        made.ring(slot, _identity(rows, slot, comms.get(process)), by_workers[slot])
+        for slot, process in enumerate(processes)
+    ]
+    rest = made.ring(slots.others, _sum_of_others(rows, slots), by_workers[-1])
+    if rest.requests or rest.written or rest.batches.calls:
+        rings.append(rest)
+    summary = RingsSummary(
+        nr_rings=slots.nr_rings,
+        requests=sum(ring.requests for ring in rings),
+        libaio_untold=_untold(rows, tally, slots),
+        written=int(tally.written.sum()),
+        sample_rate=trace.metadata.get("sample_rate", 1),
+        bytes_read=int(tally.bytes_read.sum()),
+        bytes_written=int(tally.bytes_written.sum()),
+        errors=int(tally.errors.sum()),
+        rings=tuple(rings),
+        files=made.files(most_used),
+    )
+    return summary, tally
+
+
+def _untold(rows: dict[str, NDArray[Any]], tally: RingTally, slots: RingSlots) -> int:
+    """Requests on contexts of libaio of which there is no row; those that are not listed count together."""
+    slot = np.minimum(np.arange(len(rows["kind"])), slots.others)
+    which = (rows["kind"] == RING_KIND.index("libaio")) & (tally.written[slot] == 0)
+    return int(rows["nr_requests"][which].sum())
+
+
+_TOTALS: Final = {
+    "requests": "nr_requests",
+    "completions": "nr_completions",
+    "overflows": "nr_overflows",
+    "messages": "nr_messages",
+    "orphans": "nr_orphans",
+    "punts": "nr_punts",
+    "most_in_flight": "most_in_flight",
+}
+_RING_COLUMNS: Final = (
+    "ring", "kind", "context", "process", "pid", "fd", "sq_entries", "cq_entries", "flags", "poller", "nr_files",
+    "nr_buffers", "nr_workers", *_TOTALS.values(),
+)  # fmt: skip
+
+
+def _ring_columns(trace: Trace, slots: RingSlots) -> dict[str, NDArray[Any]]:
+    """The table of rings: those listed in the order of their slots, then all others."""
+    rows = {column: trace.column("rings", column) for column in _RING_COLUMNS}
+    order = np.argsort(slots.slots(rows["ring"]), kind="stable")
+    return {column: values[order] for column, values in rows.items()}
+
+
+def _identity(rows: dict[str, NDArray[Any]], slot: int, comm: str | None) -> dict[str, Any]:
+    """What the table of rings says of one."""
+    row = {column: int(values[slot]) for column, values in rows.items()}
+    return {
+        "kind": RING_KIND[row["kind"]],
+        "ring": row["ring"],
+        "pid": None if row["pid"] == UNKNOWN_U32 else row["pid"],
+        "comm": comm,
+        "fd": None if row["fd"] < 0 else row["fd"],
+        "context": f"{row['context']:#x}",
+        "sq_entries": row["sq_entries"] or None,
+        "cq_entries": row["cq_entries"] or None,
+        "flags": None if row["flags"] == UNKNOWN_U32 or row["kind"] else setup_flags(row["flags"]),
+        "poller": row["poller"] != UNKNOWN_U32,
+        "nr_files": None if row["nr_files"] == UNKNOWN_U32 else row["nr_files"],
+        "nr_buffers": None if row["nr_buffers"] == UNKNOWN_U32 else row["nr_buffers"],
+        "born": row["nr_workers"],
+        **{name: row[column] for name, column in _TOTALS.items()},
+    }
+
+
+def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str, Any]:
+    """Of the rings that are not listed."""
+    rest = {column: values[slots.others :] for column, values in rows.items()}
+    unknown = dict.fromkeys(
+        ("kind", "ring", "pid", "comm", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
+    )
+    totals = {name: int(rest[column].sum()) for name, column in _TOTALS.items()}
+    totals["most_in_flight"] = int(rest["most_in_flight"].max(initial=0))
+    number = slots.nr_rings - slots.others
+    others = count_of(number, "other ring") if number else "no ring that is known"
+    return {**unknown, **totals, "comm": others, "context": "", "poller": False, "born": int(rest["nr_workers"].sum())}
+
+
+def setup_flags(flags: int) -> tuple[str, ...]:
+    """Names of IORING_SETUP_* bits; of those without a name the bit's number."""
+    bits = [bit for bit in range(32) if flags >> bit & 1]
+    return tuple(SETUP_FLAGS[bit] if bit < len(SETUP_FLAGS) else f"bit {bit}" for bit in bits)
+
+
+def _most_used(tally: RingTally) -> list[int]:
+    """Files by what was moved, then by requests."""
+    sums = tally.by_group
+    moved = sums["read"] + sums["written"]
+    used = np.flatnonzero(sums["requests"] + sums["written"])
+    order = np.lexsort((used, -sums["requests"][used], -moved[used]))
+    return [int(group) for group in used[order][:MAX_FILES]]
+
+
+def _by_workers(tally: RingTally, slot: int) -> list[int]:
+    """Files of a ring by the workers' time, or where that is not known by their requests."""
+    found = {group: row for (place, group), row in tally.worker_files.items() if place == slot}
+    order = sorted(found, key=lambda group: (-int(found[group][1]), -int(found[group][0]), group))
+    return order[:MAX_WORKER_FILES]
+
+
+class _Rows:
+    """Rows from what was counted."""
+
+    def __init__(self, trace: Trace, tally: RingTally, names: dict[int, FileName]) -> None:
+        self._tally = tally
+        self._names = names
+        self._opcodes: dict[int, str] = {
+            opcode["number"]: opcode["name"] for opcode in trace.metadata.get("opcodes", ())
+        }
+
+    def _opcode(self, number: int) -> str:
+        return self._opcodes.get(number, "unknown" if number == NR_OPCODES - 1 else f"opcode {number}")
+
+    def ring(self, slot: int, identity: dict[str, Any], by_workers: list[int]) -> RingRow:
+        """One ring, or the sum of those not listed."""
+        tally = self._tally
+        born = identity.pop("born")
+        numbers = zip(
+            (status.name.lower().replace("_", " ") for status in RingStatus), tally.statuses[slot], strict=True
+        )
+        return RingRow(
+            **identity,
+            written=int(tally.written[slot]),
+            bytes_read=int(tally.bytes_read[slot]),
+            bytes_written=int(tally.bytes_written[slot]),
+            errors=int(tally.errors[slot]),
+            multishot=int(tally.multishot[slot]),
+            multishot_completions=int(tally.multishot_completions[slot]),
+            statuses={name: int(number) for name, number in numbers if number},
+            paths=self._paths(slot),
+            opcodes=self._by_opcode(slot),
+            punted=self._punted(slot),
+            workers=WorkersRow(
+                born=born,
+                most=int(tally.most_workers[slot]),
+                executions=int(tally.executions[slot]),
+                busy_ns=int(tally.busy_ns[slot]),
+                inferred=int(tally.work_inferred[slot]),
+                **{kind: int(number) for kind, number in zip(WORKER_KINDS, tally.worker_kinds[slot], strict=True)},
+            ),
+            worker_files=tuple(
+                WorkerFileRow(*self._names[group], *map(int, tally.worker_files[slot, group])) for group in by_workers
+            ),
+            batches=self._batches(slot),
+            ends=self._ends(slot),
+            broken_links=self._broken_links(slot),
+        )
+
+    def _paths(self, slot: int) -> tuple[RingPathRow, ...]:
+        tally = self._tally
+        rows = []
+        for path in RingPath:
+            place = slot * NR_PATHS + path
+            phases: dict[str, Latency] = {phase: tally.phases[phase].latency(place) for phase in PHASES}
+            requests, inferred = (int(sums[slot, path]) for sums in (tally.path_requests, tally.path_inferred))
+            if requests:
+                rows.append(RingPathRow(path.name.lower(), requests, inferred, tally.latency.latency(place), **phases))
+        return tuple(sorted(rows, key=lambda row: -row.requests))
+
+    def _by_opcode(self, slot: int) -> tuple[RingOpcodeRow, ...]:
+        tally = self._tally
+        width = NR_OPCODES * NR_PATHS
+        first, behind = np.searchsorted(tally.keys, [slot * width, (slot + 1) * width])
+        rows = []
+        for index in range(first, behind):
+            opcode, path = divmod(int(tally.keys[index]) - slot * width, NR_PATHS)
+            requests, moved, errors = (int(s[index]) for s in (tally.key_requests, tally.key_bytes, tally.key_errors))
+            name = RingPath(path).name.lower()
+            rows.append(
+                RingOpcodeRow(self._opcode(opcode), name, requests, moved, errors, tally.key_latency.latency(index))
+            )
+        return tuple(sorted(rows, key=lambda row: (-row.requests, row.opcode, row.path)))
+
+    def _punted(self, slot: int) -> tuple[PuntRow, ...]:
+        counts = self._tally.reasons[slot]
+        rows = [PuntRow(*REASONS[reason], int(counts[reason])) for reason in PuntReason if counts[reason]]
+        return tuple(sorted(rows, key=lambda row: -row.requests))
+
+    def files(self, groups: list[int]) -> tuple[RingFileRow, ...]:
+        """What was done to these files, over all rings."""
+        sums = self._tally.by_group
+        columns = ("requests", "errors", "read", "written", "on_workers", "ns")
+        return tuple(
+            RingFileRow(*self._names[group], *(int(sums[column][group]) for column in columns)) for group in groups
+        )
+
+    def _batches(self, slot: int) -> BatchesRow:
+        tally = self._tally
+        return BatchesRow(
+            calls=int(tally.calls[slot]),
+            submitting=int(tally.submitting[slot].sum()),
+            submitted=int(tally.submitted[slot]),
+            sizes=_sizes(tally.submitting[slot]),
+            collecting=int(tally.collecting[slot].sum()),
+            collected=int(tally.collected[slot]),
+            collected_sizes=_sizes(tally.collecting[slot]),
+            slept=int(tally.slept[slot]),
+        )
+
+    def _ends(self, slot: int) -> tuple[EndRow, ...]:
+        found = ((key, number) for key, number in self._tally.ends.items() if key[0] == slot)
+        rows = [
+            EndRow(RingStatus(status).name.lower(), self._opcode(opcode), error_name(error), number)
+            for (_, status, opcode, error), number in found
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.requests, row.status, row.opcode, row.error)))
+
+    def _broken_links(self, slot: int) -> tuple[BrokenLinkRow, ...]:
+        """By what the culprit was."""
+        tally = self._tally
+        culprits: Counter[tuple[int, int] | None] = Counter()
+        ended: Counter[tuple[int, int] | None] = Counter()
+        for culprit, (place, number) in tally.ended_by.items():
+            if place == slot:
+                what = tally.culprits.get(culprit)
+                culprits[what] += 1
+                ended[what] += number
+        ended[None] += tally.ended_by_others[slot]
+        rows = []
+        for what, number in ended.most_common():
+            opcode, error = (None, None) if what is None else (self._opcode(what[0]), error_name(what[1]))
+            if number:
+                rows.append(BrokenLinkRow(opcode, None if what and not what[1] else error, culprits[what], number))
+        return tuple(rows)
+
+
+def _sizes(counts: Sequence[int] | NDArray[np.int64]) -> tuple[BatchSizeRow, ...]:
+    return tuple(BatchSizeRow(*bin_range(number), int(calls)) for number, calls in enumerate(counts) if calls)

@@ -1,0 +1,92 @@
+"""What a file is: storage, or something that another program, a person or the kernel itself answers.
+
+In: the table of files, and the file systems of the metadata's mounts. Out: a type for each file group, and whether a
+read or write of it waits for somebody. A file whose type was not recorded is taken by its name; what has none is
+unknown.
+"""
+
+from __future__ import annotations
+
+import enum
+import stat
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model.file_systems import KERNEL_FILE_SYSTEMS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.trace.reader import Trace
+
+
+class FileType(enum.IntEnum):
+    """What answers a read or a write of a file."""
+
+    UNKNOWN = 0
+    STORAGE = 1
+    """A regular file, directory or disk; on tmpfs, too."""
+    PIPE = 2
+    SOCKET = 3
+    TERMINAL = 4
+    EVENT = 5
+    """What the kernel makes for waiting: eventfd, timerfd, inotify …"""
+    SPECIAL = 6
+    """Other character devices (/dev/zero …), and files that the kernel makes up while they are read (/proc, /sys …)."""
+
+
+_OF_MODE: Final = {
+    stat.S_IFREG: FileType.STORAGE,
+    stat.S_IFDIR: FileType.STORAGE,
+    stat.S_IFLNK: FileType.STORAGE,
+    stat.S_IFBLK: FileType.STORAGE,
+    stat.S_IFIFO: FileType.PIPE,
+    stat.S_IFSOCK: FileType.SOCKET,
+}
+"""inode(7)."""
+_S_IFMT: Final = 0o170000
+_WAITED_FOR: Final = (FileType.PIPE, FileType.SOCKET, FileType.TERMINAL, FileType.EVENT)
+_READY: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+"""Character devices on which nobody waits (null(4), full(4), random(4))."""
+_OF_NAME: Final = (
+    ("pipe:[", FileType.PIPE),
+    ("socket:[", FileType.SOCKET),
+    ("anon_inode:", FileType.EVENT),
+    *((f"/dev/{name}", FileType.TERMINAL) for name in ("pts/", "tty", "console", "ptmx", "hvc")),
+    *((name, FileType.SPECIAL) for name in (*_READY, "/proc/", "/sys/")),
+    ("/dev/", FileType.UNKNOWN),  # a disk or not
+    ("/", FileType.STORAGE),
+)
+"""By how a name begins, the first that fits (proc_pid_fd(5); Documentation/admin-guide/devices.txt)."""
+
+
+def file_types(trace: Trace, nr_groups: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read.
+
+    Args:
+        trace: Where the files are.
+        nr_groups: Groups that are no named files come behind those, and are unknown.
+    """
+    types = np.full(nr_groups, FileType.UNKNOWN, np.uint8)
+    devices: list[int] = []
+    others: list[int] = []
+    mounts = trace.metadata["mounts"]
+    made_up = [mount["device"] for mount in mounts if mount["fs_type"] in KERNEL_FILE_SYSTEMS]
+    for rows in trace.batches("files", ["file", "mode", "device"]):
+        file, kind = rows["file"], rows["mode"] & np.uint32(_S_IFMT)
+        for mode, of_mode in _OF_MODE.items():
+            types[file[kind == mode]] = of_mode
+        stored = types[file] == FileType.STORAGE
+        types[file[stored & np.isin(rows["device"], np.array(made_up, np.uint64))]] = FileType.SPECIAL
+        devices += file[kind == stat.S_IFCHR].tolist()
+        others += file[kind == 0].tolist()
+    waits = np.isin(types, (FileType.PIPE, FileType.SOCKET))
+    names = trace.texts("files", "file", "path", [*devices, *others])
+    for number, name in names.items():
+        found = next((of_name for begin, of_name in _OF_NAME if name and name.startswith(begin)), FileType.UNKNOWN)
+        types[number], waits[number] = found, found in _WAITED_FOR
+    for number in devices:
+        types[number] = types[number] if types[number] == FileType.TERMINAL else FileType.SPECIAL
+        waits[number] = names.get(number) not in _READY
+    return types, waits

@@ -1,0 +1,260 @@
+"""From sums to rows: where the time went, latencies, slow calls, sizes and order of accesses, opens.
+
+In: :class:`~lo2io.reports.summary.sums.TraceSums`. Out: an :class:`~lo2io.reports.summary.io_rows.IoSummary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.errnos import error_name
+from lo2io.model import UNKNOWN_U32
+from lo2io.reports.summary.classes import STORAGE, CallClass
+from lo2io.reports.summary.io_rows import (
+    TIME_PARTS,
+    AccessRow,
+    IoSummary,
+    LatencyRow,
+    OffCpuRow,
+    OpenRow,
+    PatternRow,
+    SizeRow,
+    SlowRow,
+    TimeRow,
+    TimeSummary,
+)
+from lo2io.reports.summary.names import FileName, file_names, given_paths
+from lo2io.reports.summary.tally import NR_REQUEST_OPS
+from lo2io.trace.columns import OFF_STATE
+from lo2io.trace.reader import REQUEST_OPERATION
+from lo2io.units import split_kernel_dev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from lo2io.reports.summary.pattern import AccessSums
+    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.trace.reader import Trace
+
+MAX_FILES: Final = 100
+"""Files listed by order of accesses, and by opens."""
+MAX_COMMON: Final = 8
+_OPENS: Final = ("opens", "syncs", "sync_ns", "locks", "lock_ns")
+
+
+def summarize_io(sums: TraceSums) -> IoSummary:
+    """Make rows of what was summed up."""
+    accessed, opened = _most_accessed(sums), _most_opened(sums)
+    slow = sums.slow.slowest()
+    wanted = {key for key, _ in accessed} | set(opened) | {row.group for row in slow}
+    names = file_names(sums.trace, sums.owners, sums.people, wanted)
+    return IoSummary(
+        time=_time(sums),
+        latencies=(*_call_latencies(sums), *_device_latencies(sums)),
+        slowest=_slowest(sums, names),
+        accesses=tuple(_accesses(sums)),
+        patterns=tuple(_pattern(sums, names[key], key, direction) for key, direction in accessed),
+        opens=tuple(_open(sums, names[key], key) for key in opened),
+    )
+
+
+def _time(sums: TraceSums) -> TimeSummary:
+    found = sums.time
+    rows = [_time_row(sums, CallClass(key).name.lower(), key) for key in np.flatnonzero(found.calls).tolist()]
+    storage = {kind.name.lower() for kind in STORAGE}
+    states = zip(OFF_STATE, sums.off_cpu.times.tolist(), sums.off_cpu.total_ns.tolist(), strict=True)
+    return TimeSummary(
+        requests_recorded=records_requests(sums.trace),
+        total=_time_row(sums, "all", slice(None)),
+        storage=_time_row(sums, "storage", list(STORAGE)),
+        classes=tuple(sorted(rows, key=lambda row: (row.kind not in storage, -row.time_ns, -row.calls, row.kind))),
+        off_cpu=tuple(OffCpuRow(state, times, total) for state, times, total in states if times),
+    )
+
+
+def records_requests(trace: Trace) -> bool:
+    """Whether block requests were recorded at all."""
+    return bool(trace.rows("requests")) or any(event.event.startswith("block:") for event in trace.completeness.events)
+
+
+def _time_row(sums: TraceSums, kind: str, key: Any) -> TimeRow:
+    found = sums.time
+    calls, errors, total = (int(getattr(found, name)[key].sum()) for name in ("calls", "errors", "total_ns"))
+    parts: dict[str, Any] = {}
+    for part in TIME_PARTS:
+        if part != "unexplained_ns":
+            parts[part] = int(getattr(found, part)[key].sum())
+    parts["unexplained_ns"] = total - sum(parts.values())
+    if not found.knows_cpu:
+        parts |= dict.fromkeys(("blocked_ns", "preempted_ns", "cpu_ns"))
+    return TimeRow(kind, calls, errors, total, **parts)
+
+
+def _call_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
+    """By class, those with most time first."""
+    found = []
+    for kind in CallClass:
+        if sums.time.calls[kind]:
+            latency, histogram = sums.operations.latency_of_class(kind)
+            found += [LatencyRow("calls", kind.name.lower(), "call", latency, histogram)] if latency.nr else []
+    return sorted(found, key=lambda row: -row.latency.total_ns)
+
+
+def _device_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
+    requests = sums.requests
+    for key in np.flatnonzero(requests.requests).tolist():
+        index, operation = divmod(key, NR_REQUEST_OPS)
+        name = device_name(sums.trace.metadata, int(requests.devices[index]))
+        for phase, histograms in (("queue", requests.queue), ("device", requests.device)):
+            latency = histograms.latency(key)
+            if latency.nr:
+                yield LatencyRow(name, REQUEST_OPERATION[operation], phase, latency, histograms.log2(key))
+
+
+def device_name(meta: Mapping[str, Any], device: int) -> str:
+    """As the machine calls it, else its numbers."""
+    names = {known["device"]: known["name"] for known in meta["devices"]}
+    major, minor = split_kernel_dev(device)
+    return str(names.get(device) or f"{major}:{minor}")
+
+
+def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]:
+    slow = sums.slow.slowest()
+    threads = _threads(sums.trace, {row.task for row in slow})
+    given = given_paths(sums.trace, {row.id for row in slow if row.group == sums.owners.no_handle})
+    meta = sums.trace.metadata
+    rows = []
+    for row in slow:
+        name = FileName("given", given[row.id], None, None) if row.id in given else names[row.group]
+        who = threads.get(row.task, _Thread(None, None, None))
+        rows.append(
+            SlowRow(
+                id=row.id,
+                call=meta["calls"][row.call]["name"],
+                begin_ns=row.begin_ns,
+                at_ns=row.begin_ns - meta["start_ns"],
+                duration_ns=row.duration_ns,
+                device_ns=row.device_ns,
+                queue_ns=row.queue_ns,
+                kind=name.kind,
+                path=name.path,
+                pid=who.pid,
+                tid=who.tid,
+                comm=who.comm,
+                offset_bytes=row.offset_bytes,
+                bytes=row.bytes,
+                error=error_name(row.error) if row.error else None,
+            )
+        )
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    pid: int | None
+    tid: int | None
+    comm: str | None
+
+
+def _threads(trace: Trace, tasks: set[int]) -> dict[int, _Thread]:
+    comms = trace.texts("threads", "task", "comm", tasks)
+    found = {}
+    wanted = np.fromiter(tasks, np.int64, len(tasks))
+    for rows in trace.batches("threads", ["task", "pid", "tid"]) if tasks else ():
+        for row in np.flatnonzero(np.isin(rows["task"], wanted)).tolist():
+            pid, tid = (None if rows[name][row] == UNKNOWN_U32 else int(rows[name][row]) for name in ("pid", "tid"))
+            task = int(rows["task"][row])
+            found[task] = _Thread(pid, tid, comms.get(task))
+    return found
+
+
+def _accesses(sums: TraceSums) -> Iterable[AccessRow]:
+    pattern = sums.pattern
+    for direction, (operation, found) in enumerate((("read", pattern.read), ("write", pattern.write))):
+        if not found.accesses.any():
+            continue
+        sizes = pattern.sizes[direction]
+        yield AccessRow(
+            operation=operation,
+            **_counts(found, slice(None)),
+            again_bytes=int(found.again().sum()),
+            sizes=tuple(SizeRow(*size_range(bin_), int(sizes[bin_])) for bin_ in np.flatnonzero(sizes).tolist()),
+            common=dict(sorted(pattern.common[direction].items(), key=lambda item: (-item[1], item[0]))[:MAX_COMMON]),
+        )
+
+
+def size_range(number: int) -> tuple[int, int]:
+    """Least and most bytes of a bin of sizes."""
+    return (1 << number >> 1, (1 << number) - 1)
+
+
+def _counts(found: AccessSums, key: Any) -> dict[str, int]:
+    names = ("accesses", "small", "placed", "consecutive", "sequential", "bytes")
+    counts = {name: int(getattr(found, name)[key].sum()) for name in names}
+    return {**counts, "random": int(found.random(key).sum())}
+
+
+def _most_accessed(sums: TraceSums) -> list[tuple[int, int]]:
+    """File groups that stand for a path, each with 0 for its reads or 1 for its writes."""
+    pattern = sums.pattern
+    found: list[tuple[int, int, int]] = []
+    for direction, found_so in enumerate((pattern.read, pattern.write)):
+        accesses = sums.paths.merged(found_so.accesses)
+        used = largest(accesses[: sums.owners.no_handle], MAX_FILES)
+        found += [(-int(accesses[key]), key, direction) for key in used]
+    return [(key, direction) for _, key, direction in sorted(found)[:MAX_FILES]]
+
+
+def largest(values: NDArray[np.int64], limit: int) -> list[int]:
+    """Where the largest values above 0 are, largest first, the earlier of equals."""
+    where = np.flatnonzero(values > 0)
+    if len(where) > limit:
+        least = np.partition(values[where], len(where) - limit)[len(where) - limit]
+        where = where[values[where] >= least]
+    order: list[int] = where[np.argsort(-values[where], kind="stable")][:limit].tolist()
+    return order
+
+
+def _pattern(sums: TraceSums, name: FileName, key: int, direction: int) -> PatternRow:
+    found = (sums.pattern.read, sums.pattern.write)[direction]
+    files = sums.paths.members(key)
+    return PatternRow(
+        kind=name.kind,
+        path=name.path,
+        pid=name.pid,
+        comm=name.comm,
+        operation=("read", "write")[direction],
+        **_counts(found, files),
+        extent_bytes=int(found.extent(files).sum()),
+        again_bytes=int(found.again(files).sum()),
+        files=_nr_files(sums, files, found.accesses),
+    )
+
+
+def _nr_files(sums: TraceSums, files: NDArray[np.intp], used: NDArray[np.int64]) -> int:
+    """How many of these named files were used."""
+    return int(np.count_nonzero(used[files[files < sums.owners.nr_files]]))
+
+
+def _most_opened(sums: TraceSums) -> list[int]:
+    pattern = sums.pattern
+    used = sums.paths.merged(pattern.opens + pattern.syncs + pattern.locks)
+    return largest(used[: sums.owners.no_handle], MAX_FILES)
+
+
+def _open(sums: TraceSums, name: FileName, key: int) -> OpenRow:
+    pattern, files = sums.pattern, sums.paths.members(key)
+    used = pattern.opens + pattern.syncs + pattern.locks
+    return OpenRow(
+        kind=name.kind,
+        path=name.path,
+        pid=name.pid,
+        comm=name.comm,
+        **{column: int(getattr(pattern, column)[files].sum()) for column in _OPENS},
+        files=_nr_files(sums, files, used),
+    )

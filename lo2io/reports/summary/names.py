@@ -1,0 +1,103 @@
+"""Names of processes and files, looked up for the few that are shown.
+
+In: a trace and who owns what in it. Out: pids, names and paths. What has no name is said to have none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_U32
+from lo2io.model.command_lines import process_name
+from lo2io.trace.reader import as_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from numpy.typing import NDArray
+
+    from lo2io.reports.summary.tally import Owners
+    from lo2io.trace.reader import Trace
+
+
+class People:
+    """Who the processes are, by the owners' numbers; the last stands for unknown."""
+
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        self._pids = np.full(owners.nr_processes + 1, -1, np.int64)
+        self._leaders = np.full(owners.nr_processes + 1, -1, np.int64)
+        self.threads = np.zeros(owners.nr_processes + 1, np.int64)
+        self._trace = trace
+        leading: list[NDArray[Any]] = []
+        for batch in trace.batches("threads", ["task", "pid", "tid"]):
+            process = owners.processes(batch["task"])
+            np.add.at(self.threads, process, 1)
+            self._pids[process] = np.where(batch["pid"] == UNKNOWN_U32, -1, batch["pid"].astype(np.int64))
+            self._leaders[process] = batch["task"]
+            leading.append(batch["task"][batch["pid"] == batch["tid"]])
+        for tasks in leading:
+            self._leaders[owners.processes(tasks)] = tasks
+
+    def pid(self, row: int) -> int | None:
+        """The process's pid."""
+        return int(self._pids[row]) if self._pids[row] >= 0 else None
+
+    def comms(self, rows: Iterable[int]) -> dict[int, str | None]:
+        """The name of each of these processes: its leader's."""
+        return self.texts("comm", rows)
+
+    def names(self, rows: Collection[int]) -> dict[int, str | None]:
+        """The name of each of these processes, with its title or script where its command line tells."""
+        comms, lines = self.comms(rows), self.texts("cmdline", rows)
+        return {row: process_name(comms.get(row), lines.get(row)) for row in comms.keys() | lines.keys()}
+
+    def texts(self, column: str, rows: Iterable[int]) -> dict[int, str | None]:
+        """A text of the leaders of these processes."""
+        tasks = {int(self._leaders[row]): row for row in rows if self._leaders[row] >= 0}
+        found = self._trace.texts("threads", "task", column, tasks.keys())
+        return {tasks[task]: text for task, text in found.items()}
+
+
+class FileName(NamedTuple):
+    """What a file group is called.
+
+    ``kind`` is as in :class:`~lo2io.reports.summary.rows.FileRow`, or ``given``: to one call.
+    """
+
+    kind: str
+    path: str | None
+    pid: int | None
+    comm: str | None
+
+
+def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[int]) -> dict[int, FileName]:
+    """The names of these file groups, as ``Owners.groups`` numbers them."""
+    wanted = sorted(set(groups))
+    paths = trace.texts("files", "file", "path", [group for group in wanted if group < owners.nr_files])
+    processes = {group: group - owners.nr_files for group in wanted if owners.nr_files <= group < owners.no_handle}
+    comms = people.comms(processes.values())
+    names = {}
+    for group in wanted:
+        if group < owners.nr_files:
+            names[group] = FileName("named", paths.get(group), None, None)
+        elif group in processes:
+            process = processes[group]
+            names[group] = FileName("unnamed", None, people.pid(process), comms.get(process))
+        else:
+            names[group] = FileName("none", None, None, None)
+    return names
+
+
+def given_paths(trace: Trace, operations: Collection[int]) -> dict[int, str]:
+    """The first path that each of these calls was given, with the directory it starts in; those that are known."""
+    found: dict[int, str] = {}
+    wanted = np.fromiter(operations, np.int64, len(operations))
+    for batch in trace.record_batches("paths", ["operation", "place", "path", "directory"]) if len(wanted) else ():
+        numbers = as_numpy(batch.column("operation"))
+        for row in np.flatnonzero(np.isin(numbers, wanted) & (as_numpy(batch.column("place")) == 0)).tolist():
+            path, directory = (batch.column(name)[row].as_py() for name in ("path", "directory"))
+            if path:
+                found[int(numbers[row])] = path if path.startswith("/") or not directory else f"{directory}/{path}"
+    return found

@@ -1,0 +1,367 @@
+"""What happened, on one page: totals, processes, files, calls, errors, devices, and how complete all that is.
+
+In: a trace's tables. Out: a :class:`Summary` of plain values, as JSON (``to_json``, schema in
+``docs/reference/report.md``) or as text (``render``). Nothing is estimated but the percentiles (``histogram.py``);
+unnamed files are not guessed, but summed by process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.errnos import error_name, error_text
+from lo2io.model import UNKNOWN_I64
+from lo2io.model.command_lines import process_name
+from lo2io.reports.findings import find
+from lo2io.reports.rings.summary import summarize_rings
+from lo2io.reports.summary.file_types import FileType
+from lo2io.reports.summary.hints import why_nothing
+from lo2io.reports.summary.io import device_name, summarize_io
+from lo2io.reports.summary.losses import completeness_line, filtered_words, sampled_words, verdict
+from lo2io.reports.summary.name_counts import count_names
+from lo2io.reports.summary.names import file_names
+from lo2io.reports.summary.rows import (
+    Activity,
+    CallRow,
+    Chosen,
+    CpuLosses,
+    DeviceRow,
+    ErrorRow,
+    FileRow,
+    Foreign,
+    Paradigm,
+    ProcessRow,
+    Summary,
+)
+from lo2io.reports.summary.sums import gather
+from lo2io.reports.summary.tally import NR_REQUEST_OPS
+from lo2io.reports.summary.usage import not_recorded
+from lo2io.trace.reader import REQUEST_OPERATION
+from lo2io.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    from lo2io.model import Completeness
+    from lo2io.reports.rings.rows import RingsSummary
+    from lo2io.reports.rings.tally import RingTally
+    from lo2io.reports.summary.sums import TraceSums
+    from lo2io.reports.summary.tally import OperationTally, RequestTally, Sums
+    from lo2io.trace.reader import Trace
+
+SCHEMA: Final = "lo2io-summary"
+SCHEMA_VERSION: Final = 4
+MAX_ROWS: Final = 100
+"""Processes, files and pipes and their like listed, by time spent in calls; the rest is summed in one row."""
+
+
+def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
+    """Read the tables once and sum them up.
+
+    Args:
+        trace: Or what a selection leaves of one.
+        sums: Where they were gathered already.
+
+    Raises:
+        TraceError: A table is missing or damaged.
+    """
+    meta = trace.metadata
+    sums = sums or gather(trace)
+    owners, tally, requests = sums.owners, sums.operations, sums.requests
+    total = _total(tally.by_call)
+    proof, span_ns = trace.completeness, max(0, meta["stop_ns"] - meta["start_ns"])
+    rings, by_rings = _rings(sums)
+    chosen, foreign = _chosen(meta), _foreign(meta)
+    all_of_it = meta["mode"] == "process" and not (foreign or meta.get("filter") or meta.get("selection"))
+    usage = sums.usage.total(meta.get("usage"), total.time_ns) if all_of_it else None
+    empty = not (tally.by_call.calls.any() or requests.requests.any() or rings)
+    return Summary(
+        schema=SCHEMA,
+        schema_version=SCHEMA_VERSION,
+        trace=foreign.trace if foreign else str(trace.path),
+        command=tuple(meta["command"]),
+        roots=tuple(meta["roots"]),
+        **{key: meta[key] for key in ("mode", "exit_code", "hostname", "kernel", "start_ns")},
+        span_ns=span_ns,
+        start_realtime_ns=_realtime_ns(meta),
+        activity=total,
+        bytes_read_per_s=_rate(total.bytes_read, span_ns),
+        bytes_written_per_s=_rate(total.bytes_written, span_ns),
+        nr_processes=int(np.count_nonzero(_active(tally, by_rings)[: owners.nr_processes])),
+        nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
+        processes=_processes(sums, by_rings, by_bytes=meta["mode"] == "system"),
+        files=_files(sums),
+        calls=_calls(meta, tally),
+        errors=_errors(meta, tally),
+        devices=_devices(trace, requests),
+        completeness=proof.as_dict(),
+        completeness_line=foreign.completeness_line if foreign else _last_line(meta, proof, chosen),
+        verdict="not proven" if foreign else verdict(proof, meta.get("shortfall", "")),
+        shortfall=meta.get("shortfall", ""),
+        notices=tuple(meta["notices"]),
+        chosen=chosen,
+        losses=_losses(trace, proof),
+        reconciliation=tuple(meta.get("reconciliation", ())),
+        hints=_why_nothing(meta, proof, chosen, foreign) if empty else (),
+        rings=rings,
+        findings=find(sums, rings),
+        living_on=_living_on(trace),
+        names=None if foreign and not foreign.own else count_names(trace),
+        io=summarize_io(sums) if total.calls or requests.requests.any() else None,
+        usage=usage,
+        not_recorded=not_recorded(meta, usage) if usage else {},
+        foreign=foreign,
+    )
+
+
+def to_json(summary: Summary) -> str:
+    """The summary as JSON; keys are the names of the dataclasses' fields, and only grow within a schema version."""
+    facts = asdict(summary) | {"findings": [finding.as_dict() for finding in summary.findings]}
+    return json.dumps(facts, indent=2, ensure_ascii=True)
+
+
+def render(summary: Summary, console: Console) -> None:
+    """Print the page; the last line is the one on completeness."""
+    from lo2io.reports.text.page import render_page  # noqa: PLC0415  rich is slow to import, and --json needs none of it
+
+    render_page(summary, console)
+
+
+def _activity(sums: Sums, key: Any) -> Activity:
+    return Activity(**{name: int(getattr(sums, name)[key].sum()) for name in Activity.__slots__})
+
+
+def _total(sums: Sums) -> Activity:
+    return _activity(sums, slice(None))
+
+
+def busiest(
+    sums: Sums,
+    keys: NDArray[np.intp],
+    limit: int,
+    weight: NDArray[np.int64] | None = None,
+    also: NDArray[np.bool_] | None = None,
+) -> tuple[list[int], NDArray[np.intp]]:
+    """The keys with most weight, or else with most time (then calls, then the first), and the rest.
+
+    Keys with neither calls nor weight are left out, unless ``also`` names them.
+    """
+    active = (sums.calls[keys] > 0) | (sums.writes[keys] > 0)
+    if also is not None:
+        active |= also[keys]
+    if weight is not None:
+        active |= weight[keys] > 0
+    used = keys[active]
+    heavy = (sums.time_ns if weight is None else weight)[used]
+    order = used[np.lexsort((used, -sums.calls[used], -heavy))]
+    return order[:limit].tolist(), order[limit:]
+
+
+def _active(tally: OperationTally, rings: RingTally | None) -> NDArray[np.bool_]:
+    """Of each process, whether it did anything."""
+    called = tally.by_process.calls > 0
+    return called | (rings.process_requests > 0) if rings else called
+
+
+def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
+    """Nothing for a trace without rings, or of a time when there was no table of them."""
+    trace = sums.trace
+    if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
+        return None, None
+    return summarize_rings(trace, sums.owners, sums.people, sums.paths)
+
+
+def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
+    """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
+    sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
+    nothing = np.zeros(len(sums.calls), np.int64)
+    ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
+    weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
+    shown, rest = busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
+    comms, cgroups, containers, lines = (
+        people.texts(column, shown) for column in ("comm", "cgroup", "container", "cmdline")
+    )
+
+    def row(
+        who: tuple[int | None, str | None], where: tuple[str | None, str | None], key: Any, line: str | None = None
+    ) -> ProcessRow:
+        return ProcessRow(
+            *who,
+            int(people.threads[key].sum()),
+            _activity(sums, key),
+            *where,
+            int(requests.process_requests[key].sum()),
+            int(requests.process_bytes[key].sum()),
+            int(ring_requests[key].sum()),
+            int(ring_bytes[key].sum()),
+            usage=None if who[0] is None else gathered.usage.row(key, int(sums.time_ns[key])),
+            cmdline=line,
+            name=process_name(who[1], line),
+        )
+
+    rows = [
+        row((people.pid(key), comms.get(key)), (cgroups.get(key), containers.get(key)), key, lines.get(key))
+        for key in shown
+    ]
+    if len(rest):
+        rows.append(row((None, f"{len(rest)} others"), (None, None), rest))
+    return tuple(rows)
+
+
+def _files(sums: TraceSums) -> tuple[FileRow, ...]:
+    """By path: what was made anew again and again is one row. Storage first."""
+    by_file, owners = sums.operations.by_group, sums.owners
+    by_path = by_file.merged(sums.paths)
+    stored = owners.types[: owners.no_handle] <= FileType.STORAGE
+    shown, rest = busiest(by_path, np.flatnonzero(stored), MAX_ROWS)
+    others, more = busiest(by_path, np.flatnonzero(~stored), MAX_ROWS)
+    shown, rest = shown + others, np.append(rest, more)
+    names = file_names(sums.trace, owners, sums.people, shown)
+    files = sums.paths.nr_files((by_file.calls > 0) | (by_file.writes > 0))
+    types = [FileType(kind).name.lower() for kind in owners.types[shown]]
+    rows = [
+        FileRow(*names[key], _activity(by_path, key), int(files[key]), kind)
+        for key, kind in zip(shown, types, strict=True)
+    ]
+    if len(rest):
+        activity = _activity(by_path, rest)
+        rows.append(FileRow("others", f"{len(rest)} others", None, None, activity, int(files[rest].sum())))
+    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies to nobody knows what
+        rows.append(FileRow("none", None, None, None, _activity(by_path, owners.no_handle), 0))
+    return tuple(rows)
+
+
+def _calls(meta: Mapping[str, Any], tally: OperationTally) -> tuple[CallRow, ...]:
+    keys, _ = busiest(tally.by_call, np.arange(len(meta["calls"])), len(meta["calls"]))
+    return tuple(
+        CallRow(
+            meta["calls"][key]["name"],
+            int(tally.in_flight[key]),
+            _activity(tally.by_call, key),
+            tally.latency_of_call(key),
+        )
+        for key in keys
+    )
+
+
+def _errors(meta: Mapping[str, Any], tally: OperationTally) -> tuple[ErrorRow, ...]:
+    rows = []
+    for number in np.flatnonzero(tally.errnos.sum(axis=0)).tolist():
+        by_call = tally.errnos[:, number]
+        order = sorted(np.flatnonzero(by_call).tolist(), key=lambda key: -int(by_call[key]))
+        calls = {meta["calls"][key]["name"]: int(by_call[key]) for key in order}
+        name = error_name(number)
+        rows.append(ErrorRow(name, number, error_text(number), int(by_call.sum()), calls))
+    return tuple(sorted(rows, key=lambda row: (-row.nr, row.number)))
+
+
+def _devices(trace: Trace, tally: RequestTally) -> tuple[DeviceRow, ...]:
+    rows = []
+    for key in np.flatnonzero(tally.requests + tally.merged).tolist():
+        index, operation = divmod(key, NR_REQUEST_OPS)
+        numbers = {
+            name: int(getattr(tally, name)[key])
+            for name in ("requests", "bytes", "errors", "in_flight", "merged", "requeues", "inferred", "end_unknown")
+        }
+        rows.append(
+            DeviceRow(
+                name=device_name(trace.metadata, int(tally.devices[index])),
+                operation=REQUEST_OPERATION[operation],
+                queue=tally.queue.latency(key),
+                device=tally.device.latency(key),
+                **numbers,
+            )
+        )
+    return tuple(rows)
+
+
+def _chosen(meta: Mapping[str, Any]) -> Chosen:
+    filtered, totals = meta.get("filtered", {}), meta["totals"]
+    began = meta.get("recording_start_ns")
+    return Chosen(
+        filter=meta.get("filter", ""),
+        cgroup=meta.get("cgroup", ""),
+        cpus=tuple(meta.get("chosen_cpus", ())),
+        recorded_ns=None if began is None else meta["stop_ns"] - began,
+        filtered_calls=filtered.get("calls", 0),
+        filtered_requests=filtered.get("requests", 0),
+        filtered_ring_requests=filtered.get("ring_requests", 0),
+        own_calls=totals.get("nr_own_calls", 0),
+        own_requests=totals.get("nr_own_requests", 0),
+        sample_rate=meta.get("sample_rate", 1),
+        ring_requests=totals.get("nr_ring_requests", 0),
+    )
+
+
+def _last_line(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) -> str:
+    filtered = filtered_words(
+        chosen.filter, chosen.filtered_calls, chosen.filtered_requests, chosen.filtered_ring_requests
+    )
+    sampled = sampled_words(chosen.sample_rate, chosen.ring_requests)
+    return completeness_line(proof, meta.get("reconciliation_line", ""), filtered, sampled, meta.get("shortfall", ""))
+
+
+def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
+    gaps: dict[int, list[int]] = {}
+    for batch in trace.batches("losses", ["cpu", "begin_time_ns", "end_time_ns"]):
+        for cpu, begin, end in zip(*(batch[name].tolist() for name in batch), strict=True):
+            known = UNKNOWN_I64 not in (begin, end)
+            gaps.setdefault(cpu, []).append(end - begin if known else 0)
+    rows = []
+    for cpu in sorted({event.cpu for event in proof.events} | gaps.keys()):
+        lost = sum(event.lost for event in proof.events if event.cpu == cpu)
+        vanished = sum(event.vanished for event in proof.events if event.cpu == cpu)
+        if lost or vanished or cpu in gaps:
+            rows.append(CpuLosses(cpu, lost, vanished, len(gaps.get(cpu, ())), sum(gaps.get(cpu, ()))))
+    return tuple(rows)
+
+
+def _living_on(trace: Trace) -> dict[str, int]:
+    """By name, the processes of a command's recording whose end is not in it."""
+    meta = trace.metadata
+    if meta["mode"] != "process" or not meta["command"] or "foreign" in meta:
+        return {}
+    of_process: dict[int, int] = {}  # a thread of each
+    for batch in trace.batches("threads", ["task", "process", "exit_time_ns"]):
+        living = batch["exit_time_ns"] == UNKNOWN_I64
+        for process, task in zip(batch["process"][living].tolist(), batch["task"][living].tolist(), strict=True):
+            of_process.setdefault(process, task)
+    comms = trace.texts("threads", "task", "comm", of_process.values())
+    return dict(Counter(comms.get(task) or "unknown" for task in of_process.values()).most_common())
+
+
+def _foreign(meta: Mapping[str, Any]) -> Foreign | None:
+    """Whose archive it is, if it has no tables of lo2io's own."""
+    found = meta.get("foreign")
+    if found is None:
+        return None
+    paradigms = tuple(Paradigm(**row) for row in found["paradigms"])
+    return Foreign(**found | {"paradigms": paradigms, "unknown": tuple(found["unknown"])})
+
+
+def _why_nothing(
+    meta: Mapping[str, Any], proof: Completeness, chosen: Chosen, foreign: Foreign | None
+) -> tuple[str, ...]:
+    if foreign is None:
+        return why_nothing(meta, proof, chosen)
+    return (foreign.nothing or "nothing of the trace was chosen",)
+
+
+def _rate(amount: int, span_ns: int) -> float | None:
+    return amount * NS_PER_S / span_ns if span_ns else None
+
+
+def _realtime_ns(meta: Mapping[str, Any]) -> int | None:
+    if not meta["syncs"]:
+        return None
+    # A window's first reading may be the recording's: days before, and as far off as clocks drift.
+    sync = min(meta["syncs"], key=lambda each: abs(each["time_ns"] - meta["start_ns"]))
+    return int(sync["realtime_ns"] + meta["start_ns"] - sync["time_ns"])

@@ -1,0 +1,105 @@
+"""What processes used, and how much of their time the recorded calls explain.
+
+In: the table of threads, with what each had used when it exited, and the command's own figures. Out: rows of plain
+values. What is not known of one thread of a process is not known of the process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_I64
+from lo2io.reports.summary.rows import UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from lo2io.reports.summary.tally import Owners
+    from lo2io.trace.reader import Trace
+
+_FIGURES: Final = (
+    "cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults", "voluntary_switches", "involuntary_switches",
+)  # fmt: skip
+_OF_COMMAND: Final = ("user_ns", "system_ns", "major_faults", "voluntary_switches", "involuntary_switches")
+_MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "socket", "process", "mmap")
+"""Groups of calls that are not recorded by default, or can be left out, and in which a program may spend its time."""
+_HALF: Final = 0.5
+
+
+class UsageTally:
+    """By process, as the owners number them: when its threads lived, and what they used."""
+
+    def __init__(self, trace: Trace, owners: Owners) -> None:
+        meta = trace.metadata
+        self._start_ns, self._stop_ns = meta["start_ns"], max(meta["stop_ns"], meta["start_ns"])
+        nr = owners.nr_processes + 1
+        self.first_ns, self.last_ns = np.full(nr, self._stop_ns, np.int64), np.full(nr, self._start_ns, np.int64)
+        self.threads_ns = np.zeros(nr, np.int64)
+        self._sums = {name: np.zeros(nr, np.int64) for name in _FIGURES}
+        self._known = {name: np.ones(nr, np.bool_) for name in _FIGURES}
+        columns = ("task", "start_time_ns", "exit_time_ns", "kind")
+        told = [name for name in _FIGURES if name in trace.schema("threads").names]
+        for name in set(_FIGURES).difference(told):
+            self._known[name][:] = False
+        for rows in trace.batches("threads", [*columns, *told]):
+            of_program = rows["kind"] == 0
+            self._add({name: values[of_program] for name, values in rows.items()}, owners, told)
+
+    def _add(self, rows: Mapping[str, NDArray[Any]], owners: Owners, told: list[str]) -> None:
+        process, start, end = owners.processes(rows["task"]), rows["start_time_ns"], rows["exit_time_ns"]
+        born = start != UNKNOWN_I64
+        begin = np.where(born, start, self._start_ns).clip(self._start_ns, self._stop_ns)
+        end = np.where(end == UNKNOWN_I64, self._stop_ns, end).clip(begin, self._stop_ns)
+        np.minimum.at(self.first_ns, process, begin)
+        np.maximum.at(self.last_ns, process, end)
+        np.add.at(self.threads_ns, process, end - begin)
+        for name in told:
+            known = born & (rows[name] != UNKNOWN_I64)  # of one that was there before, a part is of before
+            np.add.at(self._sums[name], process, rows[name] * known)
+            self._known[name][process[~known]] = False
+
+    def row(self, process: int, calls_ns: int) -> UsageRow:
+        """Of one process; ``calls_ns``: its time in recorded calls."""
+        figures = {name: int(self._sums[name][process]) if self._known[name][process] else None for name in _FIGURES}
+        wall_ns = int(max(self.last_ns[process] - self.first_ns[process], 0))
+        return _row(wall_ns, int(self.threads_ns[process]), calls_ns, figures)
+
+    def total(self, usage: Mapping[str, int] | None, calls_ns: int) -> UsageRow:
+        """Of all; ``usage``: the command's, as the metadata has it."""
+        lived = np.flatnonzero(self.threads_ns)
+        figures: dict[str, int | None] = {}
+        for name in _FIGURES:
+            figures[name] = int(self._sums[name].sum()) if len(lived) and self._known[name][lived].all() else None
+        wall_ns = self._stop_ns - self._start_ns
+        if usage is not None:  # also of processes whose last thread was not seen to end
+            figures |= {name: usage[name] for name in _OF_COMMAND} | {"cpu_ns": usage["user_ns"] + usage["system_ns"]}
+            wall_ns = usage["wall_ns"]
+        return _row(wall_ns, int(self.threads_ns.sum()), calls_ns, figures)
+
+
+def _row(wall_ns: int, threads_ns: int, calls_ns: int, figures: Mapping[str, int | None]) -> UsageRow:
+    share = min(calls_ns / threads_ns, 1.0) if threads_ns else None
+    return UsageRow(wall_ns, threads_ns, calls_ns, share, **figures)
+
+
+def not_recorded(meta: Mapping[str, Any], row: UsageRow) -> dict[str, tuple[str, ...]]:
+    """Groups of calls that were not recorded, each with some of its calls, if they may be where the time went.
+
+    They may be if neither recorded calls nor time in user mode explain half of what the threads lived.
+    """
+    explained = row.calls_ns + (row.user_ns or 0)
+    if explained >= _HALF * row.threads_ns:
+        return {}
+    events = set(meta["events"])
+    found: dict[str, tuple[str, ...]] = {}
+    for group in _MAY_TAKE_TIME:
+        calls = [call for call in meta["calls"] if call["group"].split("-")[0] == group]
+        lacking = [call["name"] for call in calls if f"syscalls:sys_enter_{call['tracepoint']}" not in events]
+        if len(lacking) > _HALF * len(calls):
+            found[group] = tuple(lacking)
+    return found

@@ -1,0 +1,119 @@
+"""Lines and tables on a rich console: what the parts of the page are printed with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from lo2io.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from lo2io.reports.summary.histogram import Latency
+    from lo2io.reports.summary.rows import Summary
+
+ROWS: Final = 12
+"""Rows of each table on the page; JSON has more."""
+VERDICT_STYLES: Final = {"complete": "green", "short": "bold red"}
+"""Of the line on completeness; of other verdicts bold yellow."""
+_GAP: Final = "  "
+_NAME_WIDTH: Final = 20
+"""Of a first column at least, however narrow the terminal."""
+
+
+def printable(text: str) -> str:
+    """Control characters, other unprintable ones and lone surrogates as escapes: a name must not move the cursor."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """The end of a path says more than its beginning."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 call``, ``2 processes``."""
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{number:,} {noun}{plural}"
+
+
+def named(path: str | None, files: int) -> str:
+    """A path, and how many files bore it, if that was more than one."""
+    return printable(path or "unnamed") + (f" ({files:,} files)" if files > 1 else "")
+
+
+def who(pid: int | None, comm: str | None) -> str:
+    """A process by its name and number."""
+    name = printable(comm) if comm else "unknown"
+    return name if pid is None else f"{name} ({pid})"
+
+
+def duration_of(latency: Latency, value_ns: int) -> str:
+    """A dash for the latency of nothing: it is not 0."""
+    return format_duration(value_ns) if latency.nr else "-"
+
+
+def print_table(
+    console: Console,
+    headings: Sequence[str],
+    align: str,
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    leads: Sequence[str] = (),
+) -> None:
+    """Print a table; the first column is shortened to fit, the others never: half a number is a wrong number.
+
+    Args:
+        console: Its width decides.
+        headings: One a column.
+        align: A letter a column: l or r.
+        rows: Cells as they are printed.
+        title: Stands above, in a line of its own.
+        leads: For each row what the first cell begins with and keeps, however short: a number to find it by.
+    """
+    widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
+    widths[0] = min(widths[0], room)
+
+    def line(cells: Sequence[str], lead: str = "") -> str:
+        padded = []
+        first = lead + shorten(cells[0].removeprefix(lead), room - cell_len(lead))
+        for cell, width, letter in zip([first, *cells[1:]], widths, align, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(cell + space if letter == "l" else space + cell)
+        return _GAP.join(padded).rstrip()
+
+    print_line(console, "")
+    if title:
+        print_line(console, title, "bold")
+    print_line(console, line(headings), "bold")
+    for index, row in enumerate(rows):
+        print_line(console, line(row, leads[index] if leads else ""))
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """A line, never folded: what it says is searched for and pasted."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def print_verdict(console: Console, summary: Summary) -> None:
+    """The line on completeness, in its verdict's colour."""
+    print_line(console, summary.completeness_line, VERDICT_STYLES.get(summary.verdict, "bold yellow"))
+
+
+def print_more(console: Console, hidden: int) -> None:
+    """That there is more than is shown."""
+    if hidden > 0:
+        print_line(console, f"and {hidden:,} more, see lo2io report --json")

@@ -1,0 +1,1 @@
+"""`lo2io top`: a recording that goes on, drawn again and again."""

@@ -1,0 +1,212 @@
+"""A window of ``lo2io top`` as a page: for a terminal as high as that, for a pipe whole.
+
+In: a :class:`~lo2io.top.rows.Window`. Out: what rich prints. It knows no table and no terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from lo2io.errors import UsageError
+from lo2io.reports.text.lines import printable, shorten, who
+from lo2io.units import NS_PER_S, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lo2io.top.rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
+
+VIEWS: Final = ("process", "file", "device")
+SORTS: Final = ("bytes", "operations", "time", "latency")
+KEYS: Final = "p processes · f files · d devices · s sort · space pause · q quit"
+REDRAW: Final = "\x0c"
+"""Ctrl-L."""
+_FRAME: Final = 7
+"""Lines that are no rows: two of the head, a heading with its rule, one empty, two of the foot."""
+_NAME_WIDTH: Final = 20
+"""Of a first column at least, while there are columns to leave out."""
+_GAP: Final = 2
+_FIRST_TO_GO: Final = ("in flight", "queue p99", "failed", "p50", "max", "in calls", "busy", "ops/s", "req/s", "p99")
+"""Columns that a narrow terminal has no room for: half a number would be a wrong number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a window is looked at."""
+
+    view: str = VIEWS[0]
+    sort: str = SORTS[0]
+    paused: bool = False
+    notice: str = ""
+    """What the recorder said last."""
+
+    @property
+    def heading(self) -> str:
+        """What the list is about."""
+        return f"by {self.view}, most {self.sort} first"
+
+
+def check_look(look: Look) -> Look:
+    """The same look.
+
+    Raises:
+        UsageError: There is no such view or order.
+    """
+    for what, chosen, known in (("list by", look.view, VIEWS), ("sort by", look.sort, SORTS)):
+        if chosen not in known:
+            raise UsageError(f"{what} {chosen!r}", "no such thing", f"one of {', '.join(known)}")
+    return look
+
+
+def render_top(window: Window, look: Look, width: int, height: int | None = None) -> Group:
+    """The page; ``height`` None: as many rows as there are."""
+    room = None if height is None else max(1, height - _FRAME)
+    rows = _devices(window) if look.view == "device" else _owners(window, look)
+    shown = rows if room is None else rows[:room]
+    headings = (look.view.capitalize(), *(_DEVICE_HEADINGS if look.view == "device" else _HEADINGS))
+    places, widths = _fitting(headings, shown, width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for place in places:
+        table.add_column(headings[place], justify="right" if place else "left", no_wrap=True, width=widths[place])
+    for row in shown:
+        cells = (shorten(row[0], widths[0]), *row[1:])
+        table.add_row(*(Text(cells[place]) for place in places))
+    hidden = len(rows) - len(shown)
+    foot = [Text(f"and {hidden:,} more")] if hidden else []
+    if height is not None:
+        foot.append(Text(KEYS, style="dim"))
+    if look.notice:
+        foot.append(Text(printable(look.notice), style="yellow", no_wrap=True, overflow="ellipsis"))
+    return Group(*_head(window, look, width), Text(""), table, *foot)
+
+
+def _head(window: Window, look: Look, width: int) -> list[Text]:
+    """Two lines; of the first as many parts as there is room for, each of them whole."""
+    total, span = window.total, window.span_ns
+    parts = [
+        f" · {_rate(total.operations, span)} operations/s",
+        f" · read {_flow(total.bytes_read, span)}",
+        f" · written {_flow(total.bytes_written, span)}",
+        f" · {total.errors:,} failed",
+    ]
+    first = f"lo2io top · the last {format_duration(span)}"
+    for part in parts:
+        if cell_len(first + part) > width:
+            break
+        first += part
+    paused = "paused · " if look.paused else ""
+    missing = [f"{window.lost:,} lost"] if window.lost else []
+    missing += [f"{window.vanished:,} vanished"] if window.vanished else []
+    complete = "complete" if window.proven and not missing else ", ".join(missing) or "not proven complete"
+    style = "green" if complete == "complete" else "bold yellow"
+    return [Text(first, style="bold"), Text.assemble(paused, (complete, style), f" · {look.heading}")]
+
+
+_HEADINGS: Final = ("ops/s", "read/s", "written/s", "failed", "in calls", "p50", "p99", "max")
+_DEVICE_HEADINGS: Final = (
+    "req/s",
+    "read/s",
+    "written/s",
+    "busy",
+    "in flight",
+    "queue p99",
+    "p50",
+    "p99",
+    "max",
+)
+_WEIGHTS: Final[dict[str, Callable[[Activity], int]]] = {
+    "bytes": lambda a: a.bytes_read + a.bytes_written,
+    "operations": lambda a: a.operations,
+    "time": lambda a: a.time_ns,
+    "latency": lambda a: a.latency.p99_ns,
+}
+
+
+def _fitting(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
+    """The columns that fit, and each column's width; the first gets what the others leave."""
+    widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    places = list(range(len(headings)))
+    for name in ("", *_FIRST_TO_GO):
+        if name in headings:
+            places.remove(headings.index(name))
+        rest = width - sum(widths[place] + _GAP for place in places[1:])
+        if rest >= min(widths[0], _NAME_WIDTH):
+            break
+    widths[0] = max(1, min(widths[0], rest))
+    return places, widths
+
+
+def _owners(window: Window, look: Look) -> list[Sequence[str]]:
+    """A row a process or file; among equals the window's own order."""
+    rows: Sequence[ProcessNow | FileNow] = window.processes if look.view == "process" else window.files
+    weight = _WEIGHTS[look.sort]
+    ordered = sorted(rows, key=lambda row: -weight(row.activity))
+    return [[_name(row), *_cells(row.activity, window.span_ns)] for row in ordered]
+
+
+def _name(row: ProcessNow | FileNow) -> str:
+    kind = getattr(row, "kind", "process")
+    if kind == "named":
+        return printable(getattr(row, "path", None) or "unknown")
+    if kind == "none":
+        return "no descriptor"
+    name = who(row.pid, row.comm)
+    return f"unnamed, of {name}" if kind == "unnamed" else name
+
+
+def _cells(activity: Activity, span: int) -> list[str]:
+    return [
+        _rate(activity.operations, span),
+        _flow(activity.bytes_read, span),
+        _flow(activity.bytes_written, span),
+        f"{activity.errors:,}",
+        _share(activity.time_ns, span),
+        *_latencies(activity.latency),
+    ]
+
+
+def _devices(window: Window) -> list[Sequence[str]]:
+    """The order is the window's: there are few."""
+    return [[printable(row.name), *_device_cells(row, window.span_ns)] for row in window.devices]
+
+
+def _device_cells(row: DeviceNow, span: int) -> list[str]:
+    return [
+        _rate(row.requests, span),
+        _flow(row.bytes_read, span),
+        _flow(row.bytes_written, span),
+        _share(row.busy_ns, span),
+        f"{row.in_flight:,}",
+        format_duration(row.queue.p99_ns) if row.queue.nr else "-",
+        *_latencies(row.device),
+    ]
+
+
+def _latencies(spread: Spread) -> list[str]:
+    if not spread.nr:
+        return ["-", "-", "-"]
+    return [format_duration(value) for value in (spread.p50_ns, spread.p99_ns, spread.max_ns)]
+
+
+def _per_second(amount: int, span: int) -> float:
+    return amount * NS_PER_S / span if span else 0.0
+
+
+def _rate(number: int, span: int) -> str:
+    rate = _per_second(number, span)
+    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"  # noqa: PLR2004 - two digits
+
+
+def _flow(size: int, span: int) -> str:
+    return f"{format_bytes(_per_second(size, span))}/s"
+
+
+def _share(part: int, span: int) -> str:
+    """Of all threads together: may exceed 100 %."""
+    return f"{part / span:.0%}" if span else "-"

@@ -1,0 +1,264 @@
+"""``lo2io top``: a recording that keeps its newest part, and a view of that part, drawn anew again and again.
+
+The recording is a flight recorder (``system-wide --last``), a process of its own unless one runs already. Every
+interval it is asked for what it keeps, as ``lo2io dump`` does; the window's tables are summed up, and the window is
+removed. So each number is that of ``lo2io report`` on this window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from lo2io.capture.flight.request import ask_for_dump
+from lo2io.errors import CaptureError, Lo2ioError, UsageError
+from lo2io.folder import Folder
+from lo2io.signals import ended_by_signals
+from lo2io.spool.format import CONTROL_NAME
+from lo2io.trace.directory import SPOOL
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from lo2io.top.page import Look
+    from lo2io.top.rows import Window
+
+MIN_INTERVAL_S: Final = 1.0
+"""A window takes half a second of work: asking more often would show lo2io itself."""
+_KEY_S: Final = 0.1
+_START_S: Final = 0.05
+_END_S: Final = 20
+_PR_SET_PDEATHSIG: Final = 1
+"""include/uapi/linux/prctl.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopOptions:
+    """What to look at, and how long.
+
+    Attributes:
+        trace: A recording that runs already, by its ``-o``; None: start one of the whole machine.
+        interval_s: From one view to the next, and at least as much as a view shows.
+        count: Views until the end; None: until somebody quits.
+        arguments: Further options of `lo2io system-wide`.
+    """
+
+    trace: Path | None = None
+    interval_s: float = 3.0
+    count: int | None = None
+    arguments: tuple[str, ...] = ()
+
+
+class Screen(Protocol):
+    """Where views appear, and keys come from."""
+
+    def show(self, window: Window, look: Look) -> None:
+        """Draw."""
+
+    def key(self, timeout_s: float) -> str:
+        """The key that was pressed meanwhile, or nothing."""
+
+
+class Recorder:
+    """A flight recorder to ask for windows; a context manager that ends the one it began.
+
+    Args:
+        options: What to record.
+
+    Raises:
+        Lo2ioError: By ``window``: as the recorder says it, or as ``lo2io dump`` does.
+    """
+
+    def __init__(self, options: TopOptions) -> None:
+        self._options = options
+        self._folder: Path | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self.trace = options.trace or Path()
+
+    def __enter__(self) -> Self:
+        if self._options.trace is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="lo2io-top-"))
+            self.trace = self._folder / "T"
+            try:
+                self._start()
+            except BaseException:
+                self._end()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def window(self) -> Window:
+        """What is kept now, summed up; the window's files are gone afterwards."""
+        from lo2io.top.window import watch_window  # noqa: PLC0415 - while these load, the recording goes on
+        from lo2io.trace.reader import open_trace  # noqa: PLC0415
+
+        self.await_ready()
+        try:
+            path = ask_for_dump(self.trace)
+        except UsageError:
+            self._check_child()
+            raise
+        try:
+            return watch_window(open_trace(path), {os.getpid()})
+        finally:
+            with contextlib.suppress(OSError, Lo2ioError), Folder.open(self.trace) as trace:
+                trace.remove(path.name)
+
+    def notice(self) -> str:
+        """What the recorder said last about the recording, not about windows; empty if it said nothing."""
+        lines = [line for line in self._said() if " holds the last " not in line]
+        return lines[-1].removeprefix("lo2io: ") if lines else ""
+
+    def _start(self) -> None:
+        options = self._options
+        command = [sys.executable, "-P", "-m", "lo2io", "system-wide", "-a", "-o", str(self.trace)]
+        command += ["--last", f"{options.interval_s:g}s", "--no-convert", *options.arguments]
+        parent = os.getpid()
+        assert self._folder is not None  # noqa: S101 - made by whoever calls this
+
+        def die_with_parent() -> None:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        with (self._folder / "messages").open("wb") as messages:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                start_new_session=True,  # Ctrl-C is for the view
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread so far
+            )
+
+    def await_ready(self) -> None:
+        """Wait until the recorder can be asked; of one that ran already, nothing is to be waited for."""
+        while self._child is not None and not (self.trace / SPOOL / CONTROL_NAME).exists():
+            self._check_child()
+            time.sleep(_START_S)
+
+    def _check_child(self) -> None:
+        """Raise what the recorder said, if it ended."""
+        child = self._child
+        if child is None or child.poll() is None:
+            return
+        said = self._said()
+        answer = said[-1].strip() if said else f"exit code {child.returncode}"
+        last = next((at for at in reversed(range(len(said))) if not said[at].startswith(" ")), 0)
+        text, remedy = said[last].removeprefix("lo2io: ") if said else answer, " ".join(said[last + 1 :]).strip()
+        kinds = {kind.exit_code: kind for kind in Lo2ioError.__subclasses__()}
+        raise kinds.get(child.returncode, CaptureError)(
+            "record the whole machine", text, remedy or "run `lo2io doctor`"
+        )
+
+    def _said(self) -> list[str]:
+        if self._folder is None:
+            return []
+        with contextlib.suppress(OSError):
+            return (self._folder / "messages").read_text(encoding="utf-8", errors="replace").splitlines()
+        return []
+
+    def _end(self) -> None:
+        child, folder = self._child, self._folder
+        self._child = self._folder = None
+        if child is not None and child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def watch(options: TopOptions, screen: Screen, look: Look) -> None:
+    """Show views until somebody quits, or ``options.count`` were shown.
+
+    Raises:
+        UsageError: An interval that is too short; nothing records into ``options.trace``, or not what was asked for.
+        Lo2ioError: As ``lo2io system-wide`` and ``lo2io dump``.
+    """
+    if options.interval_s < MIN_INTERVAL_S:
+        tried = f"draw a view every {options.interval_s:g} s"
+        raise UsageError(tried, f"one takes longer than that; {MIN_INTERVAL_S:g} s is the least", "--interval 2s")
+    if options.trace is not None and options.arguments:
+        raise UsageError(f"look at {options.trace}", "it was chosen what that records", "leave the other options out")
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        ended_by_signals(),
+        Recorder(options) as recorder,
+        ThreadPoolExecutor(1, "lo2io-window") as pool,
+    ):
+        _Loop(options, screen, look, recorder).run(pool)
+
+
+class _Loop:
+    """Keys are answered at once, whatever a window takes."""
+
+    def __init__(self, options: TopOptions, screen: Screen, look: Look, recorder: Recorder) -> None:
+        self._options, self._screen, self._recorder = options, screen, recorder
+        self._look = look
+        self._window: Window | None = None
+        self._over = False
+
+    def run(self, pool: ThreadPoolExecutor) -> None:
+        """Until somebody quits, or all views were shown."""
+        shown = 0
+        coming = pool.submit(self._next)
+        try:
+            while not self._over and shown != self._options.count:
+                self._press(self._screen.key(_KEY_S))
+                if coming.done():
+                    self._take(coming.result())
+                    shown += 1
+                    coming = pool.submit(self._next)
+        finally:
+            self._over = True
+
+    def _next(self) -> Window | None:
+        """A window after an interval; in a thread of its own. None: it is over."""
+        self._recorder.await_ready()  # the interval begins with the recording
+        end = time.monotonic() + self._options.interval_s
+        while not self._over and (rest := end - time.monotonic()) > 0:
+            time.sleep(min(rest, _KEY_S))
+        return None if self._over else self._recorder.window()
+
+    def _take(self, window: Window | None) -> None:
+        self._look = replace(self._look, notice=self._recorder.notice())
+        if window is not None and not self._look.paused:
+            self._window = window
+            self._screen.show(window, self._look)
+
+    def _press(self, key: str) -> None:
+        from lo2io.top.page import REDRAW, SORTS, VIEWS  # noqa: PLC0415 - rich is loaded by whoever draws
+
+        look = self._look
+        views = {view[0]: view for view in VIEWS}
+        if key in ("q", "\x03"):
+            self._over = True
+        elif key in views:
+            look = replace(look, view=views[key])
+        elif key == "s":
+            look = replace(look, sort=SORTS[(SORTS.index(look.sort) + 1) % len(SORTS)])
+        elif key == " ":
+            look = replace(look, paused=not look.paused)
+        if look != self._look or key == REDRAW:
+            self._look = look
+            if self._window is not None:
+                self._screen.show(self._window, look)

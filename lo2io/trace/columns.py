@@ -1,0 +1,247 @@
+"""The columns of the tables beside the trace: names, types, units, and what a reader must know.
+
+Names and types are those of ``lo2io/native/api/columns.h``; ``docs/reference/tables.md`` says the same for readers in
+other languages. The tables of rings are in ``table_rings.py``, the reader in ``tables.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its type, and what a reader must know.
+
+    ``null`` is the value that means unknown. ``labels`` names the codes of a dictionary-encoded column; ``"calls"``
+    stands for the recorded system calls and ``"opcodes"`` for io_uring's, known when the trace is. ``kind`` is
+    ``number``, ``text`` (from an offset and a length into the batch's text), ``bytes`` (the same, where the text is not
+    UTF-8) or ``string`` (a list).
+    """
+
+    name: str
+    dtype: str
+    unit: str
+    text: str
+    null: int | None = None
+    labels: tuple[str, ...] | str | None = None
+    kind: str = "number"
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Codes have signed indices: pandas refuses unsigned ones."""
+        if self.kind in ("text", "string"):
+            return pa.utf8()
+        if self.kind == "bytes":
+            return pa.binary()
+        if self.labels is not None:
+            return pa.dictionary(pa.from_numpy_dtype(np.dtype(self.index_dtype)), pa.utf8())
+        return pa.bool_() if self.dtype == "bool" else pa.from_numpy_dtype(np.dtype(self.dtype))
+
+    @property
+    def index_dtype(self) -> str:
+        """The signed type of the codes' width; of opcodes the next one, for they go up to 255."""
+        return "int16" if self.labels == "opcodes" else self.dtype.removeprefix("u")
+
+    def unknown(self, rows: int) -> NDArray[Any]:
+        """As many rows as nothing is known of."""
+        return np.full(rows, self.null, self.index_dtype if self.labels else self.dtype)
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the column has a way to say unknown."""
+        return self.null is not None or self.kind in ("text", "bytes", "string")
+
+
+def time_column(name: str, text: str, *, known: bool = False) -> Column:
+    """A point in time on the trace's clock."""
+    return Column(name, "int64", "ns", text, None if known else UNKNOWN_I64)
+
+
+def size_column(name: str, text: str) -> Column:
+    """Bytes, or a place among them."""
+    return Column(name, "int64", "B", text, UNKNOWN_I64)
+
+
+def reference(name: str, text: str) -> Column:
+    """A row of another table, or a number that may be unknown as one."""
+    return Column(name, "uint32", "", text, UNKNOWN_U32)
+
+
+def number_of(name: str, text: str) -> Column:
+    """A number that is always known."""
+    return Column(name, "uint32", "", text)
+
+
+STATUS: Final = ("completed", "in flight", "merged")
+REQUEST_STATUS: Final = (*STATUS, "inferred", "end unknown")
+"""Inferred: its completion is missing, and something proves that it ended. End unknown: nothing does."""
+END_PROOF: Final = ("none", "call", "ring request", "later request")
+OFFSET_SOURCE: Final = ("unknown", "explicit", "followed", "kernel")
+ORIGIN: Final = (
+    "opened",
+    "duplicated",
+    "inherited",
+    "open before the trace",
+    "appeared unseen",
+    "opened by a ring",
+    "registered with a ring",
+)
+NAME_SOURCE: Final = ("unknown", "proc", "call", "kernel")
+REQUEST_OPERATION: Final = ("read", "write", "flush", "discard", "secure erase", "write zeroes", "zone", "other")
+THREAD_KIND: Final = ("thread", "ring worker", "ring poller")
+OFF_STATE: Final = ("preempted", "waiting for a device", "blocked", "sleeping")
+
+OPERATIONS: Final = (
+    Column("id", "uint64", "", "unique in the trace; the OTF2 matching id of the operation"),
+    time_column("begin_time_ns", "entry of the call", known=True),
+    time_column("end_time_ns", "exit of the call; null: in flight"),
+    reference("task", "row of threads"),
+    reference("pid", "process"),
+    reference("tid", "thread"),
+    Column("call", "uint16", "", "system call, by the name programmers know", labels="calls"),
+    Column("status", "uint8", "", "how it ended", labels=STATUS[:2]),
+    Column("offset_source", "uint8", "", "where the offset comes from", labels=OFFSET_SOURCE),
+    Column("first_use", "uint8", "", "bit 0, 1: first appearance of handle, of handle2, never seen opened"),
+    Column("closes", "bool", "", "the handle ended with this call"),
+    Column("cpu", "uint16", "", "CPU at entry"),
+    reference("handle", "row of handles: the fd's"),
+    reference("handle2", "row of handles: the new one of a dup, the written one of a copy"),
+    Column("fd", "int32", "", "fd argument, or the fd an open returned", -1),
+    Column("flags", "uint32", "", "open flags, whence, fcntl or ioctl command, mode, as given; 0: none"),
+    size_column("offset_bytes", "file offset; of a seek the requested one"),
+    size_column("bytes_request", "bytes asked for; of truncate the new length, of fallocate and its like the range's"),
+    size_column("bytes_result", "bytes moved; null: failed, or the call moves none"),
+    Column("result", "int64", "", "return value as it was", UNKNOWN_I64),
+    Column("error", "int16", "errno", "errno; 0: success"),
+)
+HANDLES: Final = (
+    number_of("handle", "what operations refer to"),
+    reference("process", "process instance that holds it, as in threads"),
+    reference("task", "row of threads: opened it, or first used it"),
+    Column("fd", "int32", "", "its number; null: registered with a ring", -1),
+    Column("origin", "uint8", "", "how it came to be", labels=ORIGIN),
+    Column("name_source", "uint8", "", "who proved the name", labels=NAME_SOURCE),
+    Column("close_on_exec", "bool", "", "close-on-exec bit at its end"),
+    Column("used", "bool", "", "some operation names it"),
+    reference("parent", "row of handles it was duplicated or inherited from"),
+    reference("description", "open file description: shared by duplicates"),
+    reference("file", "row of files; null: unnamed"),
+    reference("open_flags", "O_*"),
+    time_column("open_time_ns", "null: before the trace, or unseen"),
+    time_column("close_time_ns", "null: open at the end"),
+)
+FILES: Final = (
+    number_of("file", "what handles refer to"),
+    Column("mode", "uint32", "", "st_mode", 0),
+    Column("device", "uint64", "", "st_dev, as stat(2) gives it", 0),
+    Column("inode", "uint64", "", "st_ino", 0),
+    Column("generation", "int64", "", "of the inode, where the kernel's own programs told", UNKNOWN_I64),
+    reference("links", "st_nlink when it was first seen, where they told; 0: no name is left"),
+    reference("mount", "mount id, as in the metadata's mounts"),
+    Column("name_source", "uint8", "", "who proved the name", labels=NAME_SOURCE),
+    Column("path", "", "", "path; bytes that are not UTF-8 stand as \\xNN", kind="text"),
+    Column("path_bytes", "", "", "the exact bytes, where path could not hold them", kind="bytes"),
+)
+PATHS: Final = (
+    Column("operation", "uint64", "", "id of the call, in operations"),
+    Column("place", "uint8", "", "0: the call's first path, 1: its second"),
+    Column("source", "uint8", "", "who read it; unknown: it could not be read", labels=NAME_SOURCE),
+    Column("path", "", "", "as the call was given it; bytes that are not UTF-8 stand as \\xNN", kind="text"),
+    Column("path_bytes", "", "", "the exact bytes, where path could not hold them", kind="bytes"),
+    Column("directory", "", "", "where it starts: what it is relative to, else the thread's root", kind="text"),
+    Column("directory_bytes", "", "", "the exact bytes, where directory could not hold them", kind="bytes"),
+)
+THREADS: Final = (
+    number_of("task", "what operations refer to: one instance of a thread"),
+    number_of("process", "one instance of a process: pids are used again"),
+    reference("pid", "process id"),
+    reference("tid", "thread id"),
+    reference("ppid", "process id of the parent"),
+    reference("parent_process", "process instance of the parent; null: not recorded"),
+    Column("comm", "", "", "last name it bore", kind="text"),
+    Column("cgroup", "", "", "last cgroup of its process, as the hierarchy of its controllers names it", kind="text"),
+    Column("container", "", "", "id of the container, where the cgroup's name holds one", kind="string"),
+    Column("cmdline", "", "", "last command line of its process, as for a shell; or its title", kind="text"),
+    Column("cmdline_cut", "bool", "", "there is more of it than 4,096 bytes"),
+    time_column("start_time_ns", "null: before the trace"),
+    time_column("exit_time_ns", "null: alive at the end"),
+    Column("kind", "uint8", "", "what it is for, by the name the kernel gave it", labels=THREAD_KIND),
+    Column("cpu_ns", "int64", "ns", "time on a CPU, from its birth to its exit", UNKNOWN_I64),
+    Column("user_ns", "int64", "ns", "of it in user mode, in the proportion of the kernel's ticks", UNKNOWN_I64),
+    Column("system_ns", "int64", "ns", "of it in the kernel", UNKNOWN_I64),
+    Column("block_delay_ns", "int64", "ns", "waited for its block requests; null, too: delayacct is off", UNKNOWN_I64),
+    Column("major_faults", "int64", "", "page faults that needed I/O", UNKNOWN_I64),
+    Column("voluntary_switches", "int64", "", "times it left its CPU to wait", UNKNOWN_I64),
+    Column("involuntary_switches", "int64", "", "times it had to leave its CPU", UNKNOWN_I64),
+)
+REQUESTS: Final = (
+    Column("id", "uint64", "", "unique in the trace, operations included"),
+    Column("device", "uint32", "", "kernel dev_t: major << 20 | minor"),
+    reference("task", "row of threads that submitted it; null: no recorded thread"),
+    reference("tid", "submitter, as the kernel named it"),
+    time_column("insert_time_ns", "queued; null: bypassed the scheduler"),
+    time_column("issue_time_ns", "last issue to the device"),
+    time_column("complete_time_ns", "last completion; null: none was seen"),
+    time_column("end_earliest_ns", "of an inferred end: no earlier than that; null: not inferred"),
+    time_column("end_latest_ns", "of an inferred end: no later than that; null: not inferred"),
+    Column("sector", "uint64", "512 B", "first sector, as issued"),
+    size_column("bytes_request", "at its begin"),
+    size_column("bytes_issued", "after merging; null: never issued"),
+    size_column("bytes_result", "sum of completions"),
+    Column("error", "int32", "errno", "errno; 0: success"),
+    Column("operation", "uint8", "", "what it does", labels=REQUEST_OPERATION),
+    Column("status", "uint8", "", "how it ended", labels=REQUEST_STATUS),
+    Column("end_proof", "uint8", "", "of an inferred end: what proves it", labels=END_PROOF),
+    Column("flags", "uint16", "", "1 preflush, 2 FUA, 4 readahead, 8 sync, 16 metadata"),
+    Column("nr_requeues", "uint16", "", "times it went back to the queue"),
+    Column("nr_merges", "uint16", "", "queued requests it absorbed"),
+    Column("nr_completions", "uint16", "", "completions, partial ones included"),
+    Column("ring_request", "uint64", "", "id in ring_requests of what caused it, where that is proven", 0),
+)
+OFF_CPU: Final = (
+    reference("task", "row of threads"),
+    time_column("begin_time_ns", "it lost its CPU", known=True),
+    time_column("end_time_ns", "it had one again, or its call ended; null: not seen"),
+    Column("state", "uint8", "", "why", labels=OFF_STATE),
+)
+LOSSES: Final = (
+    number_of("cpu", "CPU whose ring was full"),
+    time_column("begin_time_ns", "perf: last record before the gap; programs: the first entry or exit lost"),
+    time_column("end_time_ns", "perf: first record after it; programs: the last entry or exit lost"),
+    Column("lost", "uint64", "", "perf: records lost in it; programs: entries and exits"),
+)
+DEVICES: Final = (
+    Column("device", "uint32", "", "kernel dev_t: major << 20 | minor"),
+    Column("name", "", "", "disk or partition", kind="string"),
+    Column("scheduler", "", "", "I/O scheduler", kind="string"),
+    Column("rotational", "uint8", "", "1: spinning", 255),
+    size_column("size_bytes", "capacity"),
+    Column("model", "", "", "model", kind="string"),
+)
+COMPLETENESS: Final = (
+    Column("event", "", "", "tracepoint", kind="string"),
+    number_of("cpu", "CPU"),
+    Column("count", "int64", "", "counted by the kernel; null: not known", UNKNOWN_I64),
+    Column("lost", "int64", "", "lost, as the kernel reported"),
+    Column("samples", "int64", "", "samples read"),
+    Column("slack", "int64", "", "the true count is at most count + slack: it was read while events went on"),
+    Column("vanished", "int64", "", "count - lost - samples, where that is positive"),
+)
+
+
+def latest_end(requests: Columns) -> NDArray[np.int64]:
+    """When block requests ended, or had ended at the latest; unknown where neither was seen nor is inferred."""
+    seen: NDArray[np.int64] = requests["complete_time_ns"]
+    return np.where(seen == UNKNOWN_I64, requests["end_latest_ns"], seen)

@@ -1,0 +1,300 @@
+"""The tables beside the trace: their schema, and the reader of ``T/lo2io/``.
+
+In: a trace directory. Out: Arrow tables, or NumPy columns batch by batch. It does not know how the rows came about;
+that is stated in ``lo2io/native/api/columns.h``, whose column names are used here. ``docs/reference/tables.md`` is the
+same for readers in other languages.
+
+Nulls keep what the engine wrote: under a null lies ``INT64_MIN``, ``UINT32_MAX``, -1 or 0, so that a column can be
+handed to NumPy as it is. Files written by anyone else are not read here. An earlier version's trace may lack tables and
+columns: a table that is lacking has no rows, a column that may hold nulls holds nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lo2io.errors import TraceError
+from lo2io.model import Columns, Completeness, EventCompleteness
+from lo2io.trace.columns import (
+    COMPLETENESS,
+    DEVICES,
+    FILES,
+    HANDLES,
+    LOSSES,
+    OFF_CPU,
+    OPERATIONS,
+    PATHS,
+    REQUEST_OPERATION,
+    REQUESTS,
+    THREADS,
+    Column,
+)
+from lo2io.trace.ring_columns import BATCHES, IOCBS, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "DIRECTORY",
+    "FORMAT",
+    "METADATA_FILE",
+    "OPERATIONS",
+    "REQUEST_OPERATION",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "Column",
+    "Trace",
+    "arrow_schema",
+    "as_numpy",
+    "open_trace",
+]
+
+DIRECTORY: Final = "lo2io"
+"""Where the tables lie in the trace directory."""
+METADATA_FILE: Final = "metadata.json"
+FORMAT: Final = "lo2io-tables"
+SCHEMA_VERSION: Final = 1
+"""Grows when a column or key changes its name or meaning; new ones, and new tables, do not count."""
+
+TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
+    "operations": OPERATIONS,
+    "handles": HANDLES,
+    "files": FILES,
+    "paths": PATHS,
+    "threads": THREADS,
+    "requests": REQUESTS,
+    "ring_requests": RING_REQUESTS,
+    "ring_works": RING_WORKS,
+    "ring_states": RING_STATES,
+    "batches": BATCHES,
+    "iocbs": IOCBS,
+    "rings": RINGS,
+    "off_cpu": OFF_CPU,
+    "losses": LOSSES,
+    "devices": DEVICES,
+    "completeness": COMPLETENESS,
+}
+
+
+def arrow_schema(table: str, clock: str) -> pa.Schema:
+    """The table's schema, with the units and the clock in its metadata."""
+    fields = [
+        pa.field(column.name, column.arrow_type, nullable=column.nullable, metadata=_field_metadata(column))
+        for column in TABLES[table]
+    ]
+    return pa.schema(fields, {"format": FORMAT, "schema_version": str(SCHEMA_VERSION), "table": table, "clock": clock})
+
+
+def _field_metadata(column: Column) -> dict[str, str]:
+    unit = {"unit": column.unit} if column.unit else {}
+    return {**unit, "description": column.text}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace directory, opened for reading. Tables are opened when asked for."""
+
+    path: Path
+    metadata: Mapping[str, Any] = field(repr=False)
+
+    def schema(self, name: str) -> pa.Schema:
+        """The columns that a table of this trace has, with units and descriptions in the fields' metadata."""
+        with self._open(name, None) as reader:
+            return reader.schema
+
+    def record_batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """A table batch by batch as Arrow has it, in constant memory; the file's order of columns."""
+        with self._open(name, columns) as reader:
+            for index in range(reader.num_record_batches):
+                yield self._read(name, reader, index)
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole table, decompressed in memory: for long traces prefer :meth:`batches`."""
+        with self._open(name, columns) as reader:
+            schema = reader.schema
+        return pa.Table.from_batches(self.record_batches(name, columns), schema)
+
+    def batches(self, name: str, columns: Sequence[str]) -> Iterator[Columns]:
+        """Columns of a table, batch by batch, in constant memory.
+
+        Args:
+            name: One of ``TABLES``.
+            columns: Number columns alone; codes come as signed integers, bits as bool.
+
+        Yields:
+            Arrays with the values of ``columns.h`` for unknown (INT64_MIN, UINT32_MAX), valid as long as they are held.
+        """
+        lacking = self._lacking(name, columns)
+        for batch in self.record_batches(name, [column for column in columns if column not in lacking]):
+            yield {
+                column: lacking[column].unknown(batch.num_rows) if column in lacking else as_numpy(batch.column(column))
+                for column in columns
+            }
+
+    def text_batches(self, name: str, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+        """Columns of any kind, batch by batch, as Python values; None: unknown. All must be there."""
+        for batch in self.record_batches(name, columns):
+            yield [batch.column(column).to_pylist() for column in columns]
+
+    def column(self, name: str, column: str) -> NDArray[Any]:
+        """One number column whole, values of ``columns.h`` for unknown."""
+        parts = [batch[column] for batch in self.batches(name, [column])]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def texts(self, name: str, key: str, column: str, wanted: Collection[int]) -> dict[int, str | None]:
+        """A text column's values for the few rows whose ``key`` column is wanted, in constant memory."""
+        found: dict[int, str | None] = {}
+        keys = np.fromiter(wanted, np.int64, len(wanted))
+        for batch in self.record_batches(name, [key, column]) if len(keys) else ():
+            numbers, values = as_numpy(batch.column(key)), batch.column(column)
+            for row in np.flatnonzero(np.isin(numbers, keys)).tolist():
+                found[int(numbers[row])] = values[row].as_py()
+        return found
+
+    def rows(self, name: str) -> int:
+        """How many rows the table has, as the metadata says."""
+        return int(self.metadata["tables"].get(name, {"rows": 0})["rows"])
+
+    @cached_property
+    def operations(self) -> pa.Table:
+        """One row per system call."""
+        return self.table("operations")
+
+    @cached_property
+    def handles(self) -> pa.Table:
+        """One row per file descriptor's life."""
+        return self.table("handles")
+
+    @cached_property
+    def files(self) -> pa.Table:
+        """One row per named file."""
+        return self.table("files")
+
+    @cached_property
+    def threads(self) -> pa.Table:
+        """One row per thread."""
+        return self.table("threads")
+
+    @cached_property
+    def requests(self) -> pa.Table:
+        """One row per block request."""
+        return self.table("requests")
+
+    @cached_property
+    def losses(self) -> pa.Table:
+        """One row per gap the kernel reported."""
+        return self.table("losses")
+
+    @cached_property
+    def devices(self) -> pa.Table:
+        """One row per disk or partition of the machine."""
+        return self.table("devices")
+
+    @cached_property
+    def completeness(self) -> Completeness:
+        """The four counters and their proof."""
+        rows = self.table("completeness").drop_columns(["vanished"]).to_pylist()
+        return Completeness(**self.metadata["completeness"], events=tuple(EventCompleteness(**row) for row in rows))
+
+    @cached_property
+    def ring_requests(self) -> pa.Table:
+        """One row per request of io_uring."""
+        return self.table("ring_requests")
+
+    @cached_property
+    def rings(self) -> pa.Table:
+        """One row per ring: an instance of io_uring or a context of libaio."""
+        return self.table("rings")
+
+    def _lacking(self, name: str, columns: Sequence[str]) -> Mapping[str, Column]:
+        """Of these columns, those that this lo2io knows and that the trace, of an earlier one, has not."""
+        known = {column.name: column for column in TABLES[name] if column.null is not None}
+        if name not in self.metadata["tables"] or known.keys().isdisjoint(columns):
+            return {}
+        with self._open(name, None) as reader:
+            there = set(reader.schema.names)
+        return {column: known[column] for column in columns if column in known and column not in there}
+
+    def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
+        if name in TABLES and name not in self.metadata.get("tables", TABLES):
+            return _without_rows(arrow_schema(name, self.metadata["clock"]), columns)
+        path = self.path / DIRECTORY / f"{name}.arrow"
+        try:
+            # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
+            source = pa.OSFile(str(path), "rb")
+            reader = pa.ipc.open_file(source)
+            if columns is None:
+                return reader
+            # By the file's own names: a trace of an earlier version may have fewer columns, at other places.
+            wanted = sorted(reader.schema.names.index(column) for column in columns)
+            return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+            raise _unreadable(path, error) from error
+
+    def _read(self, name: str, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
+        try:
+            return reader.get_batch(index)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self.path / DIRECTORY / f"{name}.arrow", error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> TraceError:
+    return TraceError(f"cannot read the table {path}", str(error), "convert the spool again")
+
+
+def _without_rows(schema: pa.Schema, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
+    chosen = schema if columns is None else pa.schema([f for f in schema if f.name in columns], schema.metadata)
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_file(sink, chosen).close()
+    return pa.ipc.open_file(sink.getvalue())
+
+
+def as_numpy(array: pa.Array) -> NDArray[Any]:
+    """A number column of a batch without a copy: codes as signed integers, bits as bool, unknown as ``columns.h``."""
+    if isinstance(array, pa.DictionaryArray):
+        array = array.indices
+    is_bits = pa.types.is_boolean(array.type)
+    dtype = np.dtype(np.bool_ if is_bits else array.type.to_pandas_dtype())
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros(0, dtype)
+    if is_bits:  # by hand: to_numpy imports pandas where that is installed, which takes 230 ms
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=array.offset + len(array), bitorder="little")
+        return bits[array.offset :].astype(np.bool_)
+    return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def open_trace(path: Path | str) -> Trace:
+    """Open a trace directory, or its ``traces.otf2``.
+
+    Raises:
+        TraceError: There is no ``lo2io/metadata.json``, or it is another program's or a newer version's.
+    """
+    directory = Path(path)
+    if directory.name == "traces.otf2":
+        directory = directory.parent
+    file = directory / DIRECTORY / METADATA_FILE
+    tried = f"cannot open {path} as a trace of lo2io"
+    try:
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(
+            tried, f"{file}: {error.strerror}", "give the directory that `lo2io record -o` wrote"
+        ) from error
+    except ValueError as error:
+        raise TraceError(tried, f"{file}: {error}", "convert the spool again") from error
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise TraceError(tried, f"{file} is not of lo2io", "give the directory that `lo2io record -o` wrote")
+    if metadata.get("schema_version") != SCHEMA_VERSION:
+        answer = f"its tables have schema version {metadata.get('schema_version')}, this lo2io reads {SCHEMA_VERSION}"
+        raise TraceError(tried, answer, "convert the spool with this lo2io")
+    return Trace(directory, metadata)

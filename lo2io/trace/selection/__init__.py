@@ -1,0 +1,1 @@
+"""A part of a trace that reads as a trace."""

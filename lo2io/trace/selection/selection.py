@@ -1,0 +1,385 @@
+"""A part of a trace: what fits a filter, and what happened in a span of time.
+
+In: a trace. Out: a trace again, which yields the rows that fit, batch by batch; its memory grows by a bit a row. The
+language, and what passes, are those of recording: ``matching.py`` and ``filtering.py`` decide.
+
+A row belongs to a span if anything of it does: it began before the span's end and ended after its begin, or lasts
+until the trace's end. It stays whole, so what lies across a border belongs to both sides. What stays besides is what
+``filtering.py`` says. Threads, rings, losses, devices and the proof of completeness stay whole; of ``ring_states``
+those of the span, and for each ring the one that held at its begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lo2io.errors import UsageError
+from lo2io.filter.batches import LeftOut, Passing
+from lo2io.filter.parser import parse_all
+from lo2io.filter.rows import Criteria, Matcher
+from lo2io.model import UNKNOWN_I64
+from lo2io.model.number_sets import NumberSet
+from lo2io.trace.columns import latest_end
+from lo2io.trace.reader import Trace, as_numpy
+from lo2io.trace.selection.batches import CALLS, REQUESTS, RINGS, Machine, call_specs, iter_subjects, make_batch
+from lo2io.trace.selection.moments import parse_moment
+from lo2io.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lo2io.model import Columns
+
+    Flags = NDArray[np.bool_]
+    Rule = Callable[[Columns], Flags]
+
+_MERGED: Final = 2
+"""``requests.status``: it ended where it was merged, and no row says when."""
+
+
+@dataclass(frozen=True)
+class Selection(Trace):
+    """A trace without the rows that were not asked for."""
+
+    kept: Mapping[str, tuple[NDArray[np.uint8] | bool, ...]] = field(repr=False)
+    """Table → of each of its batches a bit a row, or whether all stay. A table that is not in it stays whole."""
+    named: Callable[[NDArray[Any]], Flags] = field(repr=False)
+    """Which handles some row that stays names."""
+
+    def record_batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """As :meth:`Trace.record_batches`, of what stays; batches without any such row are not read."""
+        kept = self.kept.get(name)
+        if kept is None:
+            yield from super().record_batches(name, columns)
+            return
+        renew = name == "handles" and (columns is None or "used" in columns)
+        wanted = columns if columns is None or not renew else (*columns, "handle")
+        with self._open(name, wanted) as reader:
+            schema = reader.schema
+            for index, flags in enumerate(kept):
+                if flags is False:
+                    continue
+                batch = self._read(name, reader, index)
+                if renew:
+                    batch = self._renewed(batch)
+                if columns is not None and len(batch.schema) > len(set(columns)):
+                    batch = batch.select([each for each in schema.names if each in columns])
+                if flags is not True:
+                    batch = _filtered(batch, _flags(flags, batch.num_rows))
+                yield batch
+
+    def _renewed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Handles that only rows that were left out name are not used."""
+        place = batch.schema.get_field_index("used")
+        used = as_numpy(batch.column("used")) & self.named(as_numpy(batch.column("handle")))
+        return batch.set_column(place, batch.schema.field(place), pa.array(used))
+
+
+def select(trace: Trace, filters: Sequence[str] = (), *, begin: str | None = None, end: str | None = None) -> Trace:
+    """The part of a trace that fits all filters and belongs to a span; the trace itself if nothing is asked.
+
+    Its metadata say so: ``filter`` and ``filtered`` as if it had been recorded with these filters, ``start_ns`` and
+    ``stop_ns`` of the span, the rows of ``tables``, and a key of its own, ``selection``: ``filter``, ``begin_ns`` and
+    ``end_ns`` (null: not asked), and the rows ``outside`` of the span. The counters of completeness stay the whole
+    recording's.
+
+    Args:
+        trace: The whole.
+        filters: Texts of ``--filter``.
+        begin: First moment of the span, as :func:`lo2io.trace.selection.moments.parse_moment` reads it.
+        end: The moment behind it.
+
+    Raises:
+        UsageError: A filter or time cannot be read, or nothing was recorded in the span.
+        TraceError: A table cannot be read.
+    """
+    chosen = parse_all(filters)
+    span = _Span.of(trace, begin, end)
+    if not chosen and span is None:
+        return trace
+    return _Choice(trace, Criteria(chosen), span or _Span(None, None)).make()
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """From ``begin`` to before ``end``, on the trace's clock; None: open."""
+
+    begin: int | None
+    end: int | None
+
+    @classmethod
+    def of(cls, trace: Trace, begin: str | None, end: str | None) -> _Span | None:
+        if begin is None and end is None:
+            return None
+        moments = [None if text is None else parse_moment(text, trace.metadata) for text in (begin, end)]
+        start, stop = trace.metadata["start_ns"], trace.metadata["stop_ns"]
+        first = start if moments[0] is None else max(start, moments[0])
+        last = stop if moments[1] is None else min(stop, moments[1])
+        if first >= last:
+            asked = f"from {begin or 'its begin'} until {end or 'its end'}"
+            length = format_duration(stop - start)
+            raise UsageError(
+                f"take the part of the trace {asked}", f"nothing lies there: it is {length} long", "name another span"
+            )
+        return cls(*moments)
+
+    def holds(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Flags:
+        """Rows of which something lies in it; unknown times are before, or after, all others."""
+        inside = np.ones(len(begin), np.bool_)
+        if self.end is not None:
+            inside &= begin < self.end
+        if self.begin is not None:
+            inside &= (end > self.begin) | (begin >= self.begin) | (end == UNKNOWN_I64)
+        return inside
+
+
+@dataclass(slots=True)
+class _Outside:
+    """Rows outside of the span."""
+
+    calls: int = 0
+    requests: int = 0
+    ring_requests: int = 0
+
+
+class _Choice:
+    """Finds out what stays: once over the tables to learn what passes, once more to note it row by row."""
+
+    def __init__(self, trace: Trace, criteria: Criteria, span: _Span) -> None:
+        self._trace = trace
+        self._filter = criteria.filter
+        self._span = span
+        self._passing = Passing(Matcher(criteria, Machine.of(trace.metadata), call_specs(trace.metadata)))
+        self._kept: dict[str, tuple[NDArray[np.uint8] | bool, ...]] = {}
+        self._rows: dict[str, int] = {}
+        self._calls = NumberSet()
+        """Ids of calls that stay, where some table refers to them."""
+        self._left_out = LeftOut()
+        self._outside = _Outside()
+
+    def make(self) -> Selection:
+        self._learn()
+        passing = self._passing
+        self._note("requests", REQUESTS, self._requests)
+        self._note("ring_requests", RINGS, self._ring_requests)
+        self._note_calls()
+        self._note("ring_works", ("id",), lambda rows: passing.rings.holds(rows["id"]))
+        self._note("handles", ("handle",), lambda rows: passing.handles.at(rows["handle"]))
+        self._note("files", ("file",), lambda rows: passing.files.at(rows["file"]))
+        for table, column in (("paths", "operation"), ("batches", "id"), ("iocbs", "operation")):
+            self._note(table, (column,), lambda rows, column=column: self._calls.holds(rows[column]))  # type: ignore[misc]
+        if self._span.begin is not None or self._span.end is not None:
+            self._note_states()
+        return Selection(self._trace.path, self._metadata(), self._kept, passing.named.at)
+
+    # ---- what passes ----
+
+    def _learn(self) -> None:
+        trace, passing = self._trace, self._passing
+        for batch in iter_subjects(trace):
+            passing.learn(batch)
+        for rows in trace.batches("operations", CALLS):
+            passing.learn(make_batch(operations=_where(rows, self._call_in_span(rows))))
+        for rows in trace.batches("requests", REQUESTS):
+            passing.learn(make_batch(requests=_where(rows, self._request_in_span(rows))))
+        for rows in trace.batches("ring_requests", RINGS):
+            passing.learn(make_batch(ring_requests=_where(rows, self._ring_request_in_span(rows))))
+        passing.conclude()
+        if passing.rings_open:
+            for rows in trace.batches("ring_requests", RINGS):
+                passing.find_rings(_where(rows, self._ring_request_in_span(rows)))
+
+    def _call_in_span(self, rows: Columns) -> Flags:
+        return self._span.holds(rows["begin_time_ns"], rows["end_time_ns"])
+
+    def _request_in_span(self, rows: Columns) -> Flags:
+        begin = np.where(rows["insert_time_ns"] == UNKNOWN_I64, rows["issue_time_ns"], rows["insert_time_ns"])
+        end = np.where(rows["status"] == _MERGED, begin, latest_end(rows))
+        return self._span.holds(begin, end)
+
+    def _ring_request_in_span(self, rows: Columns) -> Flags:
+        return self._span.holds(rows["submit_time_ns"], rows["complete_time_ns"])
+
+    # ---- what stays, row by row ----
+
+    def _note(self, table: str, columns: Sequence[str], rule: Rule) -> None:
+        notes: list[NDArray[np.uint8] | bool] = []
+        self._rows[table] = 0
+        for rows in self._trace.batches(table, columns):
+            flags = rule(rows)
+            count = int(np.count_nonzero(flags))
+            self._rows[table] += count
+            notes.append(np.packbits(flags) if 0 < count < len(flags) else count > 0)
+        former = self._trace.kept.get(table) if isinstance(self._trace, Selection) else None
+        self._kept[table] = tuple(notes) if former is None else _within(former, notes)
+
+    def _requests(self, rows: Columns) -> Flags:
+        inside = self._request_in_span(rows)
+        passes = self._passing.requests(rows)
+        self._outside.requests += _nr_false(inside)
+        self._left_out.requests += _nr_false(passes | ~inside)
+        return inside & passes
+
+    def _ring_requests(self, rows: Columns) -> Flags:
+        inside = self._ring_request_in_span(rows)
+        passes = self._passing.rings.holds(rows["id"])
+        self._outside.ring_requests += _nr_false(inside)
+        self._left_out.ring_requests += _nr_false(passes | ~inside)
+        return inside & passes
+
+    def _note_calls(self) -> None:
+        """Calls, and the stretches in which their threads waited."""
+        referred = any(self._trace.rows(table) for table in ("paths", "batches", "iocbs"))
+        waits = _Waits(self._trace) if self._trace.rows("off_cpu") else None
+
+        def rule(rows: Columns) -> Flags:
+            inside = self._call_in_span(rows)
+            passes = self._passing.calls(rows)
+            self._outside.calls += _nr_false(inside)
+            self._left_out.calls += _nr_false(passes | ~inside)
+            passes &= inside
+            if referred:
+                self._calls.add(rows["id"][passes])
+            if waits is not None:
+                waits.claim(rows["task"], rows["begin_time_ns"], passes)
+            return passes
+
+        self._note("operations", CALLS, rule)
+        if waits is not None:
+            flags = waits.kept()
+            places = iter(
+                np.split(flags, np.cumsum([len(r["task"]) for r in self._trace.batches("off_cpu", ("task",))]))
+            )
+            self._note("off_cpu", ("task",), lambda _: next(places))
+
+    def _note_states(self) -> None:
+        """States in the span, and for each ring the last one before it."""
+        span, number = self._span, 0
+        last: dict[int, int] = {}
+        for rows in self._trace.batches("ring_states", ("time_ns", "ring")) if span.begin is not None else ():
+            for row in np.flatnonzero(rows["time_ns"] < span.begin).tolist():
+                last[int(rows["ring"][row])] = number + row
+            number += len(rows["ring"])
+        standing, number = np.array(sorted(last.values()), np.int64), 0
+
+        def rule(rows: Columns) -> Flags:
+            nonlocal number
+            here = standing[(standing >= number) & (standing < number + len(rows["ring"]))] - number
+            number += len(rows["ring"])
+            flags = span.holds(rows["time_ns"], rows["time_ns"])
+            flags[here] = True
+            return flags
+
+        self._note("ring_states", ("time_ns", "ring"), rule)
+
+    def _metadata(self) -> dict[str, Any]:
+        meta, span = self._trace.metadata, self._span
+        recorded = parse_all([meta.get("filter", "")])
+        filtered = {key: count + meta.get("filtered", {}).get(key, 0) for key, count in asdict(self._left_out).items()}
+        tables = {
+            name: {**facts, "rows": self._rows.get(name, facts["rows"])} for name, facts in meta["tables"].items()
+        }
+        selection = {
+            "filter": str(self._filter),
+            "begin_ns": span.begin,
+            "end_ns": span.end,
+            "outside": asdict(self._outside),
+        }
+        return {
+            **meta,
+            **({"filter": str(recorded & self._filter), "filtered": filtered} if self._filter else {}),
+            "start_ns": max(meta["start_ns"], meta["start_ns"] if span.begin is None else span.begin),
+            "stop_ns": min(meta["stop_ns"], meta["stop_ns"] if span.end is None else span.end),
+            "tables": tables,
+            "selection": selection,
+        }
+
+
+class _Waits:
+    """Whose each stretch without a CPU is: its thread's call that began last before it."""
+
+    def __init__(self, trace: Trace) -> None:
+        tasks, begins = trace.column("off_cpu", "task"), trace.column("off_cpu", "begin_time_ns")
+        self._times = np.unique(begins)
+        keys = self._keys(tasks, begins)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        self._claims = np.full(len(keys), UNKNOWN_I64, np.int64)
+        """Of each wait in that order: twice the begin of the last call between it and the wait before, odd if that
+        call stays; unknown: there is none."""
+
+    def _keys(self, tasks: NDArray[Any], times: NDArray[Any]) -> NDArray[np.uint64]:
+        """By thread, then by the place among all times at which a wait began."""
+        places = np.searchsorted(self._times, times).astype(np.uint64)
+        return tasks.astype(np.uint64) << np.uint64(32) | places
+
+    def claim(self, tasks: NDArray[Any], begins: NDArray[Any], stays: Flags) -> None:
+        """Take calls, in any order."""
+        places = np.searchsorted(self._sorted, self._keys(tasks, begins))
+        nearest = self._sorted[np.minimum(places, len(self._sorted) - 1)] >> np.uint64(32)
+        own = (places < len(self._sorted)) & (nearest == tasks)
+        np.maximum.at(self._claims, places[own], begins[own] * 2 + stays[own])
+
+    def kept(self) -> Flags:
+        """Of each wait in the table's order, whether its call stays."""
+        places = np.arange(len(self._claims))
+        last = np.maximum.accumulate(np.where(self._claims != UNKNOWN_I64, places, -1))
+        own = (last >= 0) & (self._sorted[last] >> np.uint64(32) == self._sorted >> np.uint64(32))
+        flags = np.zeros(len(places), np.bool_)
+        flags[self._order] = own & (self._claims[last] & 1 == 1)
+        return flags
+
+
+def _where(rows: Columns, flags: Flags) -> Columns:
+    return rows if flags.all() else {name: column[flags] for name, column in rows.items()}
+
+
+def _nr_false(flags: Flags) -> int:
+    return len(flags) - int(np.count_nonzero(flags))
+
+
+# ---- rows of a batch ----
+
+
+def _flags(bits: NDArray[np.uint8] | bool, rows: int) -> Flags:
+    return np.unpackbits(np.asarray(bits), count=rows).astype(np.bool_)
+
+
+def _within(
+    former: Sequence[NDArray[np.uint8] | bool], notes: Sequence[NDArray[np.uint8] | bool]
+) -> tuple[NDArray[np.uint8] | bool, ...]:
+    """What stays of a part: of each batch of the whole, where of those that the part yields it is known."""
+    found: list[NDArray[np.uint8] | bool] = []
+    later = iter(notes)
+    for before in former:
+        note = before is not False and next(later)
+        if note is not False and before is not True:
+            bits = np.unpackbits(np.asarray(before))
+            if note is not True:
+                bits[bits == 1] = np.unpackbits(np.asarray(note), count=int(np.count_nonzero(bits)))
+            note = np.packbits(bits)
+        found.append(note)
+    return tuple(found)
+
+
+def _filtered(batch: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_filter(column, flags) for column in batch.columns], schema=batch.schema)
+
+
+def _filter(array: pa.Array, flags: Flags) -> pa.Array:
+    """Numbers keep what lies under their nulls, which Arrow's own filter does not promise."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(pa.array(as_numpy(array)[flags]), array.dictionary)
+    if pa.types.is_boolean(kind) or not pa.types.is_primitive(kind):
+        return array.filter(pa.array(flags))
+    values = as_numpy(array)[flags]
+    known = np.asarray(array.is_valid())[flags] if array.null_count else None
+    valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])

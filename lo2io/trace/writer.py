@@ -1,0 +1,366 @@
+"""Batches of the engine to Arrow tables beside the trace.
+
+In: batches, streaming. Out: one Arrow IPC file a table in ``T/lo2io/`` and ``metadata.json``. Each file is written as
+``*.part`` and renamed at the close, the metadata last: where it is, the tables are whole. Schema: ``trace/reader.py``.
+
+Columns go to Arrow without a copy where the rows are many; what means unknown in them becomes null by a bitmap. Format
+and compression are chosen by ``benchmarks/tables.py``; the figures are in ``docs/reference/tables.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lo2io._version import __version__
+from lo2io.errors import TraceError
+from lo2io.kernel.procfs import container_id
+from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
+from lo2io.model.command_lines import command_line
+from lo2io.trace.reader import (
+    DIRECTORY,
+    FORMAT,
+    METADATA_FILE,
+    SCHEMA_VERSION,
+    TABLES,
+    Column,
+    arrow_schema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+CHUNK_ROWS: Final = 65536
+"""Rows of a record batch. Smaller batches of the engine are gathered first: each one costs about 2 KB of framing."""
+CODEC: Final = "lz4"
+
+_TEXTS_OF: Final = {"files": ("path",), "paths": ("path", "directory"), "threads": ("comm", "cgroup", "cmdline")}
+_SOURCES: Final = tuple(table for table in TABLES if table not in {"devices", "completeness"})
+"""Tables whose rows come from the engine."""
+NR_OPCODES: Final = 256
+"""An opcode is a byte; the last number means unknown."""
+_NOT_IN_METADATA: Final = ("formats", "header_page", "counts", "lo2io_version", "start_ns", "stop_ns")
+
+
+class TableWriter:
+    """Writes the tables of one trace; a context manager that leaves no half-written table behind.
+
+    Args:
+        directory: The trace's directory; ``lo2io/`` is made in it.
+        meta: What was recorded.
+        calls: By the codes of ``operations.call``.
+        opcodes: Of io_uring, indexed by number. Others that occur go by their number.
+        codec: ``lz4``, ``zstd`` or None.
+        threads: Compress the columns of a batch in Arrow's thread pool.
+
+    Raises:
+        TraceError: The files cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        meta: SpoolMeta,
+        calls: Sequence[CallSpec],
+        opcodes: Sequence[OpcodeSpec] = (),
+        *,
+        codec: str | None = CODEC,
+        threads: bool = False,
+    ) -> None:
+        self._directory = Path(directory) / DIRECTORY
+        self._meta = meta
+        self._calls = tuple(calls)
+        self._opcodes = tuple(opcodes)
+        self._open: dict[str, _TableFile] = {}
+        with _writing(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            (self._directory / METADATA_FILE).unlink(missing_ok=True)
+            labels = {"calls": call_labels(self._calls), "opcodes": opcode_labels(self._opcodes)}
+            options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=threads)
+            for table in TABLES:
+                self._open[table] = _TableFile(self._directory, table, meta.clock, labels, options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for table in self._open.values():
+            table.discard()
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch's rows; it may be filled again afterwards."""
+        with _writing(self._directory):
+            for table in _SOURCES:
+                columns: Columns = getattr(batch, "tasks" if table == "threads" else table)
+                if columns:
+                    self._open[table].append(columns, _strings(table, columns, batch.text))
+
+    def close(
+        self,
+        totals: Totals,
+        completeness: Completeness,
+        start_ns: int,
+        stop_ns: int,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write what is known at the end, and give the files their names.
+
+        Args:
+            totals: The engine's counters.
+            completeness: Proof, with its events.
+            start_ns: Begin of the trace, spool's clock.
+            stop_ns: Its end.
+            extra: More keys for the metadata; must be fit for JSON.
+        """
+        with _writing(self._directory):
+            self._write_devices()
+            self._write_completeness(completeness)
+            for table in self._open.values():
+                table.finish()
+            rows = {name: {"file": f"{name}.arrow", "rows": table.rows} for name, table in self._open.items()}
+            metadata = {
+                **_metadata(self._meta, self._calls, self._opcodes, totals, completeness),
+                "start_ns": start_ns,
+                "stop_ns": stop_ns,
+                "tables": rows,
+                **(extra or {}),
+            }
+            part = self._directory / f"{METADATA_FILE}.part"
+            part.write_text(json.dumps(metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+            for table in self._open.values():
+                table.rename()
+            part.rename(self._directory / METADATA_FILE)
+        self._open.clear()
+
+    def _write_devices(self) -> None:
+        devices = self._meta.devices
+        numbers: Columns = {
+            "device": np.array([d.device for d in devices], np.uint32),
+            "rotational": np.array([255 if d.rotational is None else d.rotational for d in devices], np.uint8),
+            "size_bytes": np.array([UNKNOWN_I64 if d.size_bytes is None else d.size_bytes for d in devices], np.int64),
+        }
+        strings = {key: [getattr(d, key) for d in devices] for key in ("name", "scheduler", "model")}
+        self._open["devices"].append(numbers, strings)
+
+    def _write_completeness(self, completeness: Completeness) -> None:
+        events = completeness.events
+        numbers: Columns = {
+            "cpu": np.array([e.cpu for e in events], np.uint32),
+            "count": np.array([UNKNOWN_I64 if e.count is None else e.count for e in events], np.int64),
+            **{
+                key: np.array([getattr(e, key) for e in events], np.int64)
+                for key in ("lost", "samples", "slack", "vanished")
+            },
+        }
+        self._open["completeness"].append(numbers, {"event": [e.event for e in events]})
+
+
+Strings = dict[str, list[Any]]
+"""Column → a str, bytes or None a row."""
+
+
+class _TableFile:
+    """One table's file; gathers small batches into chunks."""
+
+    def __init__(
+        self,
+        directory: Path,
+        table: str,
+        clock: str,
+        labels: Mapping[str, Sequence[str]],
+        options: pa.ipc.IpcWriteOptions,
+    ) -> None:
+        self.rows = 0
+        self._columns = TABLES[table]
+        self._schema = arrow_schema(table, clock)
+        # One dictionary object for all batches: Arrow then knows without a look that it has not changed.
+        self._labels = {
+            c.name: _text_array(labels[c.labels] if isinstance(c.labels, str) else c.labels)
+            for c in self._columns
+            if c.labels
+        }
+        self._pending: list[tuple[Columns, Strings]] = []
+        self._pending_rows = 0
+        self._path = directory / f"{table}.arrow"
+        self._part = directory / f"{table}.arrow.part"
+        self._sink: pa.NativeFile = pa.OSFile(str(self._part), "wb")
+        self._writer = pa.ipc.new_file(self._sink, self._schema, options=options)
+
+    def append(self, columns: Columns, strings: Strings | None = None) -> None:
+        rows = len(columns[next(c.name for c in self._columns if c.kind == "number")])
+        if not rows:
+            return
+        self.rows += rows
+        if rows >= CHUNK_ROWS // 2 and not self._pending:
+            self._write(columns, strings or {})
+            return
+        names = [c.name for c in self._columns if c.kind == "number"]
+        self._pending.append(({name: columns[name].copy() for name in names}, strings or {}))
+        self._pending_rows += rows
+        if self._pending_rows >= CHUNK_ROWS:
+            self._flush()
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._sink.close()
+
+    def rename(self) -> None:
+        self._part.rename(self._path)
+
+    def discard(self) -> None:
+        """Close without the name; a file system that refuses must not hide the error that led here."""
+        with contextlib.suppress(OSError):
+            self._sink.close()
+            self._part.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        numbers = [columns for columns, _ in self._pending]
+        texts = [strings for _, strings in self._pending]
+        self._write(
+            {name: np.concatenate([part[name] for part in numbers]) for name in numbers[0]},
+            {name: [value for part in texts for value in part[name]] for name in texts[0]},
+        )
+        self._pending = []
+        self._pending_rows = 0
+
+    def _write(self, columns: Columns, strings: Strings) -> None:
+        arrays = [
+            self._arrow(column, columns[column.name])
+            if column.kind == "number"
+            else _text_array(strings[column.name], column.arrow_type)
+            for column in self._columns
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def _arrow(self, column: Column, values: NDArray[Any]) -> pa.Array:
+        values = np.ascontiguousarray(values)
+        if column.dtype == "bool":
+            return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values != 0)])
+        if column.name in self._labels:
+            same_width = values.itemsize == np.dtype(column.index_dtype).itemsize
+            codes = values.view(column.index_dtype) if same_width else values.astype(column.index_dtype)
+            return pa.DictionaryArray.from_arrays(_number_array(codes), self._labels[column.name])
+        known = None if column.null is None else values != column.null
+        valid = None if known is None or known.all() else _bits(known)
+        return _number_array(values, valid)
+
+
+# Arrays are made of buffers: pyarrow.array() imports pandas where that is installed, which takes 250 ms.
+
+
+def _number_array(values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)])
+
+
+def _text_array(texts: Sequence[str | bytes | None], arrow_type: pa.DataType | None = None) -> pa.Array:
+    parts = [text.encode() if isinstance(text, str) else text or b"" for text in texts]
+    ends = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=ends[1:])
+    known = np.array([text is not None for text in texts], np.bool_)
+    valid = None if known.all() else _bits(known)
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(arrow_type or pa.utf8(), len(parts), buffers)
+
+
+def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def call_labels(calls: Sequence[CallSpec]) -> tuple[str, ...]:
+    """The calls' ABI names; where two calls share one, the tracepoint's (a dictionary's entries differ)."""
+    names = [call.abi_name for call in calls]
+    return tuple(call.name if names.count(call.abi_name) > 1 else call.abi_name for call in calls)
+
+
+def opcode_labels(opcodes: Sequence[OpcodeSpec]) -> tuple[str, ...]:
+    """A name for each number that an opcode can have."""
+    named = tuple(opcode.name for opcode in opcodes)
+    return (*named, *(f"opcode {number}" for number in range(len(named), NR_OPCODES - 1)), "unknown")
+
+
+def _strings(table: str, columns: Columns, text: bytes) -> Strings:
+    """The values of a table's columns that are no numbers."""
+    strings: Strings = {}
+    for name in _TEXTS_OF.get(table, ()):
+        strings |= _texts(columns, name, text)
+    if table == "paths":  # an empty one is known: the directory itself is meant
+        read = (columns["source"] != 0).tolist()
+        strings["path"] = [
+            "" if known and path is None else path for path, known in zip(strings["path"], read, strict=True)
+        ]
+    if "cgroup" in strings:
+        strings["container"] = [None if path is None else container_id(path) for path in strings["cgroup"]]
+    if "cmdline" in strings:
+        strings["cmdline"] = [command_line(raw or "") or None for raw in strings["cmdline"]]
+    return strings
+
+
+def _texts(columns: Columns, name: str, text: bytes) -> Strings:
+    """Texts of each row, and for paths the exact bytes where the text could not hold them; empty is unknown."""
+    starts = columns[f"{name}_offset"].tolist()
+    lengths = columns[f"{name}_length"].tolist()
+    raw = [text[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+    shown: list[str | None] = []
+    exact: list[bytes | None] = []
+    for value in raw:
+        try:
+            shown.append(value.decode() if value else None)
+            exact.append(None)
+        except UnicodeDecodeError:
+            shown.append(value.decode(errors="backslashreplace"))
+            exact.append(value)
+    return {name: shown, f"{name}_bytes": exact}
+
+
+def _metadata(
+    meta: SpoolMeta,
+    calls: Sequence[CallSpec],
+    opcodes: Sequence[OpcodeSpec],
+    totals: Totals,
+    completeness: Completeness,
+) -> dict[str, Any]:
+    recorded = {key: value for key, value in asdict(meta).items() if key not in _NOT_IN_METADATA}
+    labels = call_labels(calls)
+    return {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "converted_by": __version__,
+        "recorded_by": meta.lo2io_version,
+        **recorded,
+        "calls": [
+            {"name": label, "tracepoint": call.name, "group": call.group, "kind": call.kind.name.lower()}
+            for label, call in zip(labels, calls, strict=True)
+        ],
+        "opcodes": [
+            {"number": opcode.number, "name": opcode.name, "kind": opcode.kind.name.lower(), "io_mode": opcode.io_mode}
+            for opcode in opcodes
+        ],
+        "totals": asdict(totals),
+        "completeness": {key: value for key, value in asdict(completeness).items() if key != "events"},
+    }
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(
+            f"cannot write the tables to {directory}",
+            error.strerror or str(error),
+            "free space or choose another place with -o, then run `lo2io convert` on the spool",
+        ) from error

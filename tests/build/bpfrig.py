@@ -1,0 +1,261 @@
+"""lo2io's kernel programs alone, without a recorder: loaded for some calls, records decoded, counts read."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lo2io.bpf import loader
+from lo2io.bpf.layout import Cpu
+from lo2io.capture.events.bpf_ring import KernelRing
+from lo2io.catalog.call_numbers import call_number
+from lo2io.kernel import abi, sysfs, tracefs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CALL, ENTER, EXIT, LOST, USAGE = 1, 2, 3, 9, 10
+KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit", LOST: "lost"}
+RING_BYTES = 1 << 22
+NOT_READ = -(1 << 63)
+HEADER_BYTES = 8
+HEAD = struct.Struct("<QIHH")
+CALL_BODY = struct.Struct("<HHIQqqq")
+EXIT_BODY = struct.Struct("<qqq")
+LOST_BODY = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a call; the kind tells which of the fields mean something."""
+
+    kind: str
+    """``call``, ``enter`` or ``exit``; ``lost``: its arguments are the first one's time, and how many."""
+    name: str
+    cpu: int
+    time_ns: int
+    tid: int
+    args: tuple[int, ...] = ()
+    duration_ns: int = 0
+    result: int = 0
+
+
+class Loaded:
+    """Programs, their rings, and what was asked for.
+
+    Attributes:
+        programs: Attached, and switched off.
+        names: The calls', in the order of their indices.
+    """
+
+    def __init__(
+        self, programs: loader.Programs, names: Sequence[str], ids: dict[int, str], cpus: Sequence[int]
+    ) -> None:
+        self.programs = programs
+        self.names = names
+        self.cpus = cpus
+        self._ids = ids
+        self._rings = [KernelRing(programs.ring_fd(cpu), programs.ring_bytes) for cpu in cpus]
+
+    def records(self) -> list[Record]:
+        """All that is in the rings now, CPU by CPU, each in the order it was written; the rings are empty then."""
+        found = []
+        for cpu, ring in zip(self.cpus, self._rings, strict=True):
+            length = ring.fill_bytes
+            parts = ring.peek(length)
+            content = b"".join(bytes(part) for part in parts)
+            for part in parts:
+                part.release()
+            ring.release(length)
+            calls = (record for record in iter_records(content) if HEAD.unpack_from(record)[2] != USAGE)
+            found += [self.decode(cpu, record) for record in calls]
+        return found
+
+    def decode(self, cpu: int, record: bytes) -> Record:
+        """One record, without the ring's header."""
+        time_ns, tid, kind, event = HEAD.unpack_from(record)
+        if kind == LOST:
+            assert (tid, event, len(record)) == (0, 0, HEAD.size + LOST_BODY.size)
+            return Record(KINDS[kind], "", cpu, time_ns, tid, LOST_BODY.unpack_from(record, HEAD.size))
+        decoded = Record(KINDS[kind], self._ids[event].split("_", 2)[2], cpu, time_ns, tid)
+        if kind == CALL:
+            exit_event, nr_args, _, duration_ns, result, position, value = CALL_BODY.unpack_from(record, HEAD.size)
+            assert self._ids[exit_event] == self._ids[event].replace("enter", "exit")
+            assert position == value == NOT_READ
+            args = struct.unpack_from(f"<{nr_args}Q", record, HEAD.size + CALL_BODY.size)
+            assert len(record) == HEAD.size + CALL_BODY.size + 8 * nr_args
+            return replace(decoded, args=args, duration_ns=duration_ns, result=result)
+        if kind == ENTER:
+            nr_args = record[HEAD.size]
+            assert len(record) == HEAD.size + 8 + 8 * nr_args
+            return replace(decoded, args=struct.unpack_from(f"<{nr_args}Q", record, HEAD.size + 8))
+        assert len(record) == HEAD.size + EXIT_BODY.size
+        result, *rest = EXIT_BODY.unpack_from(record, HEAD.size)
+        assert rest == [NOT_READ, NOT_READ]
+        return replace(decoded, result=result)
+
+    def pending(self) -> list[Record]:
+        """The calls that still run, each alone on its CPU."""
+        return [
+            self.decode(cpu, record)
+            for cpu, content in self.programs.pending().items()
+            for record in iter_records(content)
+        ]
+
+    def counts(self, name: str) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Of entries and of exits: count, lost, left out, over all CPUs."""
+        counts = self.programs.read_counts()
+        index = self.names.index(name)
+        return _sums(counts[2 * index]), _sums(counts[2 * index + 1])
+
+    def set_of_cpus(self, field: str, value: int) -> None:
+        """Write a number into every CPU's memory: ``busy``: a program is at work; ``slot.occupied``: a call runs."""
+        owner, offset = Cpu, 0
+        for name in field.split("."):
+            offset += getattr(owner, name).offset
+            owner = dict(owner._fields_)[name]
+        for cpu in self.cpus:
+            owner.from_buffer(self.programs._memory, self.programs._stride * cpu + offset).value = value
+
+    def close(self) -> None:
+        """Unmap the rings, unload the programs."""
+        for ring in self._rings:
+            ring.close()
+        self.programs.close()
+
+
+def _sums(counts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    count, lost, left_out = (sum(of_cpu) for of_cpu in zip(*counts, strict=True))
+    return count, lost, left_out
+
+
+def iter_records(content: bytes) -> Iterator[bytes]:
+    """Records behind the ring's headers, each padded to a multiple of 8 bytes."""
+    at = 0
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 4], "little")
+        yield content[at + HEADER_BYTES :][:size]
+        at += HEADER_BYTES + size + 7 & ~7
+
+
+@contextlib.contextmanager
+def loaded(
+    names: Sequence[str],
+    *,
+    raw: bool = True,
+    ring_bytes: int = RING_BYTES,
+    extra: dict[str, dict[str, Any]] | None = None,
+    **config: Any,
+) -> Iterator[Loaded]:
+    """Programs that write calls, without facts, for the processes that are selected.
+
+    Args:
+        names: Calls.
+        raw: They are seen through raw tracepoints, else through perf events.
+        ring_bytes: Of each CPU's ring.
+        extra: Call → more about it, as :class:`lo2io.bpf.loader.BpfCall` has it.
+        config: As :class:`lo2io.bpf.loader.BpfConfig` has it.
+    """
+    folder = tracefs.find_tracefs()
+    layouts = {
+        f"sys_{side}_{name}": tracefs.load_format(folder, f"syscalls:sys_{side}_{name}")[0]
+        for name in names
+        for side in ("enter", "exit")
+    }
+    calls = [
+        loader.BpfCall(
+            enter_event=layouts[f"sys_enter_{name}"].id,
+            exit_event=layouts[f"sys_exit_{name}"].id,
+            enter_index=2 * place,
+            exit_index=2 * place + 1,
+            nr_args=sum(field.offset >= 16 for field in layouts[f"sys_enter_{name}"].fields),
+            **{"flags": loader.RECORDED, "number": call_number(name) if raw else -1, **(extra or {}).get(name, {})},
+        )
+        for place, name in enumerate(names)
+    ]
+    settings = {"recorder": os.getpid(), "facts": False, "all_tasks": False, **config}
+    cpus = sysfs.read_online_cpus()
+    programs = loader.load_programs(loader.BpfConfig(**settings), calls, cpus, ring_bytes)
+    events = []
+    made = Loaded(programs, names, {layout.id: name for name, layout in layouts.items()}, cpus)
+    try:
+        for place, call in enumerate(calls):
+            assert programs.needs_event(place) is not raw
+            for number in (call.enter_event, call.exit_event) if not raw else ():
+                attr = abi.EventAttr(type=abi.TYPE_TRACEPOINT, config=number, flags=abi.DISABLED)
+                events.append(abi.event_open(attr, -1, cpus[0]))
+                programs.attach(events[-1], place, entry=number == call.enter_event)
+        programs.attach_raw()
+        yield made
+    finally:
+        made.close()
+        for fd in events:
+            os.close(fd)
+
+
+class Child:
+    """A forked process that waits in a read, is selected, and then does its work.
+
+    Attributes:
+        pid: Its own.
+    """
+
+    def __init__(self, rig: Loaded, work: Any, *, is_selected: bool = True) -> None:
+        waiting, self._go = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.close(self._go)
+                os.read(waiting, 1)
+                os.close(waiting)
+                code = work() or 0
+            finally:
+                os._exit(code)
+        os.close(waiting)
+        while "pipe" not in self.waits_in():
+            time.sleep(0.001)
+        if is_selected:
+            rig.programs.select(self.pid)
+
+    def begin(self) -> None:
+        """Let it work."""
+        os.write(self._go, b"g")
+        os.close(self._go)
+
+    def end(self) -> int:
+        """Wait for its end; what its exit says, as ``os.waitstatus_to_exitcode``."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def waits_in(self) -> str:
+        """The function of the kernel that it waits in; "0" if it runs."""
+        return Path(f"/proc/{self.pid}/wchan").read_text(encoding="ascii")
+
+
+def run(rig: Loaded, work: Any) -> tuple[int, list[Record]]:
+    """Let a child do something that ends by itself, alone or with its children; its pid, and all records."""
+    child = Child(rig, work)
+    rig.programs.switch(on=True)
+    child.begin()
+    assert child.end() == 0
+    rig.programs.switch(on=False)
+    return child.pid, rig.records()
+
+
+def kinds(records: Sequence[Record], name: str) -> Counter[str]:
+    """How many records of each kind a call has."""
+    return Counter(record.kind for record in records if record.name == name)
+
+
+def assert_in_order(records: Sequence[Record]) -> None:
+    """Each CPU's records are in the order of their times; a call's exit precedes what follows it on its CPU."""
+    for before, after in itertools.pairwise(records):
+        if before.cpu == after.cpu:
+            assert before.time_ns + before.duration_ns <= after.time_ns

@@ -1,0 +1,242 @@
+"""Records of the kernel's own programs, written by hand into the spools of :mod:`perfwriter`.
+
+Layouts as ``lo2io/bpf/programs/records.h`` has them, framing as kernel/bpf/ringbuf.c; nothing is taken from there, so
+that a wrong layout cannot hide. :class:`Programs` is what the programs do with the history of a machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING, Any
+
+from build.perfwriter import SpoolBuilder
+from lo2io.model import UNKNOWN_I64
+from lo2io.spool.format import kernel_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from lo2io.model import SpoolMeta
+
+CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE, EXEC = range(1, 13)
+UNFINISHED, DISCARDED = 1 << 31, 1 << 30
+WHOLE, DELETED, MOVED, SLOT = 1, 2, 4, 8
+OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
+EXT4 = 0xEF53
+
+
+def framed(body: bytes, flags: int = 0) -> bytes:
+    """A record as it lies in the ring: length, page offset, record, padding."""
+    return struct.pack("<II", len(body) | flags, 3) + body + bytes(-len(body) % 8)
+
+
+def _number(value: int | None) -> int:
+    return UNKNOWN_I64 if value is None else value
+
+
+class KernelSpool(SpoolBuilder):
+    """Like the spools of perf samples; of calls there are records, unless ``backend`` is ``perf``."""
+
+    def __init__(self, path: Path, cpus: int = 2, *, backend: str = "bpf", **options: Any) -> None:
+        super().__init__(path, cpus, **options)
+        self.backend = backend
+        self.calls: list[list[bytes]] = [[] for _ in range(cpus)]
+
+    def kernel(self, cpu: int, body: bytes, flags: int = 0) -> KernelSpool:
+        """Any record."""
+        self.calls[cpu].append(framed(body, flags))
+        return self
+
+    def arguments(self, call: str, values: Mapping[str, int | bytes]) -> bytes:
+        """As many as the call takes, 8 bytes each; strings a kernel of the era would copy are not among them."""
+        layout = self.layouts[f"syscalls:sys_enter_{call}"]
+        raw = layout.pack(0, 0, values)
+        return raw[16 : 16 + 8 * sum(size == 8 and offset >= 16 for _, offset, size, _ in layout.fields)]
+
+    def _counted(self, cpu: int, name: str) -> int:
+        self.samples[name][cpu] += 1
+        return self.ids[name]
+
+    def kernel_call(
+        self,
+        t: int,
+        cpu: int,
+        tid: int,
+        call: str,
+        ret: int = 0,
+        *,
+        duration: int = 1,
+        position: int | None = None,
+        value: int | None = None,
+        **args: int | bytes,
+    ) -> KernelSpool:
+        """``CALL``: from ``t`` to ``t + duration``, on one CPU."""
+        entry, exit_ = (self._counted(cpu, f"syscalls:sys_{half}_{call}") for half in ("enter", "exit"))
+        packed = self.arguments(call, args)
+        body = struct.pack("<QIHHHHI", t, tid, CALL, entry, exit_, len(packed) // 8, 0)
+        told = _number(position), _number(value)
+        return self.kernel(cpu, body + struct.pack("<Qqqq", duration, ret, *told) + packed)
+
+    def kernel_enter(self, t: int, cpu: int, tid: int, call: str, **args: int | bytes) -> KernelSpool:
+        """``ENTER``: the thread left the CPU inside of its call."""
+        packed = self.arguments(call, args)
+        entry = self._counted(cpu, f"syscalls:sys_enter_{call}")
+        return self.kernel(cpu, struct.pack("<QIHHHHHH", t, tid, ENTER, entry, len(packed) // 8, 0, 0, 0) + packed)
+
+    def kernel_exit(
+        self,
+        t: int,
+        cpu: int,
+        tid: int,
+        call: str,
+        ret: int = 0,
+        *,
+        position: int | None = None,
+        value: int | None = None,
+    ) -> KernelSpool:
+        """``EXIT``, of a call whose entry was an ``ENTER`` or was not seen."""
+        event = self._counted(cpu, f"syscalls:sys_exit_{call}")
+        return self.kernel(cpu, struct.pack("<QIHHqqq", t, tid, EXIT, event, ret, _number(position), _number(value)))
+
+    def kernel_value(
+        self, t: int, cpu: int, tid: int, *, position: int | None = None, value: int | None = None
+    ) -> KernelSpool:
+        """``VALUE``, just before the sample of an exit."""
+        return self.kernel(cpu, struct.pack("<QIHHqq", t, tid, VALUE, 0, _number(position), _number(value)))
+
+    def kernel_usage(self, t: int, cpu: int, tid: int, *numbers: int) -> KernelSpool:
+        """``USAGE``: CPU, user and system time, delay, major faults, voluntary and involuntary switches."""
+        return self.kernel(cpu, struct.pack("<QIHH7Q", t, tid, USAGE, 0, *numbers))
+
+    def kernel_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
+        """``LOST``: entries and exits from ``begin`` to ``t`` that found the ring full."""
+        return self.kernel(cpu, struct.pack("<QIHHQQ", t, 0, LOST, 0, begin, lost))
+
+    def kernel_file(
+        self,
+        t: int,
+        cpu: int,
+        tid: int,
+        fd: int,
+        names: Sequence[bytes] = (),
+        *,
+        file: int = 0xFFFF_8880_0000_0000,
+        inode: int = 1,
+        device: int = 8 << 20 | 1,
+        position: int | None = None,
+        generation: int = 0,
+        mode: int = 0o100644,
+        links: int = 1,
+        open_flags: int = 0,
+        mount: int = 25,
+        magic: int = EXT4,
+        of: int = OF_RESULT,
+        flags: int = WHOLE,
+        table: int = 0,
+    ) -> KernelSpool:
+        """``FILE``; the names go from the file upwards."""
+        text = b"".join(name + b"\0" for name in names)
+        body = struct.pack("<QIHHQQQqQ", t, tid, FILE, 0, file, inode, device, _number(position), table)
+        body += struct.pack("<iIIIIIIBBH", fd, generation, mode, links, open_flags, mount, magic, of, flags, len(text))
+        return self.kernel(cpu, body + text)
+
+    def kernel_path(
+        self,
+        t: int,
+        cpu: int,
+        tid: int,
+        path: bytes,
+        names: Sequence[bytes] = (),
+        *,
+        place: int = 0,
+        flags: int = WHOLE,
+    ) -> KernelSpool:
+        """``PATH``; the names are those of the directory that it is relative to, upwards."""
+        text = b"".join(name + b"\0" for name in names)
+        body = struct.pack("<QIHHBBHHH", t, tid, PATH, 0, place, flags, len(path), len(text), 0)
+        return self.kernel(cpu, body + path + text)
+
+    def exec(self, t: int, cpu: int, tid: int, command: bytes, *, cut: bool = False) -> KernelSpool:
+        """``EXEC``: the arguments of a new program."""
+        return self.kernel(cpu, struct.pack("<QIHHHB5x", t, tid, EXEC, 0, len(command), cut) + command)
+
+    def meta(self) -> SpoolMeta:
+        """What ``spool.json`` will say."""
+        return dataclasses.replace(super().meta(), backend=self.backend, kernel_facts=True, clock="monotonic")
+
+    def write(self, **changes: object) -> Path:
+        """Write all files; ``changes`` replace values of ``spool.json``."""
+        path = super().write(**changes)
+        for cpu, records in enumerate(self.calls):
+            (path / kernel_name(cpu)).write_bytes(b"".join(records))
+        return path
+
+
+@dataclasses.dataclass
+class _Slot:
+    """The call that a CPU is in."""
+
+    t: int
+    tid: int
+    call: str
+    args: dict[str, int | bytes]
+
+
+class Programs:
+    """Turns a machine's entries and exits into what the programs write of them.
+
+    Args:
+        builder: What takes the records.
+        leaves: Whether, at each step, the thread inside of a call on that step's CPU has left it unseen by the history.
+        told: Of each exit, what is told of the position, and of what the arguments point to.
+    """
+
+    def __init__(
+        self, builder: KernelSpool, leaves: Iterator[bool], told: Iterator[tuple[int | None, int | None]]
+    ) -> None:
+        self.builder = builder
+        self.leaves = leaves
+        self.told = told
+        self.slots: dict[int, _Slot] = {}
+
+    def replay(self, history: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]], *, whole: bool = True) -> None:
+        """Write the whole history, and at last what is still in the slots; or a part of it."""
+        for method, args, options in history:
+            if not method.startswith("fact") and next(self.leaves):
+                self.leave(args[1])
+            if method in ("enter", "exit"):
+                getattr(self, method)(*args, **options)
+            else:
+                getattr(self.builder, method)(*args, **options)
+        if whole:
+            self.end()
+
+    def end(self) -> None:
+        """What is still in the slots."""
+        for cpu in list(self.slots):
+            self.leave(cpu)
+
+    def leave(self, cpu: int) -> None:
+        """Another thread gets the CPU."""
+        slot = self.slots.pop(cpu, None)
+        if slot is not None:
+            self.builder.kernel_enter(slot.t, cpu, slot.tid, slot.call, **slot.args)
+
+    def enter(self, t: int, cpu: int, tid: int, call: str, **args: int | bytes) -> None:
+        """An entry waits in the slot; what was there had left the CPU, or its exit was lost."""
+        self.leave(cpu)
+        self.slots[cpu] = _Slot(t, tid, call, args)
+
+    def exit(self, t: int, cpu: int, tid: int, call: str, ret: int = 0) -> None:
+        """An exit that finds its entry in the slot makes one record of both."""
+        position, value = next(self.told)
+        slot = self.slots.get(cpu)
+        if slot is not None and (slot.tid, slot.call) == (tid, call):
+            del self.slots[cpu]
+            told: dict[str, Any] = {"position": position, "value": value}
+            self.builder.kernel_call(slot.t, cpu, tid, call, ret, duration=t - slot.t, **told, **slot.args)
+        else:
+            self.leave(cpu)
+            self.builder.kernel_exit(t, cpu, tid, call, ret, position=position, value=value)

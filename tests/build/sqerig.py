@@ -1,0 +1,134 @@
+"""Histories of rings in which the kernel's own programs tell what requests ask for.
+
+Layouts are those of ``kernel_records.h``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, cast
+
+from build.kernelwriter import EVENTS, IOCB, OF_REQUEST, SLOT, SQE, WHOLE, KernelSpool
+from build.ringrig import PID, A, Rig
+
+UNKNOWN_BYTES = 2**64 - 1
+CONTEXT = 0x7F0000000000
+"""Of libaio."""
+FIXED_FILE, LINK, ASYNC, BUFFER_SELECT = 1, 4, 16, 32
+POSITION = 2**64 - 1
+"""The offset that means the file's position."""
+
+
+class SqeRig(Rig):
+    """A spool whose calls are perf samples, so that facts stand where a test puts them."""
+
+    builder = KernelSpool
+    follow = False
+    """SQEs follow the samples of their submissions: somebody else recorded the event before."""
+
+    def __init__(self, path: Any, **options: Any) -> None:
+        super().__init__(path, backend="perf", **options)
+
+    @property
+    def kernel(self) -> KernelSpool:
+        """The builder."""
+        return cast("KernelSpool", self.spool)
+
+    def sqe(
+        self,
+        req: int,
+        ctx: int = A,
+        tid: int = PID,
+        *,
+        opcode: int = 0,
+        user_data: int = 0,
+        flags: int = 0,
+        fd: int = -1,
+        off: int = 0,
+        length: int = 0,
+        op_flags: int = 0,
+        file: int = 0,
+        file_index: int = 0,
+        buf_index: int = 0,
+        nr_bytes: int = UNKNOWN_BYTES,
+        file2: int = 0,
+        ioprio: int = 0,
+    ) -> int:
+        """What a request asks for, right before its submission."""
+        body = struct.pack("<QIHH", self.tick(), tid, SQE, 0)
+        body += struct.pack("<QQQQQ", req, ctx, user_data, off, file)
+        body += struct.pack("<IIiIHBBHH", length, op_flags, fd, file_index, buf_index, opcode, flags, ioprio, 0)
+        self.kernel.kernel(0, body + struct.pack("<QQ", nr_bytes, file2))
+        return self.now
+
+    def ask(self, req: int, tid: int = PID, **asked: Any) -> int:
+        """SQE and submission, in the order of this history; the time is the submission's."""
+        told = {name: asked[name] for name in ("ctx", "opcode", "user_data", "flags") if name in asked}
+        if self.follow:
+            time = self.submit(req, tid=tid, **told)
+            self.sqe(req, tid=tid, **asked)
+            return time
+        self.sqe(req, tid=tid, **asked)
+        return self.submit(req, tid=tid, **told)
+
+    def request(self, req: int, res: int, tid: int = PID, **asked: Any) -> int:
+        """SQE, submission and completion, and a call that settles all; the time is the completion's."""
+        self.ask(req, tid, **asked)
+        done = self.complete(req, res, tid=tid, user_data=asked.get("user_data", 0))
+        self.call("sync", tid=tid)
+        return done
+
+    def iocb(
+        self,
+        place: int,
+        *,
+        time: int | None = None,
+        tid: int = PID,
+        opcode: int = 0,
+        fd: int = -1,
+        off: int = 0,
+        length: int = 0,
+        data: int = 0,
+        iocb: int = 0,
+        rw_flags: int = 0,
+    ) -> int:
+        """What an io_submit is given, right before its entry; those of one call bear the same time."""
+        at = self.tick() if time is None else time
+        body = struct.pack("<QIHHQQqQiHH", at, tid, IOCB, 0, iocb, data, off, length, fd, opcode, place)
+        self.kernel.kernel(0, body + struct.pack("<II", rw_flags, 0))
+        return at
+
+    def collect(
+        self,
+        *events: tuple[int, int, int],
+        context: int = CONTEXT,
+        tid: int = PID,
+        told: bool = True,
+        call: str = "io_getevents",
+    ) -> int:
+        """A call that returns events, each the iocb, its data and the result; the time is the exit's.
+
+        ``told`` False: the record of the events was lost.
+        """
+        self.enter(call, tid, ctx_id=context, min_nr=1, nr=max(len(events), 1))
+        if told:
+            self.events(events, context, tid)
+        return self.leave(call, len(events), tid)
+
+    def events(
+        self, events: tuple[tuple[int, int, int], ...], context: int = CONTEXT, tid: int = PID, count: int | None = None
+    ) -> None:
+        """What programs tell of such a call right before the sample of its exit."""
+        body = struct.pack("<QIHHQII", self.tick(), tid, EVENTS, 0, context, len(events) if count is None else count, 0)
+        self.kernel.kernel(0, body + b"".join(struct.pack("<QQqq", data, iocb, res, 0) for iocb, data, res in events))
+
+    def told(self, fd: int, *names: bytes, file: int = 0x1000, tid: int = PID, slot: bool = False, **known: int) -> int:
+        """The fact about a file that a request names: a descriptor, or a registered one; names go upwards."""
+        flags = WHOLE | SLOT * slot
+        at = self.tick()
+        self.kernel.kernel_file(at, 0, tid, fd, names, file=file, of=OF_REQUEST, flags=flags, **known)
+        return at
+
+    def names(self) -> dict[int | None, bytes | None]:
+        """Number of each handle → what it is open on."""
+        return {row["handle"]: self.paths.get(row["file"]) for row in self.rows["handles"]}

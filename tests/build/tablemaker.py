@@ -1,0 +1,165 @@
+"""Batches and traces written down by hand, for tests of what comes after the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lo2io.model import (
+    UNKNOWN_I64,
+    UNKNOWN_U32,
+    Batch,
+    BlockDevice,
+    CallKind,
+    CallSpec,
+    ClockSync,
+    Completeness,
+    Cpu,
+    OpcodeSpec,
+    Returns,
+    SpoolMeta,
+    Totals,
+)
+from lo2io.native.columns import allocate_batch
+from lo2io.trace.reader import Trace, open_trace
+from lo2io.trace.writer import TableWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+Row = dict[str, Any]
+
+CALLS = tuple(
+    CallSpec(name, abi_name, "core", True, kind, returns, mode, "file_io", {})
+    for name, abi_name, kind, returns, mode in [
+        ("read", "read", CallKind.READ, Returns.BYTES, "read"),
+        ("write", "write", CallKind.WRITE, Returns.BYTES, "write"),
+        ("openat", "openat", CallKind.OPEN, Returns.FD, "none"),
+        ("close", "close", CallKind.CLOSE, Returns.ZERO, "none"),
+        ("copy_file_range", "copy_file_range", CallKind.COPY, Returns.BYTES, "none"),
+        ("newfstat", "fstat", CallKind.META, Returns.ZERO, "none"),
+        ("unlinkat", "unlinkat", CallKind.META, Returns.ZERO, "none"),
+    ]
+)
+READ, WRITE, OPENAT, CLOSE, COPY, FSTAT, UNLINKAT = range(7)
+OPCODES = tuple(
+    OpcodeSpec(number, name, kind, returns, mode)
+    for number, (name, kind, returns, mode) in enumerate(
+        [
+            ("NOP", CallKind.META, Returns.ZERO, "none"),
+            ("READV", CallKind.READ, Returns.BYTES, "read"),
+            ("WRITEV", CallKind.WRITE, Returns.BYTES, "write"),
+            ("FSYNC", CallKind.SYNC, Returns.ZERO, "flush"),
+        ]
+    )
+)
+"""As the kernel numbers them."""
+NOP, READV, WRITEV, FSYNC = range(4)
+
+META = SpoolMeta(
+    lo2io_version="0.1.0",
+    complete=True,
+    mode="process",
+    command=("dd", "if=/dev/zero"),
+    roots=(100,),
+    recorder_pid=1,
+    hostname="node1",
+    kernel="6.18.0",
+    machine="x86_64",
+    cpus=(Cpu(0, 0, 0), Cpu(1, 1, 0)),
+    events=("syscalls:sys_enter_read", "syscalls:sys_exit_read"),
+    formats=("", ""),
+    header_page="",
+    clock="perf",
+    syncs=(ClockSync(0, 5_000, 1_700_000_000_000_000_000, 40),),
+    start_ns=0,
+    stop_ns=1_000_000_000,
+    ring_bytes=1 << 20,
+    ring_bytes_wanted=1 << 20,
+    opener="native",
+    scope="system",
+    counts=(),
+    mounts=(),
+    devices=(
+        BlockDevice(8 << 20, "sda", "mq-deadline", True, 1 << 30, "Disk 1"),
+        BlockDevice(254 << 20, "vda", None, None, None),
+    ),
+    exit_code=0,
+)
+COMPLETE = Completeness(0, 0, 0, 0, 0, 8, True)
+
+TABLES = tuple(allocate_batch(1, 1)[1])
+_NO_REFERENCE = {
+    "operations": {"handle", "handle2"},
+    "handles": {"parent", "file", "open_flags"},
+    "files": {"mount"},
+    "tasks": {"parent_process"},
+    "requests": {"task"},
+    "ring_requests": {"handle", "handle2", "worker", "waker", "waker_tid"},
+    "ring_events": {"handle", "worker_tid", "waker_tid"},
+    "rings": {"task", "handle", "flags", "poller", "nr_files", "nr_buffers"},
+}
+_MINUS_ONE = {"fd", "submitted", "collected"}
+_ZERO = {"begin_time_ns"}
+
+
+def meta(**changes: Any) -> SpoolMeta:
+    """``META`` with other values."""
+    return replace(META, **changes)
+
+
+def make_batch(**tables: Iterable[Row]) -> Batch:
+    """A batch of rows given as dicts; what a row leaves out is unknown where that exists, else zero.
+
+    ``path``, ``directory``, ``comm``, ``cgroup`` and ``cmdline`` (bytes) stand for the offset and length into the text.
+    """
+    rows = {name: [dict(row) for row in tables.get(name, ())] for name in TABLES}
+    native, columns = allocate_batch(max(1, *(len(part) for part in rows.values())), 1)
+    text = b""
+    for name, part in rows.items():
+        for index, row in enumerate(part):
+            for key in ("path", "directory", "comm", "cgroup", "cmdline"):
+                if isinstance(value := row.get(key), bytes):
+                    del row[key]
+                    row |= {f"{key}_offset": len(text), f"{key}_length": len(value)}
+                    text += value
+            for column, array in columns[name].items():
+                array[index] = row.pop(column, _default(name, column, str(array.dtype)))
+            assert not row, f"no such column in {name}: {sorted(row)}"
+        columns[name] = {column: array[: len(part)] for column, array in columns[name].items()}
+    return Batch(**columns, text=text, first_operation=0, native=native)
+
+
+def _default(table: str, column: str, dtype: str) -> int:
+    if dtype == "int64" and column not in _ZERO:
+        return UNKNOWN_I64
+    if column in _NO_REFERENCE.get(table, ()):
+        return UNKNOWN_U32
+    return -1 if column in _MINUS_ONE else 0
+
+
+def repeat_operation(row: Row, times: int) -> Batch:
+    """A batch of the same operation many times over."""
+    batch = make_batch(operations=[row])
+    batch.operations = {name: np.repeat(array, times) for name, array in batch.operations.items()}
+    return batch
+
+
+def write_trace(
+    directory: Path,
+    batches: Sequence[Batch],
+    *,
+    spool: SpoolMeta = META,
+    totals: Totals | None = None,
+    completeness: Completeness = COMPLETE,
+    span: tuple[int, int] = (0, 1_000_000_000),
+) -> Trace:
+    """Write the batches as a trace and open it."""
+    with TableWriter(directory, spool, CALLS, OPCODES) as writer:
+        for batch in batches:
+            writer.write(batch)
+        writer.close(totals or Totals(), completeness, *span)
+    return open_trace(directory)

@@ -1,0 +1,186 @@
+"""Loading the kernel programs, as far as it needs no rights: structures, refusals, what the package holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import cffi
+import pytest
+
+from lo2io.bpf import layout, libbpf, loader
+from lo2io.catalog.call_numbers import call_number
+from lo2io.catalog.catalog import load_catalog
+from lo2io.errors import AccessError, CaptureError
+from lo2io.model.tracepoints import CallSpec
+
+if TYPE_CHECKING:
+    import ctypes
+
+SOURCES = Path(loader.__file__).parent / "programs"
+TYPES = "typedef uint8_t __u8; typedef uint16_t __u16; typedef uint32_t __u32; typedef uint64_t __u64;"
+NOTHING = loader.BpfConfig(recorder=1)
+CALL = loader.BpfCall(enter_event=7, exit_event=8, enter_index=0, exit_index=1, flags=loader.RECORDED, nr_args=4)
+
+
+def parse_structs() -> cffi.FFI:
+    """The structures that both sides share, as a C compiler lays them out."""
+    records = (SOURCES / "records.h").read_text(encoding="utf-8")
+    config = (SOURCES / "config.h").read_text(encoding="utf-8")
+    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
+    text = records + config + re.search(r"struct lo2_bpf_slot \{.*?\n\};", maps, re.DOTALL)[0]  # type: ignore[index]
+    sizes = dict(re.findall(r"#define (LO2_MAX_\w+) +(\d+)", text))
+    text = re.sub(r"/\*.*?\*/|^#.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub("|".join(sizes), lambda found: sizes[found[0]], text)
+    ffi = cffi.FFI()
+    ffi.cdef(f"{TYPES} typedef int64_t __s64; {text}")
+    return ffi
+
+
+@pytest.mark.parametrize(
+    ("mirror", "name", "renamed"),
+    [
+        (layout.Call, "struct lo2_bpf_call", {}),
+        (layout.Config, "struct lo2_bpf_config", {}),
+        (
+            layout.Slot,
+            "struct lo2_bpf_slot",
+            {
+                "time_ns": "record.head.time_ns",
+                "tid": "record.head.tid",
+                "type": "record.head.type",
+                "event": "record.head.event",
+                "exit_event": "record.exit_event",
+                "nr_args": "record.nr_args",
+                "ignored": "record.reserved",
+                "exit": "record.duration_ns",
+                "args": "record.args",
+            },
+        ),
+    ],
+)
+def test_structures_are_those_of_the_programs(
+    mirror: type[ctypes.Structure], name: str, renamed: dict[str, str]
+) -> None:
+    """Every member lies where the programs' own header puts it."""
+    ffi = parse_structs()
+    for field, *_ in mirror._fields_:
+        path = renamed.get(field, field).split(".")
+        assert getattr(mirror, field).offset == ffi.offsetof(name, *path), field
+
+
+def test_counts_stand_first_of_what_belongs_to_a_cpu() -> None:
+    """User space reads counts, misses and the slot; what follows is the programs' own."""
+    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
+    members = re.search(r"struct lo2_bpf_cpu \{(.*?)\};", maps, re.DOTALL)
+    assert members is not None
+    declared = re.findall(r"struct (\w+) (\w+)", members[1])
+    assert declared[:3] == [("lo2_bpf_counts", "counts"), ("lo2_bpf_misses", "misses"), ("lo2_bpf_slot", "slot")]
+    ffi = parse_structs()
+    assert layout.Cpu.misses.offset == layout.MAX_EVENTS * ffi.sizeof("struct lo2_bpf_counts")
+    assert layout.Cpu.slot.offset == layout.Cpu.misses.offset + ffi.sizeof("struct lo2_bpf_misses")
+    assert re.search(r"struct lo2_bpf_slot slot;\s+struct lo2_bpf_losing losing;\s+__u64 busy;", members[1])
+    assert re.search(r"struct lo2_bpf_losing \{\s+__u64 lost;\s+__u64 begin_ns, end_ns;", maps)
+    assert layout.Cpu.lost.offset == layout.Cpu.slot.offset + ffi.sizeof("struct lo2_bpf_slot")
+    assert layout.Cpu.busy.offset == layout.Cpu.lost.offset + 3 * 8
+
+
+def test_what_is_told_lies_where_the_programs_look() -> None:
+    """A call's number leads to its place, and its place to what is worth reading of it."""
+    calls = [CALL, loader.BpfCall(9, 10, 2, 3, loader.RECORDED | loader.CLOSES, 1, fd=1, number=3)]
+    told = layout.Told.from_buffer_copy(loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls))
+    assert (told.config.recorder, told.config.nr_devices, told.config.devices[0]) == (77, 1, 8 << 20)
+    assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (loader.RECORDED | loader.CLOSES, 1, 3)
+    assert {number: place for number, place in enumerate(told.of_number) if place} == {3: 2}
+    told = layout.Told.from_buffer_copy(loader.tell(loader.BpfConfig(recorder=1, calls=False), calls))
+    assert not any(told.of_number)  # facts alone come from the events that are open anyway
+
+
+def test_more_than_the_programs_hold_is_refused() -> None:
+    """17 devices, where there is room for 16: nothing is cut silently."""
+    with pytest.raises(CaptureError, match="they hold no more"):
+        loader.tell(loader.BpfConfig(recorder=1, devices=tuple(range(17))), [CALL])
+
+
+def test_a_package_without_the_object_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was built where there was no clang."""
+    monkeypatch.setattr(loader, "OBJECT", tmp_path / "lo2io.bpf.o")
+    with pytest.raises(AccessError, match="built without them") as caught:
+        loader.load_programs(NOTHING, [CALL], [0], 4096)
+    assert "clang" in caught.value.remedy
+
+
+def test_a_kernel_without_types_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No BTF: nobody knows where the kernel's fields are."""
+    monkeypatch.setattr(loader, "OBJECT", Path(__file__))
+    monkeypatch.setattr(loader, "ROOT", tmp_path)
+    with pytest.raises(AccessError, match="does not describe its types"):
+        loader.load_programs(NOTHING, [CALL], [0], 4096)
+
+
+def test_without_the_library_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library is the user's to install."""
+    monkeypatch.setattr(libbpf, "LIBRARY", "libnosuch.so.1")
+    with pytest.raises(AccessError, match="load libbpf") as caught:
+        libbpf.library.__wrapped__()
+    assert "libbpf1" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([], ""),
+        (["libbpf: R1 invalid mem access 'scalar'", "libbpf: processed 12 insns (limit 1000000)"], "R1 invalid mem"),
+        (["libbpf: Error in btf", "libbpf: failed to load object 'x'"], "Error in btf"),
+    ],
+)
+def test_the_verifiers_complaint_is_what_is_told(monkeypatch: pytest.MonkeyPatch, said: list[str], words: str) -> None:
+    """Not its statistics, nor that loading failed, which is known."""
+    monkeypatch.setattr(libbpf, "_said", said)
+    assert libbpf.last_words().startswith(words)
+    assert bool(libbpf.last_words()) == bool(words)
+
+
+def test_every_call_of_the_catalog_has_a_number() -> None:
+    """On x86-64 all have one, each another; elsewhere some are seen through perf events."""
+    names = [spec.name for spec in load_catalog().by_event.values() if isinstance(spec, CallSpec)]
+    numbers = {name: call_number(name, "x86_64") for name in names}
+    assert [name for name, number in numbers.items() if number < 0] == []
+    assert len(set(numbers.values())) == len(numbers)
+    known = [number for name in set(names) if (number := call_number(name, "aarch64")) >= 0]
+    assert len(known) == len(set(known)) > len(numbers) // 2
+    assert (numbers["openat"], call_number("openat", "aarch64"), call_number("openat", "vax")) == (257, 56, -1)
+
+
+def test_calls_need_events_where_their_number_is_not_known() -> None:
+    """Else raw tracepoints see them; facts alone always come with the perf events of their samples."""
+    calls = [CALL, loader.BpfCall(9, 10, 2, 3, loader.RECORDED, 1, number=3)]
+    for has_calls, expected in ((True, [True, False]), (False, [True, True])):
+        programs: Any = loader.Programs(loader.BpfConfig(recorder=1, calls=has_calls), [0], 4096)
+        programs._calls = calls
+        assert [programs.needs_event(place) for place in range(2)] == expected
+
+
+@pytest.mark.parametrize("knows_batches", [True, False])
+def test_maps_are_put_at_once_or_else_one_by_one(knows_batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that takes no batch of maps waits for each of them."""
+    put: dict[int, int] = {}
+
+    def batch(_fd: int, keys: Any, values: Any, number: Any, _options: object) -> int:
+        if not knows_batches:
+            return -524  # ENOTSUPP
+        put.update(zip(keys, values, strict=True))
+        assert number._obj.value == len(put)
+        return 0
+
+    def one(_fd: int, key: Any, value: Any, _flags: int) -> int:
+        assert not knows_batches
+        put[key._obj.value] = value._obj.value
+        return 0
+
+    fake = SimpleNamespace(bpf_map_update_batch=batch, bpf_map_update_elem=one)
+    monkeypatch.setattr(libbpf, "library", lambda: fake)
+    libbpf.put_fds(9, {0: 31, 1: 32, 64: 33})
+    assert put == {0: 31, 1: 32, 64: 33}

@@ -1,0 +1,155 @@
+"""Asking a flight recorder: who asks and who answers is told by the kernel, never by a file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from build.flightrig import META
+
+from lo2io.capture.flight.control import Control
+from lo2io.capture.flight.request import ask_for_dump
+from lo2io.errors import AccessError, CaptureError, UsageError
+from lo2io.folder import Folder
+from lo2io.spool.format import dump_meta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+_ASK = """
+import socket, sys
+asker = socket.socket(socket.AF_UNIX)
+asker.connect(sys.argv[1])
+asker.sendall(b"dump\\n")
+print(asker.recv(100))
+"""
+
+
+@contextlib.contextmanager
+def serving(trace: Path, asked: list[str], *answers: tuple[str, str, str]) -> Iterator[Control]:
+    """A recorder that gives these answers."""
+    spool = Folder.open_or_make(trace / "spool")
+    control = Control(spool, print)
+
+    def ask() -> None:
+        asked.append("dump")
+        for answer in answers:
+            control.post(*answer)
+
+    control.start(ask)
+    try:
+        yield control
+    finally:
+        control.close()
+
+
+def test_no_process_is_signalled_that_a_file_names(tmp_path: Path) -> None:
+    """A spool with everything that a recorder's has, but for the recorder: the pid in it is a victim's."""
+    with subprocess.Popen(["sleep", "100"]) as victim:
+        spool = tmp_path / "spool"
+        spool.mkdir()
+        (spool / "spool.json").write_bytes(dump_meta(dataclasses.replace(META, recorder_pid=victim.pid)))
+        (spool / "dumps.jsonl").touch()
+        with (spool / ".recorder").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(UsageError, match="over, or was cut off"):
+                ask_for_dump(tmp_path)
+        with pytest.raises(subprocess.TimeoutExpired):
+            victim.wait(0.2)
+        victim.kill()
+
+
+def test_the_window_that_was_asked_for_is_named(tmp_path: Path) -> None:
+    """By its name in the trace's directory, whatever else is told meanwhile."""
+    asked: list[str] = []
+    name = "dump-20261121-060000"
+    events = (("failed", "dump-20200101-000000", "another's"), ("begun", name, ""), ("done", name, "complete"))
+    with serving(tmp_path, asked, *events):
+        assert ask_for_dump(tmp_path) == tmp_path / name
+    assert asked == ["dump"]
+
+
+def test_what_went_wrong_is_told_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+    """A refusal, a failure, and a name that is no window's."""
+    for event in (
+        [("refused", "", "another window \x1b[2J")],
+        [("begun", "dump-20261121-060000", ""), ("failed", "dump-20261121-060000", "no room \x1b[2J")],
+        [("begun", "../../etc", ""), ("done", "../../etc", "\x1b[2J")],
+    ):
+        with serving(tmp_path, [], *event), pytest.raises(CaptureError) as caught:
+            ask_for_dump(tmp_path)
+        assert "?[2J" in str(caught.value)
+
+
+def test_a_recorder_that_was_killed_cannot_be_asked(tmp_path: Path) -> None:
+    """Its socket is left, and nobody is behind it."""
+    (tmp_path / "spool").mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "spool/.control"))
+    with pytest.raises(UsageError, match="over, or was cut off"):
+        ask_for_dump(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [b"[]\n", b"{\n", b'{"event": "done"}\n', b"[" * 60_000 + b"\n"])
+def test_an_answer_that_is_none_is_an_error(tmp_path: Path, answer: bytes) -> None:
+    """Whatever else listens there."""
+    (tmp_path / "spool").mkdir()
+    with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
+        other.bind(str(tmp_path / "spool/.control"))
+        other.listen()
+
+        def serve() -> None:
+            with other.accept()[0] as asker:
+                asker.recv(100)
+                asker.sendall(answer)
+
+        served = pool.submit(serve)
+        with pytest.raises(CaptureError, match="no recorder of this lo2io"):
+            ask_for_dump(tmp_path)
+        served.result()
+
+
+@as_root
+def test_who_answers_must_be_the_owner_of_the_spool(tmp_path: Path) -> None:
+    """Nobody believes another user's process."""
+    asked: list[str] = []
+    with serving(tmp_path, asked):
+        os.chown(tmp_path / "spool", NOBODY, NOBODY)
+        with pytest.raises(AccessError, match=f"uid 0 answers there, and the recording is uid {NOBODY}'s"):
+            ask_for_dump(tmp_path)
+    assert asked == []
+
+
+@as_root
+def test_who_asks_must_be_root_or_the_recorders_user() -> None:
+    """Even if the directory's mode would let another user in."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked: list[str] = []
+        with serving(Path(folder) / "T", asked):
+            for path in (folder, f"{folder}/T", f"{folder}/T/spool", f"{folder}/T/spool/.control"):
+                Path(path).chmod(0o777)
+            command = [sys.executable, "-S", "-c", _ASK, f"{folder}/T/spool/.control"]
+            done = subprocess.run(
+                command,
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                cwd="/",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert asked == []
+        assert done.stdout in {"b''\n", ""}, done.stderr

@@ -1,0 +1,228 @@
+"""CPUs that go and come, without a kernel: what is opened, what is told, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lo2io.capture.events.opened import OpenEvents
+from lo2io.capture.hotplug import Hotplug
+from lo2io.errors import AccessError
+from lo2io.spool.writer import SpoolWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Logged(OpenEvents):
+    """Says what is done with it."""
+
+    log: list[str]
+
+    def switch_leaders(self, *, on: bool) -> None:
+        """Not the kernel's."""
+        self.log.append(f"leaders {on}")
+
+    def switch_tracepoints(self, *, on: bool) -> None:
+        """Not the kernel's."""
+        self.log.append(f"tracepoints {on}")
+
+    def unmap(self) -> None:
+        """Nothing is mapped."""
+        self.log.append("unmap")
+
+    def close(self) -> None:
+        """Nothing is open."""
+        self.log.append("close")
+
+
+def events(*cpus: int, first_fd: int) -> Logged:
+    """Two tracepoints on each CPU; fds are numbers only."""
+    fds = iter(range(first_fd, first_fd + 99))
+    return Logged(
+        opener="native",
+        clock="monotonic",
+        scope="system",
+        cpus=cpus,
+        names=("a", "b"),
+        leaders=[[next(fds)] for _ in cpus],
+        tracepoints=[[[next(fds)] for _ in cpus] for _ in range(2)],
+        rings=[SimpleNamespace(fill_bytes=0, cpu=cpu) for cpu in cpus],  # type: ignore[misc]
+        ring_bytes=4096,
+        ring_bytes_wanted=4096,
+        has_lost=True,
+        sampled=tuple(range(len(cpus))),
+    )
+
+
+@dataclass
+class Machine:
+    """A machine with CPUs 0 and 1, of which a recording is under way."""
+
+    root: Path
+    opened: OpenEvents
+    writer: SpoolWriter
+    online: set[int] = field(default_factory=lambda: {0, 1})
+    left: set[int] = field(default_factory=set)
+    log: list[str] = field(default_factory=list)
+    wanted: Callable[[int], bool] = lambda _: True
+    is_draining: bool = True
+    drains: bool = True
+
+    def gone(self) -> set[int]:
+        """As the kernel's messages say."""
+        found, self.left = self.left, set()
+        return found
+
+    def close(self) -> None:
+        """Nobody listens."""
+
+    def drain_now(self) -> None:
+        """What the drain thread would do."""
+        if self.drains:
+            for ring in self.opened.rings:
+                ring.fill_bytes = 0  # type: ignore[misc]
+
+    def watch(self, leaders: list[int], index: int) -> None:
+        """As the session is told."""
+        assert self.opened.leaders[index] == leaders
+        self.log.append(f"ring {index} of {self.opened.ring_cpus[index]}")
+
+    def reopen(self, cpu: int) -> OpenEvents:
+        """What is opened for it."""
+        self.log.append(f"open {cpu}")
+        made = events(cpu, first_fd=100)
+        made.log = self.log
+        return made
+
+    def hotplug(self, **options: Any) -> Hotplug:
+        """What looks after them."""
+        session: Any = self
+        return Hotplug(
+            session,
+            self.writer,
+            lambda text: self.log.append(text.partition(":")[0]),
+            departures=self,
+            root=self.root,
+            **{"reopen": self.reopen, "is_wanted": self.wanted, "rescan": lambda _: self.log.append("rescan")}
+            | options,
+        )
+
+    def look(self, hotplug: Hotplug) -> list[str]:
+        """What a look brings."""
+        self.log.clear()
+        folder = self.root / "sys/devices/system/cpu"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "online").write_text(",".join(map(str, sorted(self.online))))
+        hotplug.look()
+        return list(self.log)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """As it is at the start."""
+    return Machine(tmp_path, events(0, 1, first_fd=10), SpoolWriter(tmp_path / "spool", (0, 1)))
+
+
+ADDED = ["leaders True", "tracepoints True", "rescan"]
+
+
+def test_nothing_happens(machine: Machine) -> None:
+    """As nearly always."""
+    assert machine.look(machine.hotplug()) == []
+
+
+def test_one_goes_and_comes_back(machine: Machine) -> None:
+    """Its new ring's bytes go to the file of the old one; its counts are the sum of both."""
+    hotplug = machine.hotplug()
+    machine.online = {0}
+    assert machine.look(hotplug) == ["CPU 1 went offline"]
+    machine.online = {0, 1}
+    assert machine.look(hotplug) == ["open 1", "ring 2 of 1", *ADDED, "CPU 1 came online"]
+    assert machine.opened.cpus == (0, 1)
+    assert [len(fds) for fds in machine.opened.tracepoints[0]] == [1, 2]
+    assert machine.writer.rings[2] is machine.writer.rings[1]
+    assert (hotplug.new_cpus, machine.look(hotplug)) == ((), [])
+
+
+def test_one_is_back_before_anybody_looked(machine: Machine) -> None:
+    """The kernel's message tells that its events are dead."""
+    hotplug = machine.hotplug()
+    machine.left = {1}
+    found = machine.look(hotplug)
+    assert [found[0], found[1], found[-1]] == ["CPU 1 went offline", "open 1", "CPU 1 came online"]
+
+
+def test_one_that_nobody_knew(machine: Machine) -> None:
+    """It gets a file of its own, and is one more in the spool's list."""
+    hotplug = machine.hotplug()
+    machine.online = {0, 1, 5}
+    assert machine.look(hotplug)[:2] == ["open 5", "ring 2 of 5"]
+    assert machine.opened.cpus == machine.writer.cpus == (0, 1, 5)
+    assert [len(fds) for fds in machine.opened.tracepoints[1]] == [1, 1, 1]
+    assert machine.opened.sampled == (0, 1, 2)
+    assert [cpu.cpu for cpu in hotplug.new_cpus] == [5]
+    assert (machine.root / "spool/cpu-0005.ring").exists()
+    machine.online = {0, 1}
+    machine.look(hotplug)
+    machine.online = {0, 1, 5}
+    machine.look(hotplug)
+    assert machine.opened.ring_cpus == (0, 1, 5, 5)
+    assert machine.writer.rings[3] is machine.writer.rings[2]
+    assert [cpu.cpu for cpu in hotplug.new_cpus] == [5]
+
+
+def test_one_that_was_not_chosen(machine: Machine) -> None:
+    """Its tasks are followed; nothing is sampled."""
+    machine.wanted = lambda cpu: cpu != 5
+    machine.online = {0, 1, 5}
+    found = machine.look(machine.hotplug())
+    assert "leaders True" in found
+    assert "tracepoints True" not in found
+    assert machine.opened.sampled == (0, 1)
+
+
+def refuse(cpu: int) -> OpenEvents:
+    """The kernel's answer."""
+    raise AccessError("open", "no")
+
+
+@pytest.mark.parametrize("reopen", [None, refuse], ids=["flight recorder", "kernel"])
+def test_what_cannot_be_taken_in(machine: Machine, reopen: Callable[[int], OpenEvents] | None) -> None:
+    """The user is told once; when it goes and comes again, once more."""
+    hotplug = machine.hotplug(reopen=reopen)
+    machine.online = {0, 1, 5}
+    assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
+    assert machine.look(hotplug) == []
+    machine.online = {0, 1}
+    assert machine.look(hotplug) == []
+    machine.online = {0, 1, 5}
+    assert machine.look(hotplug) == ["CPU 5 came online and is not recorded"]
+
+
+def test_the_old_ring_is_emptied_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held comes before what the new one will hold; where that cannot be, the CPU is left out."""
+    hotplug = machine.hotplug()
+    machine.online = {0}
+    machine.look(hotplug)
+    machine.opened.rings[1].fill_bytes = 640  # type: ignore[misc]
+    machine.drains = False
+    monkeypatch.setattr("lo2io.capture.hotplug._EMPTY_S", 0.01)
+    machine.online = {0, 1}
+    assert machine.look(hotplug) == ["open 1", "unmap", "close", "CPU 1 came online and is not recorded"]
+    machine.online = {0}
+    machine.look(hotplug)
+    machine.drains = True
+    machine.online = {0, 1}
+    assert machine.look(hotplug)[-1] == "CPU 1 came online"
+
+
+def test_after_the_end_nothing_is_opened(machine: Machine) -> None:
+    """A full disk has ended the recording."""
+    machine.is_draining = False
+    machine.online = {0, 1, 5}
+    assert machine.look(machine.hotplug()) == []

@@ -1,0 +1,36 @@
+"""In which order events begin and end, without a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from lo2io.capture.events import opened as source
+from lo2io.capture.events.opened import OpenEvents
+
+SUBMIT, ISSUE, COMPLETE = 10, 20, 30
+
+
+@pytest.mark.parametrize(("on", "order"), [(True, [COMPLETE, ISSUE, SUBMIT]), (False, [SUBMIT, ISSUE, COMPLETE])])
+def test_ends_begin_first_and_end_last(monkeypatch: pytest.MonkeyPatch, *, on: bool, order: list[int]) -> None:
+    """Else what begins while events are switched, one by one, would seem to be in flight for good."""
+    switched: list[int] = []
+
+    def switch(fds: list[int], *, on: bool) -> None:
+        switched.extend(fds)
+
+    monkeypatch.setattr(source, "_switch", switch)
+    opened = OpenEvents(
+        opener="native",
+        clock="monotonic",
+        scope="system",
+        cpus=(0, 1),
+        names=("submit", "issue", "complete"),
+        leaders=[],
+        tracepoints=[[[fd], [fd + 1]] for fd in (SUBMIT, ISSUE, COMPLETE)],
+        rings=[],
+        ring_bytes=4096,
+        ring_bytes_wanted=4096,
+        has_lost=True,
+    )
+    opened.switch_tracepoints(on=on)
+    assert switched == [fd + cpu for fd in order for cpu in (0, 1)]

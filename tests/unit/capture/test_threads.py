@@ -1,0 +1,49 @@
+"""Where lo2io's threads run: out of the way of what is recorded, as far as they may."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from lo2io.capture import threads
+
+ALLOWED = {0, 2, 5}
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """What a thread on CPU 2 asks for, which may run on three CPUs."""
+    asked: list[set[int]] = []
+    libc = SimpleNamespace(sched_getcpu=lambda: 2)
+    monkeypatch.setattr(threads, "abi", SimpleNamespace(libc=libc))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(ALLOWED))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: asked.append(set(cpus)))
+    return asked
+
+
+def test_a_thread_leaves_the_cpus_and_may_come_back(moves: list[set[int]]) -> None:
+    """It is sent to the others it may run on, and then may run where it might before."""
+    threads.leave_cpus({2, 5})
+    assert moves == [{0}, ALLOWED]
+
+
+@pytest.mark.parametrize("cpus", [{0, 5}, set(), {0, 1, 2, 5}])
+def test_a_thread_stays_where_it_is_in_nobodys_way_or_has_no_other_place(moves: list[set[int]], cpus: set[int]) -> None:
+    """Somewhere else, or nowhere to go."""
+    threads.leave_cpus(cpus)
+    assert moves == []
+
+
+def test_cpus_that_go_offline_meanwhile_are_no_error(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drain thread goes on where it is."""
+
+    def refuse(_: int, cpus: set[int]) -> None:
+        moves.append(cpus)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    threads.leave_cpus({2})
+    assert moves == [{0, 5}]

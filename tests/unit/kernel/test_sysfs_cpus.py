@@ -1,0 +1,83 @@
+"""Programs of the kernel and CPUs that come later: whose ring is whose, and what was counted where."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from lo2io.capture.events import programs
+from lo2io.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Programs:
+    """Loaded ones whose counters say which CPU they are of, and that may get no more rings."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self.cpus = tuple(cpus)
+        self.refuses = False
+
+    def attach_raw(self) -> None:
+        """Nothing to attach."""
+
+    def needs_event(self, _call: int) -> bool:
+        """None does."""
+        return False
+
+    def ring_fd(self, cpu: int) -> int:
+        """A number that is no descriptor."""
+        return 1000 + cpu
+
+    def add_cpu(self, cpu: int) -> None:
+        """As the kernel's memory allows: with or without a ring, what happens there is counted."""
+        if cpu not in self.cpus:
+            self.cpus = (*self.cpus, cpu)
+        if self.refuses:
+            raise CaptureError("make a ring", "no memory", "record again")
+
+    def read_counts(self) -> list[list[tuple[int, int, int]]]:
+        """Of each event, 10 times its CPU's number and a half of them lost."""
+        return [[(10 * cpu, 5 * cpu, 0) for cpu in self.cpus] for _ in range(2)]
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> programs.Kernel:
+    """Programs of one call on CPUs 0 and 1."""
+    monkeypatch.setattr(programs, "KernelRing", lambda fd, size: SimpleNamespace(fd=fd, size=size))
+    event = [SimpleNamespace(name=name) for name in ("enter", "exit")]
+    request = SimpleNamespace(cpus=(0, 1), ring_bytes=4096, calls=True)
+    calls = [SimpleNamespace(enter=event[0], leave=event[1])]
+    return programs.Kernel(cast("Any", Programs((0, 1))), cast("Any", request), cast("Any", calls))
+
+
+def programs_of(kernel: programs.Kernel) -> Programs:
+    """What the kernel is played by."""
+    return cast("Programs", kernel._programs)
+
+
+def test_a_cpu_without_a_ring_takes_no_other_ones_place(kernel: programs.Kernel) -> None:
+    """What happens there is counted as lost; the ring of the next CPU that comes is that CPU's."""
+    programs_of(kernel).refuses = True
+    with pytest.raises(CaptureError):
+        kernel.add_cpu(2)
+    programs_of(kernel).refuses = False
+    assert kernel.add_cpu(3) == 2
+    assert {cpu: ring.fd for cpu, ring in zip(kernel.cpus, kernel.rings, strict=True)} == {0: 1000, 1: 1001, 3: 1003}
+    (enters, _) = kernel.read_counts((0, 1, 2, 3))
+    assert enters.counts == (0, 10, 20, 30)
+    assert enters.lost == (0, 5, 10, 15)
+
+
+def test_a_cpu_that_got_no_ring_may_get_one_when_it_comes_again(kernel: programs.Kernel) -> None:
+    """And is counted once."""
+    programs_of(kernel).refuses = True
+    with pytest.raises(CaptureError):
+        kernel.add_cpu(2)
+    programs_of(kernel).refuses = False
+    assert kernel.add_cpu(2) == 2
+    assert kernel.cpus == (0, 1, 2)
+    assert kernel.read_counts((2,))[0].counts == (20,)

@@ -1,0 +1,120 @@
+"""What no kernel writes: the native engine counts or refuses it, and reads nothing beside it.
+
+Run the tests on a library built with ``-fsanitize=address,undefined`` to see more than results.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from build.perfwriter import SAMPLE, SpoolBuilder, frame
+from reference.compare import run_native
+
+from lo2io.errors import SpoolError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SELECT = 1
+HIGHEST = 2**63 - 1
+
+
+@pytest.fixture(name="spool")
+def one_cpu(tmp_path: Path) -> SpoolBuilder:
+    """An empty spool of one CPU."""
+    return SpoolBuilder(tmp_path / "spool", 1)
+
+
+def moved(builder: SpoolBuilder, event: str, field: str, offset: int, size: int | None = None) -> Path:
+    """The spool, written with a field of one event at another place."""
+    meta = builder.meta()
+    pattern = rf"(field:[^;]*\b{field}(?:\[\d+\])?;)\s*offset:\d+;\s*size:(\d+);"
+    formats = list(meta.formats)
+    place = meta.events.index(event)
+    formats[place], found = re.subn(
+        pattern, lambda m: f"{m[1]}\toffset:{offset};\tsize:{m[2] if size is None else size};", formats[place]
+    )
+    assert found == 1
+    return builder.write(formats=tuple(formats))
+
+
+def test_a_sample_of_a_header_and_a_time_is_counted(spool: SpoolBuilder) -> None:
+    """The smallest record that can be framed ends before the place of the raw size."""
+    spool.raw(0, frame(SAMPLE, struct.pack("<Q", 5)))
+    assert run_native(spool.write())["totals"]["nr_undecoded"] == 1
+
+
+def test_a_raw_size_beyond_the_record_is_counted(spool: SpoolBuilder) -> None:
+    """Whatever a sample says of its own length, its record's end is its end."""
+    spool.raw(0, frame(SAMPLE, struct.pack("<QIIQ", 5, 2**32 - 1, 700, 0)))
+    assert run_native(spool.write())["totals"]["nr_undecoded"] == 1
+
+
+@pytest.mark.parametrize("offset", [60_000, 65_528])
+def test_fields_beyond_every_sample_make_it_undecoded(spool: SpoolBuilder, offset: int) -> None:
+    """The end of a field at 65,536 does not wrap to zero."""
+    spool.call(10, 0, 5, "read", 4, fd=3, count=4)
+    tables = run_native(moved(spool, "syscalls:sys_exit_read", "ret", offset))
+    assert tables["totals"]["nr_undecoded"] == 1
+    assert [row["status"] for row in tables["operations"]] == [1]
+
+
+def test_common_fields_beyond_every_sample_are_not_read(spool: SpoolBuilder) -> None:
+    """Where the kernel's id of an event lies is said by the spool, too: by the last of its events."""
+    spool.call(10, 0, 5, "read", 4, fd=3, count=4)
+    last = spool.meta().events[-1]
+    assert run_native(moved(spool, last, "common_type", 60_000))["totals"]["nr_undecoded"] == 2
+
+
+def test_a_field_longer_than_the_engine_can_hold_is_refused(spool: SpoolBuilder) -> None:
+    """An error of the spool, not of arithmetic."""
+    with pytest.raises(SpoolError, match="ret has 300 bytes"):
+        run_native(moved(spool, "syscalls:sys_exit_read", "ret", 16, 300))
+
+
+def test_descriptors_no_kernel_gives_take_no_memory(spool: SpoolBuilder) -> None:
+    """Sightings of them are refused; what names them in calls has no handle."""
+    spool.fact_task(5, 7, 7, flags=SELECT)
+    for fd in (2**20, 2**31 - 1, -1):
+        spool.fact_fd(6, 7, fd, b"/x")
+    spool.call(10, 0, 7, "read", 4, fd=2**31 - 1, count=4).call(20, 0, 7, "openat", 2**31 - 1)
+    tables = run_native(spool.write())
+    assert tables["totals"]["nr_names_refused"] == 3
+    assert tables["operations"][0]["handle"] is None
+
+
+@pytest.mark.parametrize("tid", [4 << 20, 2**31 - 1, -1])
+def test_threads_beyond_the_kernels_limit_are_passed_over(spool: SpoolBuilder, tid: int) -> None:
+    """PID_MAX_LIMIT bounds the tables by tid."""
+    unsigned = tid & 0xFFFFFFFF
+    spool.call(10, 0, tid, "read", 4, fd=3, count=4).fork(20, 0, unsigned, unsigned, 1, 1)
+    spool.task_exit(30, 0, unsigned, unsigned).comm(40, 0, unsigned, unsigned, b"x", is_exec=True)
+    spool.fact_task(50, unsigned, unsigned, flags=SELECT).fact_fd(60, unsigned, 0, b"/x")
+    tables = run_native(spool.write())
+    assert not tables["operations"]
+    assert not tables["tasks"]
+
+
+def test_positions_and_times_at_the_end_of_their_range(spool: SpoolBuilder) -> None:
+    """A position that cannot go on is unknown, not negative."""
+    spool.fact_task(5, 7, 7, flags=SELECT).fact_fd(5, 7, 3, b"/x", position=HIGHEST)
+    spool.call(9_000, 0, 7, "read", 4, fd=3, count=4).call(9_010, 0, 7, "read", 4, fd=3, count=4)
+    spool.fact_fd(HIGHEST, 7, 4, b"/y", begin=2**63)
+    spool.block(9_020, 0, 7, "rq_complete", dev=1, sector=1, nr_sector=1, rwbs=b"W", error=-(2**31))
+    rows = run_native(spool.write())["operations"]
+    assert [row["offset_bytes"] for row in rows] == [HIGHEST, None]
+
+
+@pytest.mark.parametrize("cut", [8, 16, 40, 63])
+def test_facts_cut_short_say_nothing(spool: SpoolBuilder, cut: int) -> None:
+    """A fact whose frame is shorter than its layout, or whose path is longer than its frame."""
+    spool.fact_fd(5, 7, 3, b"/a/path/of/some/length")
+    whole = spool.facts.pop()
+    short = struct.pack("<IHH", *struct.unpack_from("<IH", whole), len(whole) - cut) + whole[8 : len(whole) - cut]
+    path = spool.fact_task(4, 7, 7, flags=SELECT).write()
+    (path / "facts.ring").write_bytes(b"".join(spool.facts) + short)
+    tables = run_native(path)
+    assert tables["totals"]["nr_names_verified"] == 0

@@ -1,0 +1,143 @@
+"""Block requests as OTF2 operations on one location per device."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build.otf2_written import attributes, label
+from otf2.enums import IoOperationFlag, IoOperationMode
+
+from lo2io.model import UNKNOWN_U32, RequestOp
+from lo2io.otf2.write.rows import request_operation
+
+if TYPE_CHECKING:
+    from build.otf2_batches import BatchMaker
+
+Write = Any
+T = 2_000_000
+VDA, OTHER = 254 << 20, 7 << 20 | 3
+BEGIN, ISSUED, COMPLETE, CANCELLED, ENDED = range(5)
+UNDEFINED = 2**64 - 1
+
+
+def event(maker: BatchMaker, kind: int, number: int, time: int, **columns: int) -> None:
+    """One event of a request on vda, a write of 4096 bytes unless said otherwise."""
+    defaults = {"device": VDA, "operation": 1, "bytes": 4096, "sector": 8, "pid": 100, "tid": 101, "task": 0}
+    maker.row("request_events", kind=kind, id=number, time_ns=time, **{**defaults, **columns})
+
+
+def test_interleaved_requests_keep_their_order_and_ids(maker: BatchMaker, write: Write) -> None:
+    """Begin, issued, complete of two requests, crossing; a third merged away."""
+    for kind, number, time in (
+        (BEGIN, 1, T),
+        (BEGIN, 2, T),
+        (BEGIN, 3, T + 1),
+        (CANCELLED, 3, T + 1),
+        (ISSUED, 2, T + 2),
+        (ISSUED, 1, T + 3),
+        (COMPLETE, 1, T + 4),
+        (COMPLETE, 2, T + 5),
+    ):
+        event(maker, kind, number, time)
+    events = write(maker.make()).of("vda requests")
+    assert [(label(e).removeprefix("Operation"), e.matching_id, e.time) for e in events] == [
+        ("Begin", 1, T),
+        ("Begin", 2, T),
+        ("Begin", 3, T + 1),
+        ("Cancelled", 3, T + 1),
+        ("Issued", 2, T + 2),
+        ("Issued", 1, T + 3),
+        ("Complete", 1, T + 4),
+        ("Complete", 2, T + 5),
+    ]
+    assert {e.handle.name for e in events} == {"vda"}
+
+
+def test_begin_says_what_where_and_who(maker: BatchMaker, write: Write) -> None:
+    """Non-blocking; sector, submitter and operation as attributes."""
+    event(maker, BEGIN, 1, T, flags=2 | 8)
+    (begin,) = write(maker.make()).of("vda requests")
+    assert begin.operation_flags == IoOperationFlag.NON_BLOCKING
+    assert (begin.mode, begin.bytes_request) == (IoOperationMode.WRITE, 4096)
+    assert attributes(begin) == {"Sector": 8, "ProcessId": 100, "ThreadId": 101, "Operation": "WFS"}
+
+
+def test_unknown_submitter_is_not_named(maker: BatchMaker, write: Write) -> None:
+    """No attribute rather than a number that means nothing."""
+    event(maker, BEGIN, 1, T, pid=UNKNOWN_U32, tid=UNKNOWN_U32)
+    (begin,) = write(maker.make()).of("vda requests")
+    assert attributes(begin) == {"Sector": 8, "Operation": "W"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode"),
+    [
+        (RequestOp.READ, IoOperationMode.READ),
+        (RequestOp.WRITE, IoOperationMode.WRITE),
+        (RequestOp.DISCARD, IoOperationMode.WRITE),
+        (RequestOp.SECURE_ERASE, IoOperationMode.WRITE),
+        (RequestOp.WRITE_ZEROES, IoOperationMode.WRITE),
+    ],
+)
+def test_modes(maker: BatchMaker, write: Write, operation: RequestOp, mode: IoOperationMode) -> None:
+    """What is no read and no flush changes the medium."""
+    event(maker, BEGIN, 1, T, operation=operation)
+    (begin,) = write(maker.make()).of("vda requests")
+    assert begin.mode == mode
+
+
+def test_flush_has_neither_bytes_nor_sector(maker: BatchMaker, write: Write) -> None:
+    """Flushes carry sector 0 and no size: undefined, not zero."""
+    for kind, time in ((BEGIN, T), (ISSUED, T + 1), (COMPLETE, T + 2)):
+        event(maker, kind, 1, time, operation=RequestOp.FLUSH, sector=0, bytes=0)
+    begin, _, complete = write(maker.make()).of("vda requests")
+    assert begin.mode == IoOperationMode.FLUSH
+    assert begin.bytes_request == complete.bytes_result == UNDEFINED
+    assert attributes(begin) == {"ProcessId": 100, "ThreadId": 101, "Operation": "F"}
+
+
+def test_failed_request_has_errno(maker: BatchMaker, write: Write) -> None:
+    """Its bytes are not known."""
+    event(maker, BEGIN, 1, T)
+    event(maker, COMPLETE, 1, T + 1, error=errno.EIO)
+    _, complete = write(maker.make()).of("vda requests")
+    assert complete.bytes_result == UNDEFINED
+    assert attributes(complete) == {"errno": errno.EIO}
+
+
+def test_an_end_that_nobody_saw_says_so(maker: BatchMaker, write: Write) -> None:
+    """At its latest moment, with the earliest; what it moved is not known."""
+    for kind, time in ((BEGIN, T), (ISSUED, T + 1), (ENDED, T + 9)):
+        event(maker, kind, 1, time, issue_time_ns=T + 1, cpu=2**16 - 1)
+    complete = write(maker.make()).of("vda requests")[-1]
+    assert (label(complete), complete.time, complete.bytes_result) == ("OperationComplete", T + 9, UNDEFINED)
+    assert attributes(complete) == {"EndInferred": 1, "EndEarliest": T + 1}
+
+
+def test_devices_stand_under_the_host(maker: BatchMaker, write: Write) -> None:
+    """A node, a group and a location each; one nobody described goes by its numbers."""
+    event(maker, BEGIN, 1, T)
+    event(maker, BEGIN, 2, T, device=OTHER)
+    written = write(maker.make())
+    nodes = {node.name: node for node in written.definitions.system_tree_nodes}
+    assert nodes["block devices"].parent == nodes["node7"]
+    assert nodes["vda"].parent == nodes["dev 7:3"].parent == nodes["block devices"]
+    groups = {group.name: group for group in written.definitions.location_groups}
+    assert groups["block vda"].system_tree_parent == nodes["vda"]
+    assert [location.name for location in written.definitions.locations] == ["vda requests", "dev 7:3 requests"]
+    handles = {handle.name: handle for handle in written.definitions.io_handles}
+    assert handles["vda"].file.name == "/dev/vda"
+    assert handles["vda"].file.scope == nodes["vda"]
+    assert handles["vda"].io_handle_flags.value == 1
+    assert 'I/O Paradigm: "Linux block layer" <1>' in written.printed("-G")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(0, "R"), (4, "RA"), (1 << 5 | 31, "FWFASM"), (2 << 5 | 8, "FS"), (3 << 5, "D"), (4 << 5, "DE"), (5 << 5, "WZ")],
+)
+def test_operation_texts(code: int, text: str) -> None:
+    """Letters and order are those of blk_fill_rwbs."""
+    assert request_operation(code) == text

@@ -1,0 +1,356 @@
+"""The tables beside the trace: what goes in comes out, unknown is null, and no half-written file has a name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from build.tablemaker import (
+    CALLS,
+    COMPLETE,
+    META,
+    OPCODES,
+    OPENAT,
+    READ,
+    WRITE,
+    make_batch,
+    meta,
+    repeat_operation,
+    write_trace,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lo2io.errors import TraceError
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Completeness, EventCompleteness, Totals
+from lo2io.model.command_lines import command_line
+from lo2io.native.columns import column_dtypes
+from lo2io.trace import reader, writer
+from lo2io.trace.writer import TableWriter
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
+
+NATIVE = {"operations": "operation", "handles": "handle", "files": "file", "threads": "task", "requests": "request"}
+NATIVE |= {"losses": "loss", "off_cpu": "off_cpu", "ring_requests": "ring_request", "ring_works": "ring_work"}
+NATIVE |= {"ring_states": "ring_state", "batches": "batch", "rings": "ring"}
+LABELS = {"calls": [call.abi_name for call in CALLS], "opcodes": writer.opcode_labels(OPCODES)}
+TEXTS = {"files": ("path",), "threads": ("comm", "cgroup", "cmdline")}
+SIMPLE = {"int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1), "uint32": (0, 2**32 - 1), "int32": (-(2**31), 5)}
+SIMPLE |= {"uint16": (0, 2**16 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
+
+
+@pytest.mark.parametrize(("table", "struct"), NATIVE.items())
+def test_each_native_column_has_its_place(table: str, struct: str) -> None:
+    """A column added to columns.h or ring_columns.h must be added to the schema, with the same type."""
+    native = {name: str(dtype) for name, dtype in column_dtypes(struct).items()}
+    left_out = {f"{name}_{part}" for name in ("path", "comm", "cgroup", "cmdline") for part in ("offset", "length")}
+    left_out |= {"before"} if table == "off_cpu" else set()  # a place in the operations: for writers of one order
+    owners = {"operations": {"process"}, "ring_works": {"process", "pid", "tid"}, "ring_states": {"process"}}
+    left_out |= owners.get(table, set())  # for writers: the tables of threads and rings have them
+    numbers = {column.name: column.dtype for column in reader.TABLES[table] if column.kind == "number"}
+    assert {name: dtype.replace("bool", "uint8") for name, dtype in numbers.items()} == {
+        name: dtype for name, dtype in native.items() if name not in left_out
+    }
+
+
+def describe(column: reader.Column) -> str:
+    """The column's line in ``docs/reference/tables.md``."""
+    kind = str(column.arrow_type).partition("<")[0].replace("string", "utf8")
+    if isinstance(column.labels, tuple):
+        codes = ", ".join(f"{code} {label}" for code, label in enumerate(column.labels))
+        return f"| `{column.name}` | {kind} | | | {column.text}: {codes} |"
+    unit = f" {column.unit} " if column.unit else " "
+    null = " yes " if column.nullable else " "
+    return f"| `{column.name}` | {kind} |{unit}|{null}| {column.text} |"
+
+
+@pytest.mark.parametrize("table", reader.TABLES)
+def test_the_reference_describes_every_column(table: str) -> None:
+    """Docs and schema say the same; a changed column prints the line the docs need."""
+    section = REFERENCE.read_text().partition(f"### {table}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    assert lines == [describe(column) for column in reader.TABLES[table]]
+
+
+def row_of(table: str) -> st.SearchStrategy[dict[str, Any]]:
+    """A row of any values the columns can hold, unknown ones often."""
+    values: dict[str, st.SearchStrategy[Any]] = {}
+    for column in reader.TABLES[table]:
+        if column.kind != "number":
+            continue
+        low, high = SIMPLE[column.dtype]
+        if column.labels is not None:
+            high = len(LABELS[column.labels] if isinstance(column.labels, str) else column.labels) - 1
+        value = st.integers(low, high)
+        values[column.name] = value if column.null is None else st.one_of(st.just(column.null), value)
+    values |= dict.fromkeys(TEXTS.get(table, ()), st.binary(max_size=12))
+    return st.fixed_dictionaries(values)
+
+
+def expected(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    """What a reader of the table must see of a row."""
+    seen: dict[str, Any] = {}
+    for column in reader.TABLES[table]:
+        if column.kind != "number":
+            if column.name == "container":
+                seen["container"] = None  # no random bytes are one's id
+                continue
+            raw = row[column.name.removesuffix("_bytes")]
+            shown = raw.decode(errors="backslashreplace") or None
+            exact = raw if raw.decode(errors="replace").encode() != raw else None
+            if column.name == "cmdline":
+                shown = command_line(shown or "") or None
+            seen[column.name] = exact if column.kind == "bytes" else shown
+            continue
+        value = row[column.name]
+        if column.labels is not None:
+            value = (LABELS[column.labels] if isinstance(column.labels, str) else column.labels)[value]
+        elif column.dtype == "bool":
+            value = bool(value)
+        seen[column.name] = None if column.null is not None and value == column.null else value
+    return seen
+
+
+@pytest.mark.parametrize("table", NATIVE)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_round_trip(table: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Rows of several batches come back in order, whatever they hold."""
+    parts = data.draw(st.lists(st.lists(row_of(table), max_size=4), max_size=3))
+    source = "tasks" if table == "threads" else table
+    trace = write_trace(tmp_path_factory.mktemp("t"), [make_batch(**{source: part}) for part in parts])
+    rows = [row for part in parts for row in part]
+    assert trace.table(table).to_pylist() == [expected(table, row) for row in rows]
+    assert trace.rows(table) == len(rows)
+    for column in reader.TABLES[table]:
+        if column.kind == "number":
+            assert trace.column(table, column.name).tolist() == [row[column.name] for row in rows]
+
+
+def test_a_batch_may_be_filled_again_after_write(tmp_path: Path) -> None:
+    """The writer keeps nothing of the engine's memory, neither of rows it gathers nor of rows it writes at once."""
+    small = make_batch(operations=[{"id": 1, "fd": 3}])
+    large = repeat_operation({"id": 7, "fd": 3}, writer.CHUNK_ROWS)
+    with TableWriter(tmp_path, META, CALLS) as out:
+        for batch in (large, small):
+            out.write(batch)
+            batch.operations["id"][:] = 99
+        out.close(Totals(), COMPLETE, 0, 1)
+    ids = reader.open_trace(tmp_path).column("operations", "id")
+    assert ids[0] == 7
+    assert ids[-1] == 1
+
+
+def test_chunks_keep_order_and_bound_memory(tmp_path: Path) -> None:
+    """Many batches of odd sizes make few record batches, in order, none much larger than the largest of them."""
+    sizes = [3, writer.CHUNK_ROWS // 2 - 1, writer.CHUNK_ROWS, 1, writer.CHUNK_ROWS - 2, 5]
+    batches = [repeat_operation({}, size) for size in sizes]
+    first = 0
+    for batch, size in zip(batches, sizes, strict=True):
+        batch.operations["id"][:] = np.arange(first, first + size)
+        first += size
+    trace = write_trace(tmp_path, batches)
+    parts = [part["id"] for part in trace.batches("operations", ["id"])]
+    assert np.array_equal(np.concatenate(parts), np.arange(first))
+    assert len(parts) <= 4
+    assert max(map(len, parts)) < 2 * writer.CHUNK_ROWS
+
+
+def test_units_and_clock_stand_in_the_file(tmp_path: Path) -> None:
+    """A stranger with nothing but the Arrow file learns units, meanings, clock and version."""
+    write_trace(tmp_path, [])
+    schema = pa.ipc.open_file(pa.OSFile(str(tmp_path / "lo2io/operations.arrow"))).schema
+    assert schema.metadata[b"clock"] == b"perf"
+    assert schema.metadata[b"schema_version"] == b"1"
+    assert schema.field("begin_time_ns").metadata[b"unit"] == b"ns"
+    assert schema.field("bytes_result").metadata[b"unit"] == b"B"
+    assert not schema.field("begin_time_ns").nullable
+    assert all(field.metadata[b"description"] for field in schema)
+
+
+def test_two_calls_of_one_name_stay_apart(tmp_path: Path) -> None:
+    """A dictionary's entries must differ: calls that share an ABI name go by their tracepoints."""
+    calls = (CALLS[5], meta_call := CALLS[5].__class__(**{**_fields(CALLS[5]), "name": "fstat_old"}))
+    assert writer.call_labels(calls) == ("newfstat", meta_call.name)
+    assert writer.call_labels(CALLS)[5] == "fstat"
+    with TableWriter(tmp_path, META, calls) as out:
+        out.write(make_batch(operations=[{"call": 1}]))
+        out.close(Totals(), COMPLETE, 0, 1)
+    assert reader.open_trace(tmp_path).operations["call"].to_pylist() == ["fstat_old"]
+
+
+def _fields(spec: Any) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+
+
+def test_opcodes_go_by_name_or_number(tmp_path: Path) -> None:
+    """Those the catalog knows by name, newer ones by number, and what nobody saw is unknown. Codes are the kernel's."""
+    rows = [{"id": at, "opcode": opcode} for at, opcode in enumerate((1, len(OPCODES), 254, 255))]
+    trace = write_trace(tmp_path, [make_batch(ring_requests=rows, ring_works=rows)])
+    for table in ("ring_requests", "ring_works"):
+        labels = trace.table(table)["opcode"].to_pylist()
+        assert labels == ["READV", f"opcode {len(OPCODES)}", "opcode 254", "unknown"]
+        assert trace.column(table, "opcode").tolist() == [1, len(OPCODES), 254, 255]
+    assert trace.metadata["opcodes"][1] == {"number": 1, "name": "READV", "kind": "read", "io_mode": "read"}
+    assert trace.metadata["sample_rate"] == 1
+
+
+def test_a_trace_of_an_earlier_version_has_no_rings(tmp_path: Path) -> None:
+    """Tables that it lacks have their columns and no rows; columns that it lacks are unknown throughout."""
+    trace = write_trace(tmp_path, [make_batch(requests=[{"id": 4}, {"id": 5}])])
+    metadata = json.loads((tmp_path / "lo2io/metadata.json").read_text())
+    for table in ("ring_requests", "rings"):
+        (tmp_path / f"lo2io/{table}.arrow").unlink()
+        del metadata["tables"][table]
+    (tmp_path / "lo2io/metadata.json").write_text(json.dumps(metadata))
+    requests = trace.requests.drop_columns(["ring_request"])
+    with pa.ipc.new_file(pa.OSFile(str(tmp_path / "lo2io/requests.arrow"), "wb"), requests.schema) as file:
+        file.write_table(requests)
+    old = reader.open_trace(tmp_path)
+    assert old.ring_requests.num_rows == old.rings.num_rows == old.rows("rings") == 0
+    assert old.rings.schema == reader.arrow_schema("rings", "perf")
+    assert old.table("rings", ["ring", "fd"]).schema.names == ["ring", "fd"]
+    assert list(old.batches("ring_requests", ["id", "opcode"])) == []
+    (part,) = old.batches("requests", ["ring_request", "id"])
+    assert {name: array.tolist() for name, array in part.items()} == {"ring_request": [0, 0], "id": [4, 5]}
+
+
+def test_paths_keep_their_exact_bytes(tmp_path: Path) -> None:
+    """Newlines, UTF-8, other encodings, an escape written out: each path is what it was."""
+    paths = [b"/a\nb", "/\u00fc".encode(), b"/\xfc", rb"/\xfc", b"", b"/" + b"x" * 4000]
+    batch = make_batch(files=[{"file": index, "path": path} for index, path in enumerate(paths)])
+    files = write_trace(tmp_path, [batch]).files.to_pylist()
+    assert [row["path"] for row in files] == ["/a\nb", "/ü", r"/\xfc", r"/\xfc", None, "/" + "x" * 4000]
+    assert [row["path_bytes"] for row in files] == [None, None, b"/\xfc", None, None, None]
+
+
+def test_containers_are_read_from_cgroups(tmp_path: Path) -> None:
+    """The id stands in the path the runtime gave; other cgroups are no containers; unknown is null."""
+    number = "0123456789abcdef" * 4
+    paths = [f"/system.slice/docker-{number}.scope".encode(), b"/user.slice", b""]
+    batch = make_batch(tasks=[{"task": i, "cgroup": path, "comm": b"c"} for i, path in enumerate(paths)])
+    threads = write_trace(tmp_path, [batch]).threads.to_pylist()
+    assert [row["cgroup"] for row in threads] == [f"/system.slice/docker-{number}.scope", "/user.slice", None]
+    assert [row["container"] for row in threads] == [number, None, None]
+
+
+def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
+    """What the spool and the proof say is in the tables and the metadata, whole."""
+    events = (
+        EventCompleteness("a:b", 1, 10, 2, 7),
+        EventCompleteness("a:c", 0, None, 0, 5),
+        EventCompleteness("a:d", 0, 3, 0, 9, slack=4),
+    )
+    proof = Completeness(3, 1, 4, 5, 6, 12, False, events)
+    odd = meta(command=("cat", "\udcff"), notices=("ring halved",))
+    trace = write_trace(
+        tmp_path, [make_batch(operations=[{}])], spool=odd, totals=Totals(nr_late=4), completeness=proof, span=(5, 9)
+    )
+    assert trace.completeness == proof
+    assert trace.table("completeness")["slack"].to_pylist() == [0, 0, 4]
+    assert trace.table("completeness")["vanished"].to_pylist() == [1, 0, 0]
+    assert trace.devices.to_pylist()[1] == {
+        "device": 254 << 20, "name": "vda", "scheduler": None, "rotational": None, "size_bytes": None, "model": None,
+    }  # fmt: skip
+    assert trace.devices["rotational"].to_pylist() == [1, None]
+    assert trace.metadata["command"] == ["cat", "\udcff"]
+    assert (trace.metadata["start_ns"], trace.metadata["stop_ns"]) == (5, 9)
+    assert trace.metadata["totals"]["nr_late"] == 4
+    assert trace.metadata["notices"] == ["ring halved"]
+    assert trace.metadata["calls"][READ] == {"name": "read", "tracepoint": "read", "group": "core", "kind": "read"}
+    assert trace.metadata["tables"]["operations"] == {"file": "operations.arrow", "rows": 1}
+    assert "formats" not in trace.metadata
+
+
+def test_projection_gives_only_what_was_asked(tmp_path: Path) -> None:
+    """Columns come by name, in any order, with the engine's values for unknown."""
+    rows = [{"call": WRITE, "handle": 5, "closes": 1}, {"call": OPENAT}]
+    trace = write_trace(tmp_path, [make_batch(operations=rows)])
+    (part,) = trace.batches("operations", ["handle", "call", "closes", "end_time_ns"])
+    assert {name: array.tolist() for name, array in part.items()} == {
+        "handle": [5, UNKNOWN_U32],
+        "call": [WRITE, OPENAT],
+        "closes": [True, False],
+        "end_time_ns": [UNKNOWN_I64, UNKNOWN_I64],
+    }
+
+
+def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
+    """Neither tables nor metadata: a trace is whole or it is none."""
+    out = TableWriter(tmp_path, META, CALLS)
+    out.write(make_batch(operations=[{}]))
+    with pytest.raises(RuntimeError), out:
+        raise RuntimeError
+    assert list((tmp_path / "lo2io").iterdir()) == []
+    with pytest.raises(TraceError):
+        reader.open_trace(tmp_path)
+
+
+def test_no_parts_remain_after_close(tmp_path: Path) -> None:
+    """Every file has its name, and there are no others."""
+    write_trace(tmp_path, [])
+    names = {path.name for path in (tmp_path / "lo2io").iterdir()}
+    assert names == {f"{table}.arrow" for table in reader.TABLES} | {"metadata.json"}
+
+
+def test_full_disk_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    """ENOSPC, as /dev/full gives it, becomes a TraceError that names the directory and what to do."""
+    (tmp_path / "lo2io").mkdir()
+    (tmp_path / "lo2io" / "operations.arrow.part").symlink_to("/dev/full")
+    with TableWriter(tmp_path, META, CALLS) as out, pytest.raises(TraceError) as caught:
+        out.write(repeat_operation({}, writer.CHUNK_ROWS))
+    assert str(tmp_path) in caught.value.tried
+    assert "No space left" in caught.value.answer
+    assert "lo2io convert" in caught.value.remedy
+    assert not (tmp_path / "lo2io/metadata.json").exists()
+
+
+def test_a_place_nobody_can_write_is_a_trace_error(tmp_path: Path) -> None:
+    """A file where the directory should be."""
+    (tmp_path / "lo2io").write_text("in the way")
+    with pytest.raises(TraceError, match=str(tmp_path)):
+        TableWriter(tmp_path, META, CALLS)
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (None, "No such file"),
+        ("{", "Expecting"),
+        ("[]", "not of lo2io"),
+        ('{"format": "other"}', "not of lo2io"),
+        (json.dumps({"format": reader.FORMAT, "schema_version": 99}), "schema version 99"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str | None, answer: str) -> None:
+    """Each with what was found and what to do."""
+    (tmp_path / "lo2io").mkdir()
+    if content is not None:
+        (tmp_path / "lo2io/metadata.json").write_text(content)
+    with pytest.raises(TraceError) as caught:
+        reader.open_trace(tmp_path)
+    assert answer in caught.value.answer
+    assert caught.value.remedy
+    assert caught.value.exit_code == 5
+
+
+def test_the_otf2_file_names_the_trace_too(tmp_path: Path) -> None:
+    """Users give what Vampir takes."""
+    write_trace(tmp_path, [])
+    assert reader.open_trace(tmp_path / "traces.otf2").path == tmp_path
+
+
+def test_a_damaged_or_missing_table_is_a_trace_error(tmp_path: Path) -> None:
+    """Cut off or gone, the error names the file."""
+    trace = write_trace(tmp_path, [make_batch(operations=[{}] * 100)])
+    file = tmp_path / "lo2io/operations.arrow"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(TraceError, match=r"operations\.arrow"):
+        trace.table("operations")
+    (tmp_path / "lo2io/files.arrow").unlink()
+    with pytest.raises(TraceError, match=r"files\.arrow"):
+        trace.column("files", "inode")

@@ -1,0 +1,45 @@
+"""The tables of files and paths as readers get them: names, who proved them, what is unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from build.tablemaker import UNLINKAT, make_batch, write_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERNEL = 3
+
+
+def test_a_path_is_carried_whole(tmp_path: Path) -> None:
+    """As text, and as bytes where text cannot hold it; an empty one is known, what could not be read is null."""
+    rows = [
+        {"operation": 1, "place": 0, "source": KERNEL, "path": b"a\nb", "directory": b"/\xff"},
+        {"operation": 1, "place": 1, "source": KERNEL, "path": b"\xfe", "directory": b"/"},
+        {"operation": 2, "source": KERNEL, "path": b"", "directory": b"/d"},
+        {"operation": 3, "source": KERNEL, "path": b"x"},
+        {"operation": 4, "source": 0, "directory": b"/d"},
+    ]
+    calls = [{"id": number, "call": UNLINKAT} for number in (1, 2, 3, 4)]
+    table = write_trace(tmp_path, [make_batch(operations=calls, paths=rows)]).table("paths").to_pylist()
+    columns = ("operation", "place", "source", "path", "path_bytes", "directory", "directory_bytes")
+    assert [tuple(row[column] for column in columns) for row in table] == [
+        (1, 0, "kernel", "a\nb", None, "/\\xff", b"/\xff"),
+        (1, 1, "kernel", "\\xfe", b"\xfe", "/", None),
+        (2, 0, "kernel", "", None, "/d", None),
+        (3, 0, "kernel", "x", None, None, None),
+        (4, 0, "unknown", None, None, "/d", None),
+    ]
+
+
+def test_a_file_says_how_it_is_known(tmp_path: Path) -> None:
+    """Generation and links where the kernel told them, nulls where it did not."""
+    unknown = 2**32 - 1
+    files = [
+        {"file": 0, "path": b"/x", "generation": 2**32 - 1, "links": 0, "name_source": KERNEL},
+        {"file": 1, "path": b"/y", "links": unknown, "name_source": 1},
+    ]
+    table = write_trace(tmp_path, [make_batch(files=files)]).files.to_pylist()
+    found = [(row["path"], row["generation"], row["links"], row["name_source"]) for row in table]
+    assert found == [("/x", 2**32 - 1, 0, "kernel"), ("/y", None, None, "proc")]
