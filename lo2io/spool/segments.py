@@ -381,7 +381,7 @@ class SegmentedSpool(SpoolWriter):
 
     # ---- the end ----
 
-    def close(self) -> None:
+    def _close_files(self) -> None:
         """Close every file; a segment that was only prepared goes."""
         if self._next is not None:
             self._next.remove()
@@ -390,11 +390,11 @@ class SegmentedSpool(SpoolWriter):
             for file in segment.files:
                 file.close()
             segment.folder.close()
-        super().close()
+        super()._close_files()
 
     def discard(self) -> None:
         """Remove every segment, and the directory."""
-        self.close()
+        self._close_files()
         for segment in self._kept:
             segment.remove()
         super().discard()

@@ -114,7 +114,8 @@ class SpoolWriter:
         folder: The directory if it is made already, and locked; None: ``path`` is made.
 
     Attributes:
-        folder: The directory, locked until it is closed, which :meth:`close` leaves to whoever reads it next.
+        folder: The directory, locked until it is closed. :meth:`close` closes it if the writer made it, and else leaves
+            it to the caller, who may read it next.
         unreserved: Why no space could be put aside, if there was room; empty: there is some.
 
     Raises:
@@ -132,6 +133,7 @@ class SpoolWriter:
         self._files: list[AppendFile] = []
         self._reserved = -1
         self.unreserved = ""
+        self._made_folder = folder is None
         tried = f"create the spool {path}"
         try:
             if folder is None:
@@ -262,7 +264,12 @@ class SpoolWriter:
         self.folder.remove(RESERVE_NAME)
 
     def close(self) -> None:
-        """Close every file; the directory stays open."""
+        """Close every file, and the directory if the writer made it."""
+        self._close_files()
+        if self._made_folder:
+            self.folder.close()
+
+    def _close_files(self) -> None:
         for file in self._files:
             file.close()
         if self._reserved >= 0:
@@ -271,7 +278,7 @@ class SpoolWriter:
 
     def discard(self) -> None:
         """Remove every file and the directory."""
-        self.close()
+        self._close_files()
         for name in (*(file.name for file in self._files), META_NAME, RESERVE_NAME):
             self.folder.remove(name)
         self.folder.discard_if_empty()  # unless somebody else's file appeared in it

@@ -21,7 +21,7 @@ from lo2io.kernel import abi, sysfs, tracefs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CALL, ENTER, EXIT, LOST, USAGE = 1, 2, 3, 9, 10
+CALL, ENTER, EXIT, LOST, USAGE, EXEC = 1, 2, 3, 9, 11, 12
 KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit", LOST: "lost"}
 RING_BYTES = 1 << 22
 NOT_READ = -(1 << 63)
@@ -74,7 +74,7 @@ class Loaded:
             for part in parts:
                 part.release()
             ring.release(length)
-            calls = (record for record in iter_records(content) if HEAD.unpack_from(record)[2] != USAGE)
+            calls = (record for record in iter_records(content) if HEAD.unpack_from(record)[2] not in {USAGE, EXEC})
             found += [self.decode(cpu, record) for record in calls]
         return found
 

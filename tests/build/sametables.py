@@ -32,7 +32,7 @@ KNOWN = frozenset({"offset_bytes", "bytes_request", "flags"})
 FREE = frozenset({"id", "begin_time_ns", "end_time_ns", "task", "offset_source", "first_use"})
 """Numbers of the trace, times, and how something is known."""
 HANDLES = frozenset({"handle", "handle2"})
-ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle"})}
+ATTACHED = {"paths": frozenset({"operation"}), "iocbs": frozenset({"operation", "handle", "request"})}
 """Tables whose rows belong to one of operations, and their numbers that the trace gives away itself."""
 FILE = ("path", "mode", "device", "inode", "mount")
 """What both may know of a file."""
@@ -176,7 +176,8 @@ def family(recorded: Recorded, pid: int) -> set[int]:
 
 REQUEST_TIMES = frozenset({
     "submit_time_ns", "issue_time_ns", "punt_time_ns", "poll_arm_time_ns", "wake_time_ns", "work_begin_time_ns",
-    "work_end_time_ns", "complete_time_ns", "notify_time_ns", "queued_ns", "executing_ns", "waiting_ns",
+    "work_end_time_ns", "complete_time_ns", "notify_time_ns", "end_before_time_ns", "queued_ns", "executing_ns",
+    "waiting_ns",
 })  # fmt: skip
 """Of requests of rings: known to both or to neither."""
 REQUEST_NUMBERS = frozenset({"id", "ring", "task", "worker", "waker", "previous", "culprit", "handle", "handle2"})

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
 
 LO2IO = Path(sys.executable).parent / "lo2io"
-CALL, ENTER, EXIT, FILE = 1, 2, 3, 4
+CALL, ENTER, EXIT, FILE, VALUE, USAGE, EXEC = 1, 2, 3, 4, 6, 11, 12
 HEAD = struct.Struct("<II QIHHH")
 """The ring's header, then ``lo2_kernel_head``, and of a CALL the number of its exit's event."""
 NEIGHBOUR = """
@@ -188,7 +188,7 @@ def test_facts_beside_perf_samples(options: RecordOptions, tmp_path: Path) -> No
     samples = [event for paths, _ in spool.streams() for _, event, tid in iter_samples(paths) if tid == root]
     assert collections.Counter(samples) == dict.fromkeys(ids, 300)
     kinds = collections.Counter(kind for paths, _ in spool.kernel_streams() for kind, *_ in iter_calls(paths))
-    assert kinds.keys() <= {FILE, 6}
+    assert kinds.keys() <= {FILE, VALUE, USAGE, EXEC}
     assert kinds[FILE] == 300
     content = b"".join(path.read_bytes() for paths, _ in spool.kernel_streams() for path in paths)
     assert b"the file\0" in content
