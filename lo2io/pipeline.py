@@ -23,7 +23,7 @@ from lo2io.errors import Lo2ioError, SpoolError, UsageError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import UNKNOWN_I64, CallFilter, Completeness, TraceEnd
 from lo2io.signals import interrupted_by_signals
-from lo2io.trace.directory import SPOOL, fresh_directory, give_away, locked_directory, whole_trace
+from lo2io.trace.directory import ANCHOR, SPOOL, fresh_directory, give_away, locked_directory, whole_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -182,7 +182,10 @@ def _finish(
             converted = _convert(spool, output, progress=advance, block_records=request.block_records)
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
-        say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
+        if trace.is_file(ANCHOR):
+            say(f"interrupted when the trace was whole; the spool is kept, too: {directory / SPOOL}")
+        else:
+            say(f"converting given up; the spool is kept: `{_convert_command(directory)}`")
         return Recorded(exit_code or 128 + number, directory, None)
     except Lo2ioError as error:
         say(f"{error}{'; ' if error.remedy else ''}{error.remedy}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,29 @@ def interrupted_by_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """What would raise KeyboardInterrupt meanwhile does so at the end: for steps that belong together.
+
+    Blocking the signals would not do: the kernel hands them to any thread, and Python raises in the main one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @contextlib.contextmanager

@@ -268,6 +268,8 @@ class SpoolWriter:
         self._close_files()
         if self._made_folder:
             self.folder.close()
+            if self.folder.parent is not None:
+                self.folder.parent.close()
 
     def _close_files(self) -> None:
         for file in self._files:

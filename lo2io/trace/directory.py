@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.errors import UsageError
 from lo2io.folder import Folder, sudo_caller
+from lo2io.signals import interrupts_held_back
 from lo2io.spool.format import ANY_SEGMENT_PATTERN, FILE_PATTERN, SEGMENT_FILE_PATTERN
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 SPOOL = "spool"
 """The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
-_ANCHOR = "traces.otf2"
-TRACE_FILES = ("traces.def", "traces.marker", "traces", "lo2io", _ANCHOR)
+ANCHOR = "traces.otf2"
+TRACE_FILES = ("traces.def", "traces.marker", "traces", "lo2io", ANCHOR)
 """In the order in which they get their place: with the anchor, the trace is whole."""
 _REPLACED = ".replaced"
 """Holds the former trace until the new one has its place."""
@@ -124,7 +125,7 @@ def fresh_directory(trace: Folder, *, force: bool) -> Iterator[Folder]:
 def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder]:
     """What is written into the folder that this yields becomes a whole trace, or nothing stays of it.
 
-    A former trace stays until then.
+    A former trace stays until then. An interrupt amid the renames waits for the last one.
 
     Args:
         trace: The directory, locked.
@@ -139,7 +140,7 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
     if os.path.sameopenfile(trace.fd, spool.fd):
         raise UsageError(tried, "it is the spool itself", "name another directory with -o")
     present = [name for name in TRACE_FILES if trace.status(name)]
-    if _ANCHOR in present and not force:
+    if ANCHOR in present and not force:
         raise UsageError(tried, "there is a trace already", "name another with -o, or replace it with --force")
     for name in (*present, _PART, _REPLACED):
         if trace.status(name) and not _is_own(trace, name):
@@ -153,7 +154,7 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
         with part.named():
             yield part
         give_away(part, itself=False)
-        with _put_aside(trace, present, lambda: trace.is_file(_ANCHOR)):
+        with interrupts_held_back(), _put_aside(trace, present, lambda: trace.is_file(ANCHOR)):
             for name in TRACE_FILES:
                 if part.status(name):
                     part.rename(name, trace)

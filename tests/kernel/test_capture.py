@@ -306,7 +306,7 @@ def test_a_spool_that_cannot_be_made_is_an_error_before_anything_is_opened(optio
     """Neither in a directory with something in it, nor where a file is."""
     options.spool.mkdir()
     (options.spool / "mine").touch()
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="it exists"):
         record(options)
     assert [path.name for path in options.spool.iterdir()] == ["mine"]
     with pytest.raises((UsageError, CaptureError)):

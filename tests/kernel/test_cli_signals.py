@@ -57,9 +57,9 @@ def test_sigterm_reaches_the_command(tmp_path: Path) -> None:
 
 
 def _interrupt_converting(pid: int, trace: Path, number: int) -> None:
-    """Converting has begun when its first file is there."""
+    """Converting has begun when its folder is there."""
     end = time.monotonic() + 60
-    while not (trace / "lo2io").exists():
+    while not (trace / ".part").exists():
         assert time.monotonic() < end
         time.sleep(0.002)
     os.kill(pid, number)
