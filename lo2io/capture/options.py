@@ -57,7 +57,7 @@ class RecordOptions:
         left_out: Which calls the programs in the kernel leave out by it.
         last_s: With ``system``: keep only the newest so many seconds …
         max_bytes: … or so much that the spool never takes more than so many bytes …
-        trigger: … and write them as a trace of their own whenever a block request is slow: ``latency > 100ms``.
+        trigger: … and write them as a trace of their own whenever a block request or call is slow: ``latency > 100ms``.
         sample_rate: Of the requests of rings, one in so many is to be written when converting; recorded are all.
         keep_spool: Leave the spool beside each trace that is written meanwhile.
         convert: Options of `lo2io convert` for these traces.

@@ -140,7 +140,10 @@ MaxSize = Annotated[
 Trigger = Annotated[
     str | None,
     typer.Option(
-        "--trigger", metavar="EXPR", help="Write what was kept whenever this happens, e.g. 'latency > 100ms'."
+        "--trigger",
+        metavar="EXPR",
+        help="Write what was kept whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
+        "operation == sync') is so slow.",
     ),
 ]
 AttachDuration = Annotated[

@@ -221,6 +221,7 @@ CLASSES: Mapping[str, tuple[tuple[CallKind, ...], str, tuple[RequestOp, ...]]] =
     "read": ((CallKind.READ, CallKind.COPY), "read", (RequestOp.READ,)),
     "write": ((CallKind.WRITE, CallKind.COPY), "write", (RequestOp.WRITE,)),
     "flush": ((CallKind.SYNC,), "flush", (RequestOp.FLUSH,)),
+    "sync": ((CallKind.SYNC,), "flush", ()),
     "open": ((CallKind.OPEN,), "", ()),
     "close": ((CallKind.CLOSE, CallKind.CLOSE_RANGE), "", ()),
     "seek": ((CallKind.SEEK,), "", ()),

@@ -1,18 +1,24 @@
-"""Triggers: a threshold in, the block requests that pass it out, while the recording goes on.
+"""Triggers: a threshold in, the block requests or calls that pass it out, while the recording goes on.
 
-The text of a trigger is a filter's (docs/reference/filters.md) of few fields: ``latency``, which it must have, and
-``device`` and ``operation``. The latency is the device's: from a request's last issue to its completion. Samples are
-looked at by ``native/capture/trigger.c`` as they are drained; without a trigger nothing is.
+The text of a trigger is a filter's (docs/reference/filters.md) of few fields: ``latency``, which it must have,
+``operation``, ``kind`` and ``device``. A trigger looks at block requests, unless it names operations that only calls
+have, or says ``kind == call``. A request's latency is the device's: from its last issue to its completion; a call's is
+the time from entry to exit. Samples are looked at by ``native/capture/trigger.c`` as they are drained; without a
+trigger nothing is.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import CaptureError, UsageError
+from lo2io.filter.language import operation_names
+from lo2io.kernel import procfs
 from lo2io.model import RequestOp, Role
 from lo2io.native._lib import ffi, lib
 from lo2io.units import format_duration
@@ -20,8 +26,8 @@ from lo2io.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lo2io.catalog.layouts import Layout
-    from lo2io.filter.language import Comparison
+    from lo2io.catalog.layouts import EventLayout, Layout
+    from lo2io.filter.language import Comparison, Filter
     from lo2io.model import BlockDevice
 
 FIELDS = frozenset({"latency", "device", "operation", "kind"})
@@ -29,8 +35,8 @@ MAX_HITS = 256
 """So many are found between two looks; more would not change that there is one."""
 PERIOD_NS = 100_000_000
 MANY = 1 << 15
-"""So long, and so many issues and completions, are gathered before they are looked at."""
-_EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
+"""So long, and so many begins and ends, are gathered before they are looked at."""
+_BLOCK_EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +45,16 @@ class Trigger:
 
     text: str
     least_ns: int
-    """Requests that took so long, or longer."""
+    """Requests or calls that took so long, or longer."""
     operations: frozenset[RequestOp]
     devices: tuple[BlockDevice, ...] | None
     """Disks; None: all, those that come later, too."""
+    calls: frozenset[str] = frozenset()
+    """By their tracepoints' names; then no requests are looked at. Empty: requests are."""
 
 
 def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
-    """Read ``latency > 100ms and device == vda``.
+    """Read ``latency > 100ms and device == vda``, or ``latency > 100ms and operation == sync``.
 
     Args:
         text: The expression.
@@ -66,16 +74,37 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
             )
     limits = parsed.of("latency")
     if not limits or any(limit.operator not in {">", ">="} for limit in limits):
-        raise UsageError(tried, "it does not say how slow a request must be", "write 'latency > 100ms'")
-    operations = parsed.operations().requests
-    if not operations:
-        raise UsageError(tried, "no block request is such an operation", "read, write, flush, discard …")
+        raise UsageError(tried, "it does not say how slow a request or call must be", "write 'latency > 100ms'")
+    operations = parsed.operations()
+    calls = frozenset[str]() if operations.requests else operations.calls
+    if not operations.requests and not calls:
+        raise UsageError(tried, "no block request and no call is such an operation", "read, write, flush, sync …")
+    if operations.requests and (lone := _of_calls_alone(parsed)):
+        raise UsageError(
+            tried,
+            f"a trigger looks at block requests or at calls, and no block request is a {lone}",
+            "add `kind == call` or `kind == request`",
+        )
+    if calls and parsed.of("device"):
+        raise UsageError(
+            tried, "a trigger does not know the device of a call", "leave the device away, or add `kind == request`"
+        )
     return Trigger(
         text,
         max(int(limit.values[0]) + (limit.operator == ">") for limit in limits),
-        operations,
+        operations.requests,
         _chosen_disks(tried, parsed.of("device"), devices),
+        calls,
     )
+
+
+def _of_calls_alone(parsed: Filter) -> str:
+    """An operation that is named, that calls have and block requests have not; empty: there is none."""
+    if any(not comparison.negative for comparison in parsed.of("kind")):
+        return ""
+    named = [comparison for comparison in parsed.of("operation") if not comparison.negative]
+    meant = (item for item in operation_names().items() if any(comparison.accepts(item[0]) for comparison in named))
+    return next((name for name, operations in meant if operations.calls and not operations.requests), "")
 
 
 def _chosen_disks(
@@ -97,7 +126,7 @@ def _chosen_disks(
 
 
 class Watcher:
-    """Finds the requests that fire a trigger.
+    """Finds the requests or calls that fire a trigger.
 
     Args:
         trigger: What to look for.
@@ -106,7 +135,7 @@ class Watcher:
         devices: For their names.
 
     Attributes:
-        nr_hits: Requests that were slow enough.
+        nr_hits: Requests or calls that were slow enough.
         nr_fired: Dumps that were asked for, and not refused.
 
     Raises:
@@ -121,36 +150,26 @@ class Watcher:
         self._nr_gathered = 0
         self._looked_ns = 0
         self._names = {device.device: device.name for device in devices}
-        by_role = {event.role: event for event in layout.events}
-        missing = [name for role, name in _EVENTS.items() if role not in by_role]
-        if missing:
-            raise UsageError(
-                f"trigger by {trigger.text!r}", f"{' and '.join(missing)} are not recorded", "add `-e +block`"
-            )
-        natives = []
-        for role in _EVENTS:
-            native = ffi.new("lo2_event *")
-            for place, field in enumerate(by_role[role].fields):
-                if field is not None:
-                    native.fields[place].offset = field.offset
-                    native.fields[place].size = field.size
-                    native.fields[place].is_signed = field.signed
-            natives.append(native)
+        self._pairs = _call_pairs(trigger, layout) if trigger.calls else [_block_pair(trigger, layout)]
+        types = ffi.new("uint16_t[]", [event.type for pair in self._pairs for event in pair])
+        block = ffi.NULL if trigger.calls else _native_events(self._pairs[0])
         disks = ffi.new("uint32_t[]", [disk.device for disk in trigger.devices or ()])
         config = ffi.new(
             "lo2_watch_config *",
             {
                 "nr_rings": nr_rings,
                 "type_offset": layout.type_offset,
-                "issue_type": by_role[Role.RQ_ISSUE].type,
-                "complete_type": by_role[Role.RQ_COMPLETE].type,
+                "tid_offset": layout.pid_offset,
+                "types": types,
+                "nr_pairs": len(self._pairs),
+                "block": block,
                 "operations": sum(1 << operation for operation in trigger.operations),
                 "devices": disks,
                 "nr_devices": len(disks),
                 "least_ns": trigger.least_ns,
             },
         )
-        self._native = lib.lo2_watch_new(config, *natives)
+        self._native = lib.lo2_watch_new(config)
         if self._native == ffi.NULL:
             raise CaptureError(f"trigger by {trigger.text!r}", "out of memory", "free some")
         weakref.finalize(self, lib.lo2_watch_free, self._native)
@@ -169,23 +188,101 @@ class Watcher:
         return self._nr_gathered > 0 and (late or self._nr_gathered >= MANY)
 
     def take_hits(self) -> list[str]:
-        """The slow requests found since the last time, in words; every ring has been drained."""
+        """The slow requests or calls found since the last time, in words; every ring has been drained.
+
+        Calls of lo2io, and of what it starts to convert windows, are none.
+        """
         count = lib.lo2_watch_hits(self._native, self._hits, MAX_HITS)
         self._nr_gathered = 0
         self._looked_ns = time.monotonic_ns()
-        self.nr_hits += count
-        return [self._describe(self._hits[index]) for index in range(count)]
+        hits = [self._hits[index] for index in range(count)]
+        if self.trigger.calls:
+            threads = {tid: _describe_thread(tid) for tid in {hit.owner for hit in hits} if not _is_own(tid)}
+            told = [self._describe_call(hit, threads[hit.owner]) for hit in hits if hit.owner in threads]
+        else:
+            told = [self._describe_request(hit) for hit in hits]
+        self.nr_hits += len(told)
+        return told
 
     def summary(self) -> str:
         """What came of it, for the end."""
-        return (
-            f"the trigger {self.trigger.text!r} was met by {self.nr_hits:,} request{'' if self.nr_hits == 1 else 's'} "
+        what = "call" if self.trigger.calls else "request"
+        forgotten = lib.lo2_watch_forgotten(self._native)
+        told = (
+            f"the trigger {self.trigger.text!r} was met by {self.nr_hits:,} {what}{'' if self.nr_hits == 1 else 's'} "
             f"and had {self.nr_fired:,} window{'' if self.nr_fired == 1 else 's'} written"
         )
+        if not forgotten:
+            return told
+        return f"{told}; {forgotten:,} were not followed to their ends: records were lost, or too many were under way"
 
-    def _describe(self, hit: Any) -> str:
-        device, sector = hit.device, hit.sector
-        took = format_duration(hit.complete_time_ns - hit.issue_time_ns)
-        name = self._names.get(device, f"{device >> 20}:{device & 0xFFFFF}")
+    def _describe_call(self, hit: Any, thread: str) -> str:
+        call = load_catalog().calls[self._pairs[hit.pair][0].call]
+        return f"{call.abi_name} of {thread} took {format_duration(hit.end_ns - hit.begin_ns)}"
+
+    def _describe_request(self, hit: Any) -> str:
+        name = self._names.get(hit.owner, f"{hit.owner >> 20}:{hit.owner & 0xFFFFF}")
         operation = RequestOp(hit.operation).name.lower()
-        return f"a {operation} at sector {sector} of {name} took {took}"
+        return f"a {operation} at sector {hit.sector} of {name} took {format_duration(hit.end_ns - hit.begin_ns)}"
+
+
+def _block_pair(trigger: Trigger, layout: Layout) -> tuple[EventLayout, EventLayout]:
+    """The events of issues and completions.
+
+    Raises:
+        UsageError: They are not recorded.
+    """
+    by_role = {event.role: event for event in layout.events}
+    missing = [name for role, name in _BLOCK_EVENTS.items() if role not in by_role]
+    if missing:
+        raise UsageError(f"trigger by {trigger.text!r}", f"{' and '.join(missing)} are not recorded", "add `-e +block`")
+    return by_role[Role.RQ_ISSUE], by_role[Role.RQ_COMPLETE]
+
+
+def _call_pairs(trigger: Trigger, layout: Layout) -> list[tuple[EventLayout, EventLayout]]:
+    """The events of entry and exit of each call that is looked at and recorded.
+
+    Raises:
+        UsageError: None is recorded.
+    """
+    calls = load_catalog().calls
+    enters = {event.call: event for event in layout.events if event.role is Role.ENTER}
+    exits = {event.call: event for event in layout.events if event.role is Role.EXIT}
+    pairs = [(enters[call], exits[call]) for call in sorted(enters.keys() & exits.keys())]
+    pairs = [pair for pair in pairs if calls[pair[0].call].name in trigger.calls]
+    if not pairs:
+        names = sorted(call.abi_name for call in calls if call.name in trigger.calls)
+        raise UsageError(
+            f"trigger by {trigger.text!r}",
+            f"none of the calls it looks at is recorded: {', '.join(names)}",
+            f"add `-e +{names[0]}`",
+        )
+    return pairs
+
+
+def _native_events(layouts: Sequence[EventLayout]) -> Any:
+    events = ffi.new("lo2_event[]", len(layouts))
+    for native, layout in zip(events, layouts, strict=True):
+        for place, field in enumerate(layout.fields):
+            if field is not None:
+                native.fields[place].offset = field.offset
+                native.fields[place].size = field.size
+                native.fields[place].is_signed = field.signed
+    return events
+
+
+def _is_own(tid: int) -> bool:
+    """Whether a thread is lo2io's, or of a process that lo2io has started; of one that is gone nobody knows."""
+    process = procfs.read_process_of(tid)
+    if process is None or process == os.getpid():
+        return process is not None
+    stat = procfs.read_stat(process)
+    return stat is not None and stat.ppid == os.getpid()
+
+
+def _describe_thread(tid: int) -> str:
+    stat = procfs.read_stat(tid)
+    if stat is None:
+        return f"thread {tid}"
+    comm = stat.comm.decode("utf-8", "backslashreplace")
+    return f"{''.join(each if each.isprintable() else '?' for each in comm)} (thread {tid})"

@@ -1,55 +1,67 @@
 /*
- * Looks, while a recording goes on, for block requests that took longer than a threshold.
+ * Looks, while a recording goes on, for block requests or system calls that took longer than a threshold.
  *
- * In come the bytes just drained from each ring, in any pieces. A request is issued on one CPU and completed on
- * another, and either ring may be drained first: so issues and completions are gathered, and looked at in the order of
- * their times when all rings have been drained. A completion belongs to the latest issue of its device, sector and
- * operation. The table of issues is bounded, the oldest make way: what is lost so is at most a hit that is not told.
+ * The bytes just drained from each ring come in, in pieces of any length. A request is issued on one CPU and completed
+ * on another; a thread may enter a call on one CPU and leave it on another. Either ring may be drained first: so begins
+ * and ends are gathered, and paired in the order of their times when all rings have been drained. A completion belongs
+ * to the latest issue of its device, sector and operation; the exit from a call belongs to the thread's latest entry.
+ *
+ * The table of what is under way is bounded: the oldest make way. Where a ring lost records, everything under way is
+ * forgotten: an end and the next begin may be among what was lost, and the next end would meet the former begin. What
+ * is forgotten is counted.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
 
-enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_SAMPLE = 9, MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16,
-       NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20 };
+enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_LOST = 2, RECORD_SAMPLE = 9, LOST_TIME_AT = 24,
+       MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16, NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20, NR_TYPES = 1 << 16 };
+
+typedef enum { BEGINS, ENDS, LOSES } happening; /* in the order in which they are looked at if their times are equal */
 
 typedef struct {
-    uint64_t sector;
+    uint64_t sector;        /* of a call 0, as the operation is */
     int64_t time;
-    uint32_t device, chain; /* index + 1 of the next in the bucket */
+    uint32_t owner;         /* the request's device or the call's thread */
+    uint32_t chain;         /* of a used entry the next one in its bucket, else the next free one: index + 1 */
+    uint32_t older, newer;  /* used entries by age, index + 1 */
+    uint16_t pair;          /* place in the configuration's pairs of types */
     uint8_t operation;
-    bool completes;         /* of what was gathered; the table holds issues */
-    bool used;
+    uint8_t what;           /* a happening, of what was gathered; all in the table have begun */
 } entry;
 
 typedef struct { uint8_t *bytes; uint32_t filled; } carried; /* a record of which the rest is still to come */
 
 struct lo2_watch {
     lo2_watch_config config;
+    uint16_t *places;       /* by common_type: 2 * pair + 1 of a begin, 2 * pair + 2 of an end, 0: not looked at */
     uint32_t *devices;
+    bool is_block;
     lo2_event events[2];
     uint32_t min_raw[2];
     carried *rings;
     entry *entries;
-    uint32_t *buckets, next;
+    uint32_t *buckets;
+    uint32_t nr_used, free, oldest, newest;
+    uint64_t nr_forgotten;
     VEC(entry) gathered;
 };
 
 /* ---- the table ---- */
 
-static uint32_t bucket_of(uint32_t device, uint64_t sector, uint8_t operation)
+static uint32_t bucket_of(uint32_t owner, uint64_t sector, uint8_t operation)
 {
-    uint64_t h = (sector ^ ((uint64_t)device << 40) ^ ((uint64_t)operation << 60)) * 0x9e3779b97f4a7c15u;
+    uint64_t h = (sector ^ ((uint64_t)owner << 40) ^ ((uint64_t)operation << 60)) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> 40) & (NR_BUCKETS - 1);
 }
 
 static uint32_t *link_to(lo2_watch *w, const entry *key)
 {
-    uint32_t *link = &w->buckets[bucket_of(key->device, key->sector, key->operation)];
+    uint32_t *link = &w->buckets[bucket_of(key->owner, key->sector, key->operation)];
     for (; *link; link = &w->entries[*link - 1].chain) {
         const entry *e = &w->entries[*link - 1];
-        if (e->device == key->device && e->sector == key->sector && e->operation == key->operation)
+        if (e->owner == key->owner && e->sector == key->sector && e->operation == key->operation)
             break;
     }
     return link;
@@ -57,26 +69,39 @@ static uint32_t *link_to(lo2_watch *w, const entry *key)
 
 static void take_out(lo2_watch *w, uint32_t *link)
 {
-    entry *gone = &w->entries[*link - 1];
+    uint32_t index = *link;
+    entry *gone = &w->entries[index - 1];
+    *(gone->older ? &w->entries[gone->older - 1].newer : &w->oldest) = gone->newer;
+    *(gone->newer ? &w->entries[gone->newer - 1].older : &w->newest) = gone->older;
     *link = gone->chain;
-    gone->used = false;
+    gone->chain = w->free;
+    w->free = index;
 }
 
-static void put_in(lo2_watch *w, entry issue)
+static void forget_oldest(lo2_watch *w)
 {
-    uint32_t *link = link_to(w, &issue);
-    if (*link) { /* issued again, or the first one's completion was lost */
-        w->entries[*link - 1].time = issue.time;
-        return;
-    }
-    uint32_t index = w->next++ % NR_ENTRIES;
-    if (w->entries[index].used)
-        take_out(w, link_to(w, &w->entries[index]));
-    uint32_t *bucket = &w->buckets[bucket_of(issue.device, issue.sector, issue.operation)];
-    issue.chain = *bucket;
-    issue.used = true;
-    w->entries[index] = issue;
-    *bucket = index + 1;
+    take_out(w, link_to(w, &w->entries[w->oldest - 1]));
+    w->nr_forgotten++;
+}
+
+/* Takes the place of one that has the same key: that was issued again, or its end was lost. */
+static void put_in(lo2_watch *w, entry begun)
+{
+    uint32_t *link = link_to(w, &begun);
+    if (*link)
+        take_out(w, link);
+    if (!w->free && w->nr_used == NR_ENTRIES)
+        forget_oldest(w);
+    uint32_t index = w->free ? w->free : ++w->nr_used;
+    if (w->free)
+        w->free = w->entries[index - 1].chain;
+    uint32_t *bucket = &w->buckets[bucket_of(begun.owner, begun.sector, begun.operation)];
+    begun.chain = *bucket;
+    begun.older = w->newest;
+    begun.newer = 0;
+    *(w->newest ? &w->entries[w->newest - 1].newer : &w->oldest) = index;
+    w->newest = *bucket = index;
+    w->entries[index - 1] = begun;
 }
 
 /* ---- samples ---- */
@@ -91,35 +116,65 @@ static bool wanted(const lo2_watch *w, const block_sample *s)
     return found;
 }
 
-static void gather(lo2_watch *w, const block_sample *s, bool completes, int64_t time)
+static void gather(lo2_watch *w, entry e)
 {
     if (w->gathered.count < MAX_GATHERED && VEC_ROOM(&w->gathered, w->gathered.count + 1))
-        w->gathered.at[w->gathered.count++] = (entry){.sector = s->sector, .time = time, .device = s->device,
-                                                      .operation = s->operation, .completes = completes};
+        w->gathered.at[w->gathered.count++] = e;
+    else
+        w->nr_forgotten++;
+}
+
+/* Whether a block event is one that the trigger asks for; fills in what it is about. */
+static bool read_block(const lo2_watch *w, const uint8_t *raw, uint32_t raw_size, entry *e)
+{
+    block_sample s;
+    if (raw_size < w->min_raw[e->what])
+        return false;
+    block_sample_read(&w->events[e->what], raw, &s);
+    if (e->what == ENDS && s.wants_flush) /* the end of a bio that only asked for a flush, not of the flush */
+        return false;
+    e->owner = s.device;
+    e->sector = s.sector;
+    e->operation = s.operation;
+    return wanted(w, &s);
+}
+
+static void on_sample(lo2_watch *w, const uint8_t *record, uint32_t size)
+{
+    uint32_t raw_size;
+    uint16_t common_type;
+    entry e = {0};
+    if (size < SAMPLE_RAW_AT)
+        return;
+    const uint8_t *raw = record + SAMPLE_RAW_AT;
+    memcpy(&raw_size, raw - 4, 4);
+    if (raw_size > size - SAMPLE_RAW_AT || raw_size < w->config.type_offset + 2)
+        return;
+    memcpy(&common_type, raw + w->config.type_offset, 2);
+    uint16_t place = w->places[common_type];
+    if (!place)
+        return;
+    memcpy(&e.time, record + HEADER_BYTES, 8);
+    e.pair = (uint16_t)((place - 1) / 2);
+    e.what = (place - 1) % 2 ? ENDS : BEGINS;
+    bool known = w->is_block ? read_block(w, raw, raw_size, &e) : raw_size >= w->config.tid_offset + 4;
+    if (known && !w->is_block)
+        memcpy(&e.owner, raw + w->config.tid_offset, 4);
+    if (known)
+        gather(w, e);
 }
 
 static void on_record(lo2_watch *w, const uint8_t *record, uint32_t size)
 {
-    uint32_t type, raw_size;
-    uint16_t common_type;
-    int64_t time;
+    uint32_t type;
     memcpy(&type, record, 4);
-    if (type != RECORD_SAMPLE || size < SAMPLE_RAW_AT + w->config.type_offset + 2)
-        return;
-    const uint8_t *raw = record + SAMPLE_RAW_AT;
-    memcpy(&common_type, raw + w->config.type_offset, 2);
-    int which = common_type == w->config.issue_type ? 0 : common_type == w->config.complete_type ? 1 : -1;
-    if (which < 0)
-        return;
-    memcpy(&time, record + HEADER_BYTES, 8);
-    memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
-    if (raw_size > size - SAMPLE_RAW_AT || raw_size < w->min_raw[which])
-        return;
-    block_sample s;
-    block_sample_read(&w->events[which], raw, &s);
-    bool other_end = which && s.wants_flush; /* of a bio that only asked for a flush, not of the flush */
-    if (!other_end && wanted(w, &s))
-        gather(w, &s, which != 0, time);
+    if (type == RECORD_SAMPLE)
+        on_sample(w, record, size);
+    if (type == RECORD_LOST && size >= LOST_TIME_AT + 8) {
+        entry e = {.what = LOSES};
+        memcpy(&e.time, record + LOST_TIME_AT, 8);
+        gather(w, e);
+    }
 }
 
 static uint32_t size_of(const uint8_t *record)
@@ -168,60 +223,83 @@ static int by_time(const void *a, const void *b)
     const entry *x = a, *y = b;
     if (x->time != y->time)
         return x->time < y->time ? -1 : 1;
-    return (int)x->completes - (int)y->completes;
+    return (int)x->what - (int)y->what;
+}
+
+/* Whether it ends what has begun, slowly. */
+static bool is_hit(lo2_watch *w, const entry *end, lo2_hit *hit)
+{
+    uint32_t *link = link_to(w, end);
+    if (!*link)
+        return false;
+    const entry begun = w->entries[*link - 1];
+    take_out(w, link);
+    *hit = (lo2_hit){.sector = end->sector, .begin_ns = begun.time, .end_ns = end->time, .owner = end->owner,
+                     .pair = end->pair, .operation = end->operation};
+    return begun.pair == end->pair && minus(end->time, begun.time) >= w->config.least_ns;
 }
 
 uint32_t lo2_watch_hits(lo2_watch *w, lo2_hit *hits, uint32_t room)
 {
     uint32_t count = 0;
+    lo2_hit hit;
     if (w->gathered.count) /* C forbids to sort nothing at all, which has no address */
         qsort(w->gathered.at, w->gathered.count, sizeof *w->gathered.at, by_time);
     for (uint32_t i = 0; i < w->gathered.count; i++) {
         const entry *e = &w->gathered.at[i];
-        if (!e->completes) {
+        if (e->what == BEGINS)
             put_in(w, *e);
-            continue;
-        }
-        uint32_t *link = link_to(w, e);
-        if (!*link)
-            continue;
-        int64_t issue = w->entries[*link - 1].time;
-        take_out(w, link);
-        if (minus(e->time, issue) >= w->config.least_ns && count < room)
-            hits[count++] = (lo2_hit){.sector = e->sector, .issue_time_ns = issue, .complete_time_ns = e->time,
-                                      .device = e->device, .operation = e->operation};
+        else if (e->what == ENDS && is_hit(w, e, &hit) && count < room)
+            hits[count++] = hit;
+        while (e->what == LOSES && w->oldest)
+            forget_oldest(w);
     }
     w->gathered.count = 0;
     return count;
 }
 
+uint64_t lo2_watch_forgotten(const lo2_watch *w)
+{
+    return w->nr_forgotten;
+}
+
 /* ---- life ---- */
 
-lo2_watch *lo2_watch_new(const lo2_watch_config *config, const lo2_event *issue, const lo2_event *complete)
+static void set_block_events(lo2_watch *w)
+{
+    w->is_block = true;
+    for (int what = 0; what < 2; what++) {
+        w->events[what] = w->config.block[what];
+        for (int f = 0; f < LO2_NR_FIELDS; f++) {
+            const lo2_field *field = &w->events[what].fields[f];
+            if (field->size && (uint32_t)field->offset + field->size > w->min_raw[what])
+                w->min_raw[what] = (uint32_t)field->offset + field->size;
+        }
+    }
+}
+
+lo2_watch *lo2_watch_new(const lo2_watch_config *config)
 {
     lo2_watch *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
     w->config = *config;
-    w->events[0] = *issue;
-    w->events[1] = *complete;
-    for (int which = 0; which < 2; which++)
-        for (int f = 0; f < LO2_NR_FIELDS; f++) {
-            const lo2_field *field = &w->events[which].fields[f];
-            if (field->size && (uint32_t)field->offset + field->size > w->min_raw[which])
-                w->min_raw[which] = (uint32_t)field->offset + field->size;
-        }
+    if (config->block)
+        set_block_events(w);
+    w->places = calloc(NR_TYPES, sizeof *w->places);
     w->devices = calloc(config->nr_devices + 1u, sizeof *w->devices);
     w->rings = calloc(config->nr_rings + 1u, sizeof *w->rings);
     w->entries = calloc(NR_ENTRIES, sizeof *w->entries);
     w->buckets = calloc(NR_BUCKETS, sizeof *w->buckets);
-    bool whole = w->devices && w->rings && w->entries && w->buckets;
+    bool whole = w->places && w->devices && w->rings && w->entries && w->buckets;
     for (uint32_t i = 0; whole && i < config->nr_rings; i++)
         whole = (w->rings[i].bytes = malloc(MAX_RECORD)) != NULL;
     if (!whole) {
         lo2_watch_free(w);
         return NULL;
     }
+    for (uint32_t i = 0; i < 2u * config->nr_pairs; i++)
+        w->places[config->types[i]] = (uint16_t)(i + 1);
     memcpy(w->devices, config->devices, config->nr_devices * sizeof *w->devices);
     return w;
 }
@@ -233,6 +311,7 @@ void lo2_watch_free(lo2_watch *w)
     for (uint32_t i = 0; w->rings && i < w->config.nr_rings; i++)
         free(w->rings[i].bytes);
     free(w->gathered.at);
+    free(w->places);
     free(w->devices);
     free(w->rings);
     free(w->entries);

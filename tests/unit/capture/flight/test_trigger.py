@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,29 @@ def test_a_trigger_is_a_filter_of_few_fields(
     assert (trigger.least_ns, trigger.operations, names) == (least_ns, operations, disks)
 
 
+SYNCS = frozenset({"fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"})
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("latency > 1ms and operation == sync", SYNCS),
+        ("latency > 1ms and operation == flush and kind == call", SYNCS),
+        ("latency > 1ms and operation == pread64, fstat", {"pread64", "newfstat"}),
+        ("latency > 1ms and operation == sys_sync", {"sync"}),
+        ("latency > 1ms and operation == sync and operation != fsync, msync", SYNCS - {"fsync", "msync"}),
+        ("latency > 1ms and kind == call", {call.name for call in load_catalog().calls}),
+        ("latency > 1ms and operation == read", set()),
+        ("latency > 1ms and operation != read", set()),
+    ],
+)
+def test_operations_that_only_calls_have_choose_calls(text: str, calls: set[str]) -> None:
+    """Where block requests have them, too, the trigger looks at these, unless it says otherwise."""
+    trigger = parse_trigger(text, DEVICES)
+    assert trigger.calls == calls
+    assert bool(trigger.operations) is not bool(calls)
+
+
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
@@ -65,8 +90,10 @@ def test_a_trigger_is_a_filter_of_few_fields(
         ("latency > 1ms and pid == 1", "does not look at pid"),
         ("latency > 1ms and device == sda", "no such disk"),
         ("latency > 1ms and device == vda1", "not their partitions"),
-        ("latency > 1ms and operation == open", "no block request"),
-        ("latency > 1ms and kind == call", "no block request"),
+        ("latency > 1ms and kind == ring", "no block request and no call"),
+        ("latency > 1ms and operation == read, sync", "no block request is a sync"),
+        ("latency > 1ms and operation ~ 'f*'", "no block request is a f"),
+        ("latency > 1ms and operation == sync and device == vda", "device of a call"),
         ("latency > soon", "latency > soon"),
     ],
 )
@@ -84,7 +111,7 @@ def layout_of(builder: SpoolBuilder) -> Layout:
 
 
 def test_a_trigger_needs_the_events_it_looks_at() -> None:
-    """Without block events it would wait for ever."""
+    """Without them it would wait for ever."""
     builder = SpoolBuilder(Path(), calls=("read",))
     meta = builder.meta()
     kept = [index for index, name in enumerate(meta.events) if "rq_issue" not in name]
@@ -93,6 +120,9 @@ def test_a_trigger_needs_the_events_it_looks_at() -> None:
     )
     with pytest.raises(UsageError, match="block:block_rq_issue are not recorded"):
         Watcher(Trigger("x", 1, ALL, None), layout, 1, DEVICES)
+    with pytest.raises(UsageError, match="none of the calls it looks at is recorded: fdatasync") as caught:
+        Watcher(parse_trigger("latency > 1ms and operation == fdatasync", DEVICES), layout, 1, DEVICES)
+    assert caught.value.remedy == "add `-e +fdatasync`"
 
 
 class Twin:
@@ -203,12 +233,132 @@ def test_memory_stays_bounded_whatever_never_completes() -> None:
     assert [text.split()[4] for text in watcher.take_hits()] == ["500", str(nr_issues - 1)]
 
 
+# ---- calls ----
+
+NOBODY = 5_000_000
+"""More than any thread's number (PID_MAX_LIMIT, include/linux/threads.h)."""
+CALLS = ("fsync", "sync", "read")
+
+
+def watch_calls(builder: SpoolBuilder, text: str) -> Watcher:
+    """A watcher of calls that was given all of a builder's rings."""
+    watcher = Watcher(parse_trigger(text, DEVICES), layout_of(builder), len(builder.rings), DEVICES)
+    for cpu, ring in enumerate(builder.rings):
+        watcher.feed(cpu, [memoryview(b"".join(ring))])
+    return watcher
+
+
+def call_history(chance: random.Random) -> Iterator[tuple[int, int, int, str, bool]]:
+    """Time, CPU, thread, call and whether it ends: threads move between CPUs, some ends and begins vanish."""
+    clock = 10
+    under_way: dict[int, str] = {}
+    for _ in range(chance.randint(1, 60)):
+        clock += chance.choice([1, 3, 50])
+        tid = NOBODY + chance.randint(1, 3)
+        call = under_way.pop(tid, None)
+        ends = call is not None
+        if call is None:
+            call = under_way[tid] = chance.choice(CALLS)
+        if chance.random() > 0.1:
+            yield clock, chance.randint(0, 2), tid, call, ends
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_slow_calls_are_found_whatever_ring_is_drained_first(seed: int) -> None:
+    """As a twin finds them that knows the whole history; in pieces of whatever length."""
+    chance = random.Random(seed)  # noqa: S311 - a history, no secret
+    least_ns = chance.randint(1, 60)
+    builder = SpoolBuilder(Path(), cpus=3, calls=CALLS)
+    pending: dict[int, tuple[str, int]] = {}
+    expected = []
+    for time, cpu, tid, call, ends in call_history(chance):
+        (builder.exit if ends else builder.enter)(time, cpu, tid, call)
+        if call == "read":
+            continue
+        if not ends:
+            pending[tid] = (call, time)
+        elif tid in pending:
+            begun, begin = pending.pop(tid)
+            if begun == call and time - begin >= least_ns:
+                expected.append(f"{call} of thread {tid} took {time - begin} ns")
+    trigger = parse_trigger(f"latency >= {least_ns}ns and operation == sync", DEVICES)
+    watcher = Watcher(trigger, layout_of(builder), 3, DEVICES)
+    rings = [b"".join(ring) for ring in builder.rings]
+    while any(rings):
+        cpu = chance.choice([index for index in range(3) if rings[index]])
+        length = chance.choice([1, 7, 60, 500])
+        watcher.feed(cpu, [memoryview(rings[cpu][:length])])
+        rings[cpu] = rings[cpu][length:]
+    assert watcher.take_hits() == expected
+    assert watcher.nr_hits == len(expected)
+
+
+def test_a_slow_call_is_told_in_words() -> None:
+    """By the name that programmers know, with the thread that made it."""
+    parent = os.getppid()
+    builder = SpoolBuilder(Path(), cpus=1, calls=("newfstat",))
+    builder.enter(10, 0, parent, "newfstat").exit(120_000_010, 0, parent, "newfstat")
+    watcher = watch_calls(builder, "latency > 100ms and operation == fstat")
+    comm = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").rstrip("\n")
+    assert watcher.take_hits() == [f"fstat of {comm} (thread {parent}) took 120 ms"]
+    expected = "the trigger 'latency > 100ms and operation == fstat' was met by 1 call and had 0 windows written"
+    assert watcher.summary() == expected
+
+
+def test_the_recorder_and_its_converter_fire_nothing() -> None:
+    """What writes a window would have the next one written."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
+        for time, tid in ((10, os.getpid()), (20, child.pid), (30, NOBODY)):
+            builder.enter(time, 0, tid, "fsync").exit(time + 1, 0, tid, "fsync")
+        watcher = watch_calls(builder, "latency > 0ns and operation == sync")
+        assert watcher.take_hits() == [f"fsync of thread {NOBODY} took 1 ns"]
+        assert watcher.nr_hits == 1
+
+
+def test_a_long_call_outlasts_many_short_ones_of_others() -> None:
+    """Only what is under way takes room."""
+    builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
+    builder.enter(1, 0, NOBODY, "fsync")
+    for time in range(10, 10 + 2 * ((1 << 16) + 10), 2):
+        builder.call(time, 0, NOBODY + 1 + time % 7, "fsync")
+    builder.exit(10**9, 0, NOBODY, "fsync")
+    watcher = watch_calls(builder, "latency > 1us and operation == sync")
+    assert [text.split()[3] for text in watcher.take_hits()] == [str(NOBODY)]
+    assert "not followed" not in watcher.summary()
+
+
+def test_the_oldest_calls_are_forgotten_and_counted() -> None:
+    """Memory for calls under way is bounded."""
+    builder = SpoolBuilder(Path(), cpus=1, calls=("fsync",))
+    nr_threads = (1 << 16) + 500
+    for number in range(nr_threads):
+        builder.enter(number + 1, 0, NOBODY + number, "fsync")
+    for number in (0, 499, 500, nr_threads - 1):
+        builder.exit(10**9, 0, NOBODY + number, "fsync")
+    watcher = watch_calls(builder, "latency > 1us and operation == sync")
+    assert [text.split()[3] for text in watcher.take_hits()] == [str(NOBODY + 500), str(NOBODY + nr_threads - 1)]
+    assert "; 500 were not followed to their ends" in watcher.summary()
+
+
+def test_a_begin_and_an_end_around_lost_records_are_no_pair() -> None:
+    """The end of one call and the begin of the next may be what was lost."""
+    builder = SpoolBuilder(Path(), cpus=2, calls=("fsync",))
+    builder.enter(10, 0, NOBODY, "fsync").lost(80_000, 0, 7).exit(90_000, 0, NOBODY, "fsync")
+    builder.enter(70_000, 1, NOBODY + 1, "fsync").enter(85_000, 1, NOBODY + 2, "fsync")
+    builder.exit(99_000, 1, NOBODY + 1, "fsync").exit(99_000, 1, NOBODY + 2, "fsync")
+    watcher = watch_calls(builder, "latency > 1us and operation == sync")
+    assert watcher.take_hits() == [f"fsync of thread {NOBODY + 2} took 14 µs"]
+    assert "; 2 were not followed to their ends" in watcher.summary()
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_bytes_that_are_no_records_do_no_harm(pieces: list[bytes]) -> None:
     """A look at what is being recorded must never end the recording."""
     builder = SpoolBuilder(Path(), cpus=1, calls=("read",))
-    watcher = Watcher(Trigger("x", 1, ALL, None), layout_of(builder), 1, DEVICES)
-    for piece in pieces:
-        watcher.feed(0, [memoryview(piece)])
-    watcher.take_hits()
+    for text in ("latency > 0ns", "latency > 0ns and kind == call"):
+        watcher = Watcher(parse_trigger(text, DEVICES), layout_of(builder), 1, DEVICES)
+        for piece in pieces:
+            watcher.feed(0, [memoryview(piece)])
+        watcher.take_hits()
