@@ -83,7 +83,11 @@ SpanEndTo = Annotated[
 ]
 By = Annotated[
     str | None,
-    typer.Option("--by", metavar="syscall", help="A line a system call, as strace -c has it, and nothing else."),
+    typer.Option(
+        "--by",
+        metavar="syscall|cmdline",
+        help="A line a system call, as strace -c has it, or a line a command line, and nothing else.",
+    ),
 ]
 BlockRecords = Annotated[
     str | None,
@@ -225,34 +229,40 @@ def print_summary(
     end: str | None = None,
     by: str | None = None,
 ) -> None:
-    """The report of a trace, or of the part of it that passes the filters within a span; or a table by syscall.
+    """The report of a trace, or of the part of it that passes the filters within a span; or a table by something.
 
     Raises:
         UsageError: A filter, a time or ``by`` cannot be understood.
         TraceError: The trace cannot be read.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
-    if by not in {None, "syscall"}:
-        raise UsageError(f"report by {by!r}", "there is no such table", "write --by syscall")
 
     from lo2io.otf2.foreign.opening import open_any
     from lo2io.reports.summary import summary
-    from lo2io.reports.text import syscalls
+    from lo2io.reports.summary.sums import gather
+    from lo2io.reports.text import by as tables
     from lo2io.signals import ended_by_signals
     from lo2io.trace.selection.selection import select
 
+    if by is not None and by not in tables.TABLES:
+        written = " or ".join(f"--by {name}" for name in tables.TABLES)
+        raise UsageError(f"report by {by!r}", "there is no such table", f"write {written}")
+    table = None if by is None else tables.TABLES[by]
     with ended_by_signals(), open_any(trace) as opened:  # of other tools' traces tables are made, which go
-        found = summary.summarize(select(opened, filters, begin=begin, end=end))
+        selected = select(opened, filters, begin=begin, end=end)
+        sums = gather(selected)
+        found = summary.summarize(selected, sums)
+        rows = () if table is None else table.rows(sums, found)
     if as_json:
-        print(syscalls.to_json(found) if by else summary.to_json(found))
+        print(summary.to_json(found) if table is None else tables.to_json(table, rows, found))
         return
     from lo2io.reports.text.page import report_console
 
     console = report_console(sys.stdout if to_stdout else sys.stderr)
-    if by:
-        syscalls.render_syscalls(found, console)
-    else:
+    if table is None:
         summary.render(found, console)
+    else:
+        tables.render(table, rows, found, console)
 
 
 def print_completeness(converted: Any) -> None:

@@ -165,6 +165,15 @@ def busiest(
     return order[:limit].tolist(), order[limit:]
 
 
+def ring_sums(sums: TraceSums) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each process, as the owners number them: its rings' requests, and the bytes that these moved."""
+    rings = _rings(sums)[1]
+    if rings:
+        return rings.process_requests, rings.process_bytes
+    nothing = np.zeros(sums.owners.nr_processes + 1, np.int64)
+    return nothing, nothing
+
+
 def _active(tally: OperationTally, rings: RingTally | None) -> NDArray[np.bool_]:
     """Of each process, whether it did anything."""
     called = tally.by_process.calls > 0

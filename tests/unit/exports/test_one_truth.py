@@ -17,8 +17,8 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
+from lo2io.reports.text.by import TABLES
 from lo2io.reports.text.lines import printable
-from lo2io.reports.text.syscalls import syscall_rows
 from lo2io.top.window import watch_window
 from lo2io.trace.selection.selection import select
 
@@ -197,8 +197,9 @@ def numbers(row: Any) -> tuple[int, ...]:
 
 
 def check_report(trace: Trace, tables: dict[str, list[Row]]) -> None:
-    """Totals; and what processes, files, calls, classes, latencies and ``--by syscall`` add up to."""
-    summary, calls = summarize(trace), tables["operations"]
+    """Totals; and what processes, files, calls, classes, latencies and the tables of ``--by`` add up to."""
+    sums = gather(trace)
+    summary, calls = summarize(trace, sums), tables["operations"]
     expected = sums_of(calls)
     assert numbers(summary.activity) == expected
     for view in (summary.processes, summary.files):
@@ -209,10 +210,13 @@ def check_report(trace: Trace, tables: dict[str, list[Row]]) -> None:
     assert {row.pid: numbers(row.activity) for row in summary.processes if row.activity.calls} == {
         pid: sums_of([row for row in calls if row["pid"] == pid]) for pid in {row["pid"] for row in calls}
     }
-    listed = {row.name: (row.calls, row.errors, row.time_ns) for row in syscall_rows(summary)}
+    listed = {row.name: (row.calls, row.errors, row.time_ns) for row in TABLES["syscall"].rows(sums, summary)}
     assert listed == {
         row.name: (row.activity.calls, row.activity.errors, row.activity.time_ns) for row in summary.calls
     }
+    commands = TABLES["cmdline"].rows(sums, summary)
+    assert numbers(TABLES["cmdline"].total(commands)) == expected
+    assert {row.name for row in commands} == {row.name for row in summary.processes}
     same_files(((row.path, row.activity.bytes_read, row.activity.bytes_written) for row in summary.files), calls)
     check_requests(summary, tables)
     if summary.io is None:

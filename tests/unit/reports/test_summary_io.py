@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from build.tablemaker import CLOSE, COMPLETE, COPY, OPENAT, READ, WRITE, Row, ma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lo2io.cli.options import print_summary
 from lo2io.cli.report import report
 from lo2io.errors import UsageError
 from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, EventCompleteness, Returns
@@ -25,7 +23,6 @@ from lo2io.reports.summary.spans import Spans
 from lo2io.reports.summary.summary import render, summarize
 from lo2io.reports.text.io import draw
 from lo2io.reports.text.page import report_console
-from lo2io.reports.text.syscalls import render_syscalls, syscall_rows, to_json
 from lo2io.trace.selection.selection import select
 
 if TYPE_CHECKING:
@@ -329,33 +326,6 @@ def sample(directory: Path) -> Any:
     return write_trace(directory, [batch], span=(0, 20_000))
 
 
-def test_by_system_call(tmp_path: Path) -> None:
-    """Each call once; shares of the time, means of those that ended, and a last line with the sums."""
-    summary = summarize(sample(tmp_path))
-    rows = {row.name: row for row in syscall_rows(summary)}
-    assert list(rows) == ["read", "openat", "close"]
-    assert (rows["read"].share, rows["read"].mean_ns, rows["openat"].errors) == (0.8, 2000, 1)
-    assert (rows["close"].in_flight, rows["close"].mean_ns) == (1, 0)
-    out = io.StringIO()
-    render_syscalls(summary, report_console(out))
-    lines = out.getvalue().splitlines()
-    assert lines[2].split() == ["80.00", "0.000004", "2.000", "2", "read"]
-    assert lines[-2].split() == ["100.00", "0.000005", "1.667", "4", "1", "total"]
-    assert lines[-1] == summary.completeness_line
-    document = json.loads(to_json(summary))
-    assert (document["schema"], document["schema_version"]) == ("lo2io-syscalls", 1)
-    assert document["syscalls"][0] == {
-        "name": "read", "calls": 2, "errors": 0, "in_flight": 0, "time_ns": 4000, "share": 0.8, "mean_ns": 2000,
-    }  # fmt: skip
-
-
-def test_of_no_calls_there_is_no_share(tmp_path: Path) -> None:
-    """Nothing is divided by nothing."""
-    out = io.StringIO()
-    render_syscalls(summarize(write_trace(tmp_path, [])), report_console(out))
-    assert out.getvalue().splitlines()[-2].split() == ["0.00", "0.000000", "0.000", "0", "total"]
-
-
 def test_a_part_of_a_trace(tmp_path: Path) -> None:
     """Every number is the part's: by what fits, and by time."""
     trace = sample(tmp_path)
@@ -459,9 +429,3 @@ def test_force_is_for_pages(tmp_path: Path) -> None:
     """Whoever forgot the page's name is told so."""
     with pytest.raises(UsageError, match="only a page can be replaced"):
         report(tmp_path, force=True)
-
-
-def test_there_is_one_table_by(tmp_path: Path) -> None:
-    """``--by`` takes ``syscall`` and nothing else, and says so before the trace is read."""
-    with pytest.raises(UsageError, match="there is no such table"):
-        print_summary(tmp_path / "none", as_json=False, to_stdout=True, by="file")
