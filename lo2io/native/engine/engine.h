@@ -348,7 +348,7 @@ void paths_free(engine *e);
 void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names);
 void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* rings/sqes.c */
 void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* rings/iocbs.c */
-void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size); /* rings/aio_requests.c */
+void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size); /* rings/iocbs.c */
 void on_kernel_usage(task *t, const uint8_t *record); /* tables/tasks.c */
 
 /* calls/effects.c */

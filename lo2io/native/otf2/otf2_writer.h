@@ -220,12 +220,21 @@ uint32_t otf2_string_of(lo2_otf2_writer *w, uint8_t operation, uint16_t flags);
 uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device);
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location); /* NONE: failed */
 int otf2_destroy(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t handle);
+open_request *open_request_find(open_requests *map, uint64_t id); /* NULL: there is none */
+open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out of memory */
+void open_request_remove(open_requests *map, uint64_t id);
+void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
+
+/* Of the thread, if it has one now. */
+static inline lo2_otf2_location *otf2_location_known(lo2_otf2_writer *w, uint32_t task)
+{
+    uint32_t id = task < w->tasks_room ? w->location_by_task[task] : NONE;
+    return id < NO_MORE ? &w->locations[id] : NULL;
+}
 
 /* otf2/threads.c; time: of the first event to come, if the thread has no location yet */
 lo2_otf2_location *otf2_location_of(lo2_otf2_writer *w, actor who, int64_t time);
 lo2_otf2_location *otf2_location_of_worker(lo2_otf2_writer *w, actor who, int64_t time);
-/* Where events of the thread wait, which may have no location yet. */
-lo2_otf2_location *otf2_waiting_place(lo2_otf2_writer *w, uint32_t task);
 uint32_t otf2_process(lo2_otf2_writer *w, uint32_t number); /* its index; NONE: failed */
 /* A process that has a location group, or else the one that stands for all others. */
 uint32_t otf2_group(const lo2_otf2_writer *w, uint32_t process);
@@ -234,7 +243,6 @@ uint32_t otf2_take_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, uint64_t time);
 void otf2_put_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, lo2_otf2_location *location);
 int otf2_end_threads(lo2_otf2_writer *w); /* whose rows are in the batch */
 int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_ns, bool ended);
-void otf2_request_ended(lo2_otf2_writer *w, uint64_t id);
 
 /* otf2/contexts.c */
 bool number_map_at(number_map *map, uint64_t key, uint32_t **value); /* NONE where it is new; false: out of memory */
@@ -265,38 +273,32 @@ int otf2_leave_with_paths(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
 int otf2_leave_held(lo2_otf2_writer *w, lo2_otf2_location *location);
 void otf2_free_paths(lo2_otf2_writer *w);
 
-/* otf2/requests.c */
-int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
-
 /* otf2/cpus.c */
+int otf2_write_request_event(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_write_sample(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_write_switch(lo2_otf2_writer *w, const lo2_switch_columns *s, uint32_t row);
 
 /* otf2/rings.c */
 int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e, uint32_t row);
-int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
-int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uint32_t row);
 void otf2_load_batch(const lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint16_t call, batch_counts *counts);
 int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts);
 /* Forgets requests whose end nobody will see any more: with the batch behind that of their rows, for events may wait. */
 int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count);
 
-/* otf2/open.c */
-open_request *open_request_find(open_requests *map, uint64_t id); /* NULL: there is none */
-open_request *open_request_add(open_requests *map, uint64_t id);  /* NULL: out of memory */
-void open_request_remove(open_requests *map, uint64_t id);
-
-/* otf2/ring_names.c; NONE: failed */
+/* otf2/ring_events.c; a reference that is NONE: failed */
+enum ring_event_kind { RING_EVENT_BEGIN = 0, RING_EVENT_ISSUED = 1, RING_EVENT_COMPLETE = 2, RING_EVENT_CANCELLED = 3 };
 uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
-
-/* otf2/ring_metrics.c */
-int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
-int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts *counts, uint16_t call, int64_t time);
-int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
+int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the event that comes next */
+uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode);
+int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
+int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 
 /* otf2/metrics.c */
+int otf2_metric_new(lo2_otf2_writer *w, uint8_t metric_class, uint64_t location, uint32_t *ref);
+int otf2_measure_ring_state(lo2_otf2_writer *w, const lo2_ring_state_columns *s, uint32_t row);
+int otf2_measure_batch(lo2_otf2_writer *w, uint32_t process, const batch_counts *counts, uint16_t call, int64_t time);
 int otf2_measure_transfer(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t time, uint64_t read, uint64_t written);
 int otf2_measure_request(lo2_otf2_writer *w, const lo2_request_event_columns *e, uint32_t row);
 int otf2_measure_operation(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row);

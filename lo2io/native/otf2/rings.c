@@ -6,15 +6,8 @@
  * for it (otf2/waiting.c). All others are written when they come, for a thread without calls, as SQ threads are, would
  * gather them to the end of the trace. So what waits is bounded by what a thread can submit and have under way during
  * one call.
- *
- * The kernel names a request's file when it executes it, which may be after the request's begin. OTF2 wants the handle
- * at the begin: a begin that still waits gets it, and a begin outside of any call waits for one more event because of
- * that. A begin that is written without a file is on the ring itself, and so are the records that follow; the last one
- * tells the handle of the file.
  */
 #include "otf2/otf2_writer.h"
-
-enum { BEGIN = 0, ISSUED = 1, COMPLETE = 2, CANCELLED = 3 };
 
 /* ---- requests ---- */
 
@@ -30,16 +23,11 @@ static ring_event load(const lo2_ring_event_columns *e, uint32_t row)
     };
 }
 
-static uint8_t mode_of(const lo2_otf2_writer *w, uint8_t opcode)
-{
-    return opcode < w->config.nr_opcodes ? w->config.opcodes[opcode].mode : w->config.values.mode_flush;
-}
-
 /* What is known of the request from here on. */
 static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_event *event)
 {
     open_request *r = open_request_find(&w->open, event->id);
-    if (event->kind == BEGIN && !r) {
+    if (event->kind == RING_EVENT_BEGIN && !r) {
         if (!(r = open_request_add(&w->open, event->id)))
             return otf2_fail(w, "malloc", 0);
         r->task = location->user;
@@ -58,8 +46,8 @@ static int follow(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_ev
 static int measure(lo2_otf2_writer *w, lo2_otf2_location *location, const ring_event *event, int64_t time)
 {
     const lo2_otf2_values *v = &w->config.values;
-    uint8_t mode = mode_of(w, event->opcode);
-    if (w->config.sampled || event->kind != COMPLETE || event->bytes <= 0 || mode == v->mode_flush)
+    uint8_t mode = otf2_mode_of(w, event->opcode);
+    if (w->config.sampled || event->kind != RING_EVENT_COMPLETE || event->bytes <= 0 || mode == v->mode_flush)
         return 0;
     uint64_t bytes = (uint64_t)event->bytes;
     bool both = w->config.opcodes[event->opcode].copies;
@@ -75,7 +63,7 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
     lo2_otf2_location *location = otf2_location_of(w, who, inside ? call_begin : time);
     if (!location)
         return -1;
-    if (e->kind[row] > CANCELLED)
+    if (e->kind[row] > RING_EVENT_CANCELLED)
         return otf2_fail(w, "unknown event of a ring's request", 0);
     ring_event event = load(e, row);
     TRY(follow(w, location, &event));
@@ -87,7 +75,7 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
     int64_t until = inside ? call_begin - 1 : time;
     if (location->waiting != NONE && until >= 0)
         TRY(otf2_release_waiting(w, location, (uint64_t)until));
-    if (inside || (event.kind == BEGIN && event.handle == NONE)) {
+    if (inside || (event.kind == RING_EVENT_BEGIN && event.handle == NONE)) {
         open_request *r = open_request_find(&w->open, event.id);
         if (r)
             r->nr_waiting++;
@@ -97,132 +85,6 @@ int otf2_ring_event_arrives(lo2_otf2_writer *w, const lo2_ring_event_columns *e,
     if (location->open_region != NONE) /* the thread is in no call */
         TRY(otf2_leave_open_region(w, location, at));
     return otf2_write_ring_event(w, location, at, &event);
-}
-
-static int add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key)
-{
-    uint32_t ref = otf2_text(w, kind, key);
-    if (ref == NONE)
-        return -1;
-    OTF2(w, add_string, w->list, attribute, ref);
-    return 0;
-}
-
-static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
-                       const open_request *r)
-{
-    const lo2_otf2_attributes *a = &w->config.attributes;
-    uint8_t mode = mode_of(w, event->opcode);
-    bool no_bytes = mode == w->config.values.mode_flush || event->bytes < 0;
-    TRY(add_text(w, a->operation, LO2_OTF2_TEXT_OPCODE, event->opcode));
-    TRY(add_text(w, a->ring, LO2_OTF2_TEXT_RING, event->ring));
-    OTF2(w, add_uint64, w->list, a->user_data, event->user_data);
-    if (event->sqe_flags)
-        TRY(add_text(w, a->sqe_flags, LO2_OTF2_TEXT_SQE_FLAGS, event->sqe_flags));
-    if (r->previous)
-        OTF2(w, add_uint64, w->list, a->previous, r->previous);
-    OTF2(w, operation_begin, location->writer, w->list, time, r->ref, mode, w->config.values.non_blocking,
-         no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
-    return 0;
-}
-
-static int add_phase(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
-{
-    if (duration_ns >= 0) /* unknown is below */
-        OTF2(w, add_uint64, w->list, attribute, (uint64_t)duration_ns);
-    return 0;
-}
-
-/* The kernel has said how it ended; of the others the time of their end is not known. */
-static bool has_result(const ring_event *event)
-{
-    return event->status == LO2_RING_COMPLETED || event->status == LO2_RING_CANCELLED || event->status == LO2_RING_REFUSED;
-}
-
-static int add_end(lo2_otf2_writer *w, const ring_event *event)
-{
-    const lo2_otf2_attributes *a = &w->config.attributes;
-    TRY(add_text(w, a->path, LO2_OTF2_TEXT_PATH, event->path));
-    if (event->status != LO2_RING_COMPLETED)
-        TRY(add_text(w, a->status, LO2_OTF2_TEXT_STATUS, event->status));
-    if (event->traits)
-        TRY(add_text(w, a->traits, LO2_OTF2_TEXT_TRAITS, event->traits));
-    if (event->inferred)
-        TRY(add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, event->inferred));
-    if (event->worker_tid != NONE && event->worker_tid)
-        OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
-    if (event->waker_tid != NONE) /* 0: an interrupt on a CPU that was idle */
-        OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
-    TRY(add_phase(w, a->queued, event->queued_ns));
-    TRY(add_phase(w, a->executing, event->executing_ns));
-    TRY(add_phase(w, a->waiting, event->waiting_ns));
-    if (has_result(event))
-        OTF2(w, add_int32, w->list, a->result, event->result);
-    else
-        OTF2(w, add_uint8, w->list, a->in_flight, 1);
-    if (event->error)
-        OTF2(w, add_uint32, w->list, a->error, (uint32_t)event->error);
-    if (event->culprit)
-        OTF2(w, add_uint64, w->list, a->culprit, event->culprit);
-    return 0;
-}
-
-static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event, uint32_t ref)
-{
-    bool no_bytes = mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
-    TRY(add_end(w, event));
-    if (event->kind == CANCELLED)
-        OTF2(w, operation_cancelled, location->writer, w->list, time, ref, event->id);
-    else
-        OTF2(w, operation_complete, location->writer, w->list, time, ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
-             event->id);
-    return 0;
-}
-
-int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
-{
-    open_request *r = open_request_find(&w->open, event->id);
-    if (!r || (r->ref == NONE && event->kind != BEGIN)) /* it was given up, or never began: OTF2 has no record of it */
-        return 0;
-    if (event->kind == BEGIN) {
-        r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
-        r->on_ring = r->handle == NONE;
-        r->linked = r->previous != 0;
-        return r->ref == NONE ? -1 : write_begin(w, location, time, event, r);
-    }
-    open_request request = *r;
-    bool issues = !request.issued && event->status != LO2_RING_IN_FLIGHT;
-    if (event->kind == ISSUED || issues) {
-        r->issued = true;
-        if (!request.issued)
-            OTF2(w, operation_issued, location->writer, NULL, time, request.ref, event->id);
-    }
-    if (event->kind == ISSUED)
-        return 0;
-    otf2_request_ended(w, event->id);
-    if (event->status == LO2_RING_IN_FLIGHT) /* the trace ends: there is no end to write */
-        return 0;
-    if (request.on_ring && request.handle != NONE) {
-        uint32_t file = otf2_ring_handle(w, location, event->ring, request.handle);
-        if (file == NONE)
-            return -1;
-        OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);
-    }
-    if (!request.linked && request.previous)
-        OTF2(w, add_uint64, w->list, w->config.attributes.previous, request.previous);
-    return write_end(w, location, time, event, request.ref);
-}
-
-int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
-{
-    open_request *r = open_request_find(&w->open, event->id);
-    if (r)
-        r->nr_waiting--;
-    TRY(otf2_write_ring_event(w, location, time, event));
-    r = open_request_find(&w->open, event->id);
-    if (r && r->given_up && !r->nr_waiting)
-        otf2_request_ended(w, event->id);
-    return 0;
 }
 
 int otf2_give_up_ring_requests(lo2_otf2_writer *w, const lo2_ring_request_columns *c, uint32_t count)
@@ -269,12 +131,12 @@ int otf2_write_ring_work(lo2_otf2_writer *w, const lo2_ring_work_columns *c, uin
     uint32_t ref = otf2_ref_inside(w, location->life, LO2_OTF2_RING_WORK, c->opcode[row], 0);
     if (ref == NONE)
         return -1;
-    TRY(add_text(w, a->ring, LO2_OTF2_TEXT_RING, c->ring[row]));
+    TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, c->ring[row]));
     OTF2(w, add_uint64, w->list, a->ring_request, c->id[row]);
     if (queue != UNKNOWN && queue <= begin)
         OTF2(w, add_uint64, w->list, a->queue_delay, otf2_between(queue, begin));
     if (c->inferred[row])
-        TRY(add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, c->inferred[row]));
+        TRY(otf2_add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, c->inferred[row]));
     TRY(otf2_enter(w, location, w->list, time, ref));
     if (end == UNKNOWN) {
         location->open_region = ref;
@@ -299,7 +161,7 @@ int otf2_add_batch(lo2_otf2_writer *w, const batch_counts *counts)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     if (counts->ring != NONE)
-        TRY(add_text(w, a->ring, LO2_OTF2_TEXT_RING, counts->ring));
+        TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, counts->ring));
     OTF2(w, add_uint32, w->list, a->asked, counts->asked);
     OTF2(w, add_uint32, w->list, a->wanted, counts->wanted);
     if (counts->submitted >= 0)

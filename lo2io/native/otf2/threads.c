@@ -85,12 +85,6 @@ void otf2_put_free(lo2_otf2_writer *w, lo2_otf2_pool *pool, lo2_otf2_location *l
 
 /* ---- the end of a thread ---- */
 
-static lo2_otf2_location *current(lo2_otf2_writer *w, uint32_t task)
-{
-    uint32_t id = task < w->tasks_room ? w->location_by_task[task] : NONE;
-    return id < NO_MORE ? &w->locations[id] : NULL;
-}
-
 static lo2_otf2_pool *pool_of(lo2_otf2_writer *w, const lo2_otf2_location *location)
 {
     lo2_otf2_process *p = &w->processes[location->group];
@@ -142,7 +136,7 @@ static int end_threads_until(lo2_otf2_writer *w, uint64_t time)
             continue;
         if (exit < 0 || (uint64_t)exit > time)
             return 0;
-        lo2_otf2_location *location = current(w, t->task[w->next_end]);
+        lo2_otf2_location *location = otf2_location_known(w, t->task[w->next_end]);
         if (location && location->shared && may_end(location))
             TRY(end_thread(w, location, exit));
     }
@@ -159,7 +153,7 @@ static int end_later(lo2_otf2_writer *w, uint32_t task, int64_t exit)
 
 static int end_or_keep(lo2_otf2_writer *w, uint32_t task, int64_t exit)
 {
-    lo2_otf2_location *location = current(w, task);
+    lo2_otf2_location *location = otf2_location_known(w, task);
     if (!location)
         return 0;
     return may_end(location) ? end_thread(w, location, exit) : end_later(w, task, exit);
@@ -298,46 +292,12 @@ static lo2_otf2_location *begin(lo2_otf2_writer *w, const actor *who, bool worke
 
 lo2_otf2_location *otf2_location_of(lo2_otf2_writer *w, actor who, int64_t time)
 {
-    lo2_otf2_location *location = current(w, who.task);
+    lo2_otf2_location *location = otf2_location_known(w, who.task);
     return __builtin_expect(location != NULL, 1) ? location : begin(w, &who, false, time);
 }
 
 lo2_otf2_location *otf2_location_of_worker(lo2_otf2_writer *w, actor who, int64_t time)
 {
-    lo2_otf2_location *location = current(w, who.task);
+    lo2_otf2_location *location = otf2_location_known(w, who.task);
     return location ? location : begin(w, &who, true, time);
-}
-
-lo2_otf2_location *otf2_waiting_place(lo2_otf2_writer *w, uint32_t task)
-{
-    uint32_t *at, count = w->nr_unplaced;
-    lo2_otf2_location *location = current(w, task);
-    if (location)
-        return location;
-    if (!number_map_at(&w->unplaced_by_task, task, &at) ||
-        !otf2_grow((void **)&w->unplaced, &w->unplaced_room, count + 1u, sizeof *w->unplaced))
-        return no_memory(w);
-    if (*at != NONE)
-        return &w->unplaced[*at];
-    w->unplaced[count] = (lo2_otf2_location){.key = task, .waiting = NONE, .waiting_last = NONE, .waiting_place = NONE};
-    w->nr_unplaced++;
-    return &w->unplaced[*at = count];
-}
-
-int lo2_otf2_add_waiting(lo2_otf2_writer *w)
-{
-    while (w->nr_unplaced)
-        TRY(lo2_otf2_add_task(w, w->unplaced[0].key));
-    return 0;
-}
-
-/* ---- requests of rings ---- */
-
-void otf2_request_ended(lo2_otf2_writer *w, uint64_t id)
-{
-    const open_request *r = open_request_find(&w->open, id);
-    lo2_otf2_location *location = r ? current(w, r->task) : NULL;
-    if (location)
-        location->nr_open--;
-    open_request_remove(&w->open, id);
 }

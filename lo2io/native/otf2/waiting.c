@@ -53,9 +53,28 @@ static int waits(lo2_otf2_writer *w, lo2_otf2_location *location, waiting_event 
     return 0;
 }
 
+/* Of a thread that has no location yet, one that stands for it. */
+static lo2_otf2_location *waiting_place(lo2_otf2_writer *w, uint32_t task)
+{
+    uint32_t *at, count = w->nr_unplaced;
+    lo2_otf2_location *location = otf2_location_known(w, task);
+    if (location)
+        return location;
+    if (!number_map_at(&w->unplaced_by_task, task, &at) ||
+        !otf2_grow((void **)&w->unplaced, &w->unplaced_room, count + 1u, sizeof *w->unplaced)) {
+        otf2_fail(w, "malloc", 0);
+        return NULL;
+    }
+    if (*at != NONE)
+        return &w->unplaced[*at];
+    w->unplaced[count] = (lo2_otf2_location){.key = task, .waiting = NONE, .waiting_last = NONE, .waiting_place = NONE};
+    w->nr_unplaced++;
+    return &w->unplaced[*at = count];
+}
+
 static int wait_for_time(lo2_otf2_writer *w, uint32_t task, waiting_event event)
 {
-    lo2_otf2_location *location = otf2_waiting_place(w, task);
+    lo2_otf2_location *location = waiting_place(w, task);
     return location ? waits(w, location, event) : -1;
 }
 

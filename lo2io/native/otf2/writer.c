@@ -12,7 +12,7 @@
  *
  * A location per block device, if requests are written as operations: begin, issued, complete or cancelled of each
  * request, in the engine's order. A location per CPU, if they are written as samples or switches are known
- * (otf2/cpus.c). A metric location per device and per process (otf2/metrics.c), and two per ring (otf2/ring_metrics.c).
+ * (otf2/cpus.c). A metric location per device and per process (otf2/metrics.c), and two per ring (otf2/metrics.c).
  *
  * Handle events (close-on-exec, close_range, dup2's target) carry their own time, which may lie inside a call that
  * becomes a row only later (execve): they wait for it (otf2/waiting.c).
@@ -151,6 +151,13 @@ int lo2_otf2_write(lo2_otf2_writer *w, const lo2_batch *b)
 int lo2_otf2_add_task(lo2_otf2_writer *w, uint32_t task)
 {
     return otf2_location_of(w, (actor){task, NONE, NONE, NONE}, 0) ? 0 : -1;
+}
+
+int lo2_otf2_add_waiting(lo2_otf2_writer *w)
+{
+    while (w->nr_unplaced)
+        TRY(lo2_otf2_add_task(w, w->unplaced[0].key));
+    return 0;
 }
 
 int lo2_otf2_add_cpu(lo2_otf2_writer *w, uint32_t cpu)

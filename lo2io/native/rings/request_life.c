@@ -1,7 +1,518 @@
-/* CQEs, and how requests end, with one or without. */
+/*
+ * The life of a request of io_uring: when it is executed and which descriptors it looks up, its place in a chain, what a
+ * worker executes of it, and how it ends, by a CQE or without one.
+ */
 #include <errno.h>
 
 #include "rings/requests.h"
+
+/* ==== when it is executed ==== */
+
+enum { ORIGIN_UNSEEN = 4 };
+
+/* ---- the first execution ---- */
+
+void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission)
+{
+    if (r->executed || r->refused)
+        return;
+    r->executed = true;
+    r->at_submission = at_submission;
+    r->seen_executed = !at_submission;
+    r->issue = time;
+    if (at_submission)
+        r->inferred |= LO2_INFERRED_ISSUE; /* unless its file_get comes next */
+    if (th) {
+        r->phase = th->phase;
+        r->runs = th->runs;
+        r->runner = th->number;
+    }
+    if (!at_submission && r->begun)
+        event_issued(e, r, time);
+}
+
+/* It is executed in its turn, not at once. */
+void request_take_back(ring_request *r, ring_thread *th)
+{
+    if (!th || !is_ref_to(th->running, r) || !r->at_submission || r->looked != UNKNOWN)
+        return;
+    th->running.id = 0;
+    r->executed = r->at_submission = false;
+    r->issue = UNKNOWN;
+    r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
+}
+
+/* A chain's member runs when the one before it is done; a linked timeout is armed when that one is executed. */
+void request_shown_executed(engine *e, ring_request *r, int64_t time)
+{
+    if (r->executed || r->refused)
+        return;
+    r->executed = true;
+    const ring_request *before = request_of(e, r->previous);
+    if (!(r->traits & LO2_TRAIT_OLDER)) {
+        int64_t since = r->before_known ? r->before_time : time;
+        if (r->opcode == OP_LINK_TIMEOUT && before && before->issue != UNKNOWN)
+            since = before->issue;
+        r->issue = since < r->submit ? time : since;
+        r->inferred |= LO2_INFERRED_ISSUE;
+    }
+    if (r->begun)
+        event_issued(e, r, r->issue == UNKNOWN ? time : r->issue);
+}
+
+/* ---- descriptors ---- */
+
+/* A thread with the descriptors that the request sees: its submitter, or where that one has ended, one of its process. */
+static task *with_its_table(engine *e, const ring_request *r, task *where)
+{
+    task *t = request_task(e, r);
+    if (t || !where)
+        return t;
+    return e->processes.at[where->process].pid == r->pid ? where : NULL;
+}
+
+static uint32_t claim(engine *e, const ring_request *r, uint32_t handle_index)
+{
+    handle *h = &e->handles.at[handle_index];
+    h->used |= r->written;
+    return h->number;
+}
+
+/* What the slot has held since the thread's last event is what the kernel has met. `bit`: of the handle that it is. */
+static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd, int64_t since, uint8_t bit)
+{
+    uint32_t index = t && fd >= 0 ? handle_in_slot(e, t, fd) : NONE;
+    if (index == NONE) {
+        r->opens_late |= fd >= 0;
+        return NONE;
+    }
+    if (slot_kept(e, t, slot_at(e, t->table, fd, false), index, since) && is_told(e, t, index))
+        return claim(e, r, index);
+    r->doubtful |= bit;
+    return NONE;
+}
+
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where)
+{
+    bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE, second = r->looked != UNKNOWN;
+    if (second && (!two || r->fd2 >= 0))
+        return;
+    bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* of which there is no file_get */
+    uint8_t bit = two && !second && !written_registered ? 2 : 1;
+    uint32_t number = look_up(e, r, with_its_table(e, r, where), fd, since, bit);
+    if (!second)
+        r->looked_since = since;
+    if (second || written_registered) {
+        r->looked = second ? r->looked : time;
+        r->fd2 = fd;
+        r->handle = number;
+        return;
+    }
+    r->looked = time;
+    r->fd = fd;
+    *(two ? &r->handle2 : &r->handle) = number;
+}
+
+/* There is something in a slot that was thought to be empty. */
+static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
+{
+    slot *s = slot_at(e, t->table, fd, true);
+    bool since_then = s && (s->since > r->looked_since || !slot_is_steady(e, t, s, -1, r->looked_since));
+    if (s && s->handle != NONE && !since_then) { /* a fact has filled it meanwhile */
+        uint32_t found = handle_in_slot(e, t, fd);
+        return found == NONE ? NONE : claim(e, r, found);
+    }
+    uint32_t d = s ? description_new(e) : NONE;
+    uint32_t index = d == NONE ? NONE : handle_new(e, t, fd, d, ORIGIN_UNSEEN);
+    if (index == NONE)
+        return NONE;
+    uint32_t number = claim(e, r, index);
+    if (s->handle == NONE && !since_then)
+        slot_set(s, s->since, index, false);
+    else /* the slot is another's by now */
+        handle_end(e, index, false, UNKNOWN);
+    return number;
+}
+
+void request_proves_fd(engine *e, ring_request *r, task *where)
+{
+    task *t = r->opens_late ? with_its_table(e, r, where) : NULL;
+    bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE;
+    if (!t)
+        return;
+    r->opens_late = false;
+    int32_t fds[2] = {two ? r->fd2 : r->fd, two ? r->fd : -1}; /* of handle, of handle2 */
+    if (fds[0] >= 0 && r->handle == NONE && !(r->doubtful & 1))
+        r->handle = discover(e, r, t, fds[0]);
+    if (fds[1] >= 0 && r->handle2 == NONE && !(r->doubtful & 2))
+        r->handle2 = discover(e, r, t, fds[1]);
+}
+
+void request_short(ring_request *r, int64_t offset, int64_t length)
+{
+    bool known = (r->traits & LO2_TRAIT_SHORT) || r->asked;
+    r->traits |= LO2_TRAIT_SHORT;
+    if (known)
+        return;
+    r->inferred |= LO2_INFERRED_SIZE;
+    r->offset = offset;
+    r->length = length;
+}
+
+/* ---- phases ---- */
+
+void request_phases(ring_request *r)
+{
+    int64_t executing = r->executing;
+    r->queued = r->waiting = UNKNOWN;
+    r->executing = r->timed ? executing : UNKNOWN;
+    if (r->submit == UNKNOWN)
+        return;
+    if (!r->executed) {
+        if (r->complete == UNKNOWN)
+            return;
+        r->queued = later(minus(r->complete, r->submit), 0);
+        r->executing = r->waiting = 0;
+        return;
+    }
+    bool late = r->complete != UNKNOWN && r->issue > r->complete; /* no kernel does that */
+    int64_t issue = late ? r->complete : r->issue;
+    r->queued = later(minus(issue, r->submit), 0);
+    if (r->complete == UNKNOWN || r->aio) /* how long the kernel worked on a request of libaio nobody tells */
+        return;
+    int64_t rest = later(minus(r->complete, issue), 0);
+    r->executing = executing < rest ? executing : rest;
+    r->waiting = minus(rest, r->executing);
+}
+
+/* ==== chains ==== */
+
+/*
+ * Chains of linked requests. A chain is submitted by one thread in one go; its head waits until the last member is there.
+ * A member that was refused is in the chain, too, though no event says so.
+ */
+
+static bool goes_on(const ring_request *r) { return (r->sqe_flags & SQE_CHAINS) != 0; }
+
+static void append(engine *e, ring_request *before, ring_request *r)
+{
+    ring_request *head = request_of(e, before->head);
+    if (!head)
+        head = before;
+    ring_request *last = request_of(e, head->tail); /* older kernels name the head, whoever is the last */
+    if (last && last != r)
+        before = last;
+    if (before == r)
+        return;
+    r->head = ref_to(e, head);
+    r->previous = ref_to(e, before);
+    r->previous_id = before->id;
+    before->next = head->tail = ref_to(e, r);
+}
+
+/* The chain is complete: its head is executed now. */
+static void close_chain(engine *e, ring_thread *th, const ring_request *last, int64_t time)
+{
+    ring_request *head = request_of(e, last->head);
+    th->chain.id = 0;
+    if (!head || !head->alive || (head->traits & LO2_TRAIT_OLDER) || head->executed || head->refused || head->culprit || head->punt != UNKNOWN ||
+        (head->sqe_flags & (SQE_DRAIN | SQE_ASYNC)) || head->opcode == OP_LINK_TIMEOUT || location_of(e, head) != th)
+        return;
+    th->running = ref_to(e, head);
+    th->running_since = time;
+    request_executed(e, head, th, time, true);
+}
+
+/* Whether it is executed at once. */
+static bool is_free(const ring_request *r)
+{
+    return !(r->sqe_flags & (SQE_CHAINS | SQE_DRAIN | SQE_ASYNC)) && r->opcode != OP_LINK_TIMEOUT;
+}
+
+static ring_request *open_chain(engine *e, ring_thread *th, const ring_request *r)
+{
+    ring_request *last = request_of(e, th->chain);
+    return last && last != r && last->ring == r->ring ? last : NULL;
+}
+
+void chain_submitted(engine *e, ring_thread *th, ring_request *r)
+{
+    const ring_request *last = open_chain(e, th, r);
+    if (!last && is_free(r)) {
+        th->running = ref_to(e, r);
+        th->running_since = r->submit;
+        request_executed(e, r, th, r->submit, true);
+    }
+    if (!last) /* else it is a member, as the link event behind this one will say */
+        th->chain = goes_on(r) ? ref_to(e, r) : (request_ref){0, 0};
+}
+
+void chain_refused(engine *e, ring_thread *th, ring_request *r)
+{
+    ring_request *last = open_chain(e, th, r);
+    if (last) {
+        append(e, last, r);
+        ring_request *head = request_of(e, r->head);
+        if (head && !head->culprit && !head->refused) {
+            head->culprit = r->id;
+            head->inferred |= LO2_INFERRED_CULPRIT;
+        }
+    }
+    th->chain = goes_on(r) ? ref_to(e, r) : (request_ref){0, 0};
+}
+
+void on_link(engine *e, ring_thread *th, const ring_sample *s)
+{
+    ring_request *r = request_by_address(e, s->req, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
+    ring_request *before = request_by_address(e, s->other, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
+    if (!r || !before || !r->alive || r == before || r->previous_id) {
+        e->totals.nr_ring_unclear += th != NULL;
+        return;
+    }
+    append(e, before, r);
+    if (!th)
+        return;
+    if (goes_on(r))
+        th->chain = ref_to(e, r);
+    else
+        close_chain(e, th, r, s->time);
+}
+
+/* The kernel names as culprit the request whose end it is at; that may be a victim itself, of a refused member. */
+void on_fail_link(engine *e, const ring_sample *s)
+{
+    bool has_ctx = ring_has(s, LO2_FIELD_RING_CTX);
+    const ring_request *culprit = request_by_address(e, s->req, s->ctx, has_ctx);
+    ring_request *victim = request_by_address(e, s->other, s->ctx, has_ctx);
+    if (!culprit || !victim || !victim->alive) {
+        e->totals.nr_ring_unclear += culprit || victim;
+        return;
+    }
+    if (victim == culprit)
+        return;
+    if (!victim->refused && !victim->culprit) {
+        victim->culprit = culprit->culprit ? culprit->culprit : culprit->id;
+        if (culprit->culprit)
+            victim->inferred |= LO2_INFERRED_CULPRIT;
+    }
+    if (culprit->sqe_flags & SQE_SKIP)
+        request_passed_over(e, victim, s->time);
+}
+
+void chain_member_ended(engine *e, ring_request *r)
+{
+    ring_request *next = request_of(e, r->next);
+    if (!next || next == r)
+        return;
+    next->before_known = r->complete != UNKNOWN;
+    next->before_time = r->complete;
+    next->before_runs = r->end_runs;
+    next->before_in_run = r->in_run;
+    next->before_traits = r->traits;
+}
+
+/* Had the silent request before it come back from a device, it would have run one run of task work later. */
+void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th)
+{
+    ring_request *before = request_of(e, r->previous);
+    uint32_t runs = r->seen_executed && r->worker == NONE ? r->runs : th->runs;
+    if (before && before->alive && (before->sqe_flags & SQE_SKIP) && !before->nr_completions && before->at_submission &&
+        th == location_of(e, before) && runs == before->runs)
+        before->shown_inline = true;
+}
+
+/* ==== what workers execute ==== */
+
+/* READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CONNECT, READ, WRITE, SEND, RECV, EPOLL_CTL,
+ * SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED: unbound_nonreg_file,
+ * io_uring/opdef.c */
+#define UNBOUNDED_OPCODES 0x340380026cc12676ull
+enum { FIRST_UNKNOWN_OPCODE = 62 };
+
+/* Without a file at hand the kernel takes it for one that may block for long (io_prep_async_work, io_uring/io_uring.c). */
+void request_bound(ring_request *r, bool hashed)
+{
+    if (hashed) {
+        r->traits &= (uint16_t)~LO2_TRAIT_UNBOUNDED;
+        r->traits |= LO2_TRAIT_HASHED | LO2_TRAIT_BOUNDED;
+        r->inferred &= (uint16_t)~LO2_INFERRED_BOUND;
+        return;
+    }
+    if (r->traits & (LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED)) /* it is the same file still */
+        return;
+    bool may_block = has_opcode(UNBOUNDED_OPCODES, r->opcode);
+    bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* nor does it ask for the mode then */
+    if (r->opcode >= FIRST_UNKNOWN_OPCODE || (may_block && !no_file_yet && !r->nr_polls))
+        return;
+    r->traits |= may_block ? LO2_TRAIT_UNBOUNDED : LO2_TRAIT_BOUNDED;
+    r->inferred |= LO2_INFERRED_BOUND;
+}
+
+/* FSYNC, SYNC_FILE_RANGE, FALLOCATE, FADVISE; EPOLL_CTL looks nothing up while it is executed */
+#define LOOKS_UP ((UNBOUNDED_OPCODES | 1ull << 3 | 1ull << 8 | 1ull << 17 | 1ull << 24) & ~(1ull << 29))
+
+void request_may_begin_unheard(engine *e, ring_request *r, bool may)
+{
+    may = may && (r->looked != UNKNOWN || (r->traits & LO2_TRAIT_OLDER) || (r->sqe_flags & SQE_FIXED_FILE) || !has_opcode(LOOKS_UP, r->opcode));
+    e->ring_requests->nr_unheard += may - r->unheard;
+    r->unheard = may;
+}
+
+static ring_thread *worker_at(engine *e, uint32_t task_index)
+{
+    return task_index < e->ring_requests->threads.count ? &e->ring_requests->threads.at[task_index] : NULL;
+}
+
+/* It runs where the request before it ran. */
+static void continues(engine *e, ring_request *r)
+{
+    const ring_request *before = request_of(e, r->previous);
+    uint16_t kinds = LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED, kind = (before ? before->traits : r->before_traits) & kinds;
+    r->traits |= LO2_TRAIT_CONTINUED;
+    if (!kind || (r->traits & kinds))
+        return;
+    r->traits |= kind;
+    r->inferred |= LO2_INFERRED_BOUND;
+}
+
+static void start_work(engine *e, task *t, ring_request *r, int64_t time, bool inferred)
+{
+    uint32_t index = (uint32_t)(t - e->tasks.at);
+    ring_thread *th = worker_at(e, index);
+    if (th->work.id)
+        work_ends(e, index, time, false);
+    if (r->worker_index != NONE) /* on another worker, as far as was seen */
+        work_ends(e, r->worker_index, time, false);
+    th->work = ref_to(e, r);
+    th->work_begin = time;
+    th->work_queue = r->punt_open ? r->punt : UNKNOWN;
+    th->work_inferred = inferred ? LO2_INFERRED_WORK_BEGIN : 0;
+    if (!r->punt_open && r->previous_id)
+        continues(e, r);
+    r->punt_open = false;
+    request_may_begin_unheard(e, r, false);
+    r->inferred &= (uint16_t)~(LO2_INFERRED_WORK_BEGIN | LO2_INFERRED_WORK_END);
+    r->inferred |= th->work_inferred;
+    r->work_begin = time;
+    r->work_end = UNKNOWN;
+    r->worker = t->number;
+    r->worker_tid = t->tid;
+    r->worker_index = index;
+    if (inferred && !r->executed)
+        r->inferred |= LO2_INFERRED_ISSUE;
+    request_executed(e, r, NULL, time, false);
+}
+
+void work_begins(engine *e, task *t, ring_request *r, int64_t time)
+{
+    const ring_thread *th = thread_of(e, t);
+    if (th && !is_ref_to(th->work, r))
+        start_work(e, t, r, th->last_end > time ? th->last_end : time, false);
+}
+
+void work_shown(engine *e, task *t, ring_request *r, int64_t time)
+{
+    ring_thread *th = thread_of(e, t);
+    if (!th || is_ref_to(th->work, r))
+        return;
+    int64_t queued = r->punt_open ? r->punt : r->before_known ? r->before_time : r->submit;
+    queued = later(queued, r->submit);
+    int64_t begin = later(queued, th->work.id ? time : th->last_end);
+    begin = later(begin, t->start);
+    begin = later(begin, th->first_in);
+    start_work(e, t, r, begin == UNKNOWN || begin > time ? time : begin, true);
+}
+
+static void finish_work(engine *e, ring_thread *th, int64_t time, uint16_t inferred)
+{
+    ring_request *r = request_of(e, th->work);
+    uint32_t task_number = th->number;
+    th->work.id = 0;
+    th->first_in = UNKNOWN;
+    if (time != UNKNOWN)
+        time = later(time, th->work_begin);
+    th->last_end = later(time, th->work_begin);
+    if (!r)
+        return;
+    r->worker_index = NONE;
+    r->work_end = time;
+    r->inferred |= inferred;
+    if (time != UNKNOWN) {
+        r->executing = plus(r->executing, minus(time, th->work_begin));
+        r->timed = true;
+    }
+    if (!r->written)
+        return;
+    const task *worker = &e->tasks.at[th - e->ring_requests->threads.at];
+    const process *p = &e->processes.at[worker->process];
+    row_of_work(e, &(ring_work_row){.id = r->id, .queue = th->work_queue, .begin = th->work_begin, .end = time,
+                                    .ring = r->ring_number, .task = task_number, .process = p->number, .pid = p->pid,
+                                    .tid = worker->tid, .opcode = r->opcode,
+                                    .inferred = th->work_inferred | inferred});
+}
+
+void work_ends(engine *e, uint32_t task_index, int64_t time, bool known)
+{
+    ring_thread *th = worker_at(e, task_index);
+    if (th && th->work.id)
+        finish_work(e, th, time, known ? 0 : LO2_INFERRED_WORK_END);
+}
+
+/* Its CQE came in another thread: by then the worker was done, at the latest when it last went to sleep. */
+void work_ended_elsewhere(engine *e, ring_request *r, int64_t time)
+{
+    ring_thread *th = r->worker_index == NONE ? NULL : worker_at(e, r->worker_index);
+    if (th && is_ref_to(th->work, r))
+        finish_work(e, th, th->is_off && th->left != UNKNOWN && th->left >= th->work_begin ? th->left : time,
+               LO2_INFERRED_WORK_END);
+    r->worker_index = NONE;
+}
+
+void ring_worker_exited(engine *e, task *t)
+{
+    ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
+    if (th && th->number == t->number && th->work.id)
+        finish_work(e, th, UNKNOWN, 0);
+}
+
+void ring_worker_switched(engine *e, task *t, bool leaves, int64_t time)
+{
+    ring_thread *th = e->ring_requests ? thread_of(e, t) : NULL;
+    if (!th)
+        return;
+    th->is_off = leaves;
+    if (leaves)
+        th->left = time;
+    else if (!th->work.id && th->first_in == UNKNOWN)
+        th->first_in = time;
+}
+
+static uint64_t sends(ring_request *r, bool ahead)
+{
+    r->served |= !ahead;
+    return r->id;
+}
+
+/* In a worker, and outside of batches, I/O goes to the device while the request is executed. In a batch of more than two
+ * requests it is gathered first (IO_PLUG_THRESHOLD, io_uring/io_uring.h), and goes when all have been executed. */
+uint64_t ring_request_sends(engine *e, task *t, bool ahead)
+{
+    ring_thread *th = e->ring_requests ? worker_at(e, (uint32_t)(t - e->tasks.at)) : NULL;
+    if (t->iocbs)
+        return iocb_sending(e, t, ahead);
+    if (!th || th->number != t->number)
+        return 0;
+    if (t->ring_worker) { /* unless it has gone on to another one that nobody saw begin */
+        ring_request *work = request_of(e, th->work);
+        return work && !e->ring_requests->nr_unheard ? sends(work, ahead) : 0;
+    }
+    ring_request *r = request_of(e, th->running);
+    const pending_call *p = &t->pending;
+    bool in_batch = !p->active || (e->calls[p->call].kind == LO2_CALL_RING_ENTER && p->count > 2);
+    return r && r->alive && !in_batch ? sends(r, ahead) : 0;
+}
+
+/* ==== how it ends ==== */
 
 /* ---- ends ---- */
 

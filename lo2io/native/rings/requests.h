@@ -1,5 +1,5 @@
-/* Requests of io_uring, among rings/request_events.c, rings/request_life.c, rings/executions.c, rings/request_paths.c, rings/links.c, rings/works.c,
- * rings/request_store.c, rings/events.c and rings/request_rows.c; and of libaio (rings/aio_requests.c), which share the maps and the rows. */
+/* Requests of rings, among the files of rings/ that follow them: request_store.c, request_events.c, request_life.c,
+ * request_paths.c, sqes.c and rows.c for io_uring; iocbs.c for libaio, whose requests share the store and the rows. */
 #ifndef LO2IO_RING_REQUESTS_H
 #define LO2IO_RING_REQUESTS_H
 
@@ -173,10 +173,29 @@ void request_change_class(engine *e, ring_request *r, uint8_t data_class);
 void request_retire(engine *e, ring_request *r); /* it lives no more, but may be known by its address yet */
 void request_let_go(engine *e, ring_request *r); /* if nobody can speak of it any more, its place is free */
 
-/* rings/aio_requests.c */
+/* rings/iocbs.c */
 void aio_end_unseen(engine *e, ring_request *r, bool torn_down);
 
 /* rings/request_life.c */
+void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
+void request_take_back(ring_request *r, ring_thread *th); /* it was not executed at once */
+void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
+void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where); /* what it looks up, it has not before `since` */
+void request_proves_fd(engine *e, ring_request *r, task *where);
+void request_short(ring_request *r, int64_t offset, int64_t length);
+void request_phases(ring_request *r);
+void chain_submitted(engine *e, ring_thread *th, ring_request *r);
+void chain_refused(engine *e, ring_thread *th, ring_request *r);
+void on_link(engine *e, ring_thread *th, const ring_sample *s);
+void on_fail_link(engine *e, const ring_sample *s);
+void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th);
+void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
+void work_begins(engine *e, task *t, ring_request *r, int64_t time);
+void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
+void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
+void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
+void request_bound(ring_request *r, bool hashed);
+void request_may_begin_unheard(engine *e, ring_request *r, bool may);
 const lo2_opcode *request_meaning(const engine *e, const ring_request *r);
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
@@ -196,15 +215,6 @@ void request_opened(engine *e, ring_request *r, task *t, int64_t time);  /* a de
 void request_closed(engine *e, ring_request *r, task *t, int64_t time);
 void request_moved(engine *e, ring_request *r, int64_t time); /* it has ended, and has moved its file's position */
 
-/* rings/executions.c */
-void request_executed(engine *e, ring_request *r, const ring_thread *th, int64_t time, bool at_submission);
-void request_take_back(ring_request *r, ring_thread *th); /* it was not executed at once */
-void request_shown_executed(engine *e, ring_request *r, int64_t time); /* it must have been, nobody saw when */
-void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where); /* what it looks up, it has not before `since` */
-void request_proves_fd(engine *e, ring_request *r, task *where);
-void request_short(ring_request *r, int64_t offset, int64_t length);
-void request_phases(ring_request *r);
-
 /* rings/request_paths.c */
 ring_thread *thread_of(engine *e, const task *t);  /* NULL: t is, or memory is short */
 ring_thread *location_of(engine *e, const ring_request *r); /* its submitter's; NULL: that one has ended */
@@ -215,33 +225,15 @@ void thread_has_item(ring_thread *th, const ring_request *r); /* r NULL: not kno
 void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n);
 bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere);
 uint8_t path_without_end(engine *e, ring_request *r);
-
-/* rings/events.c */
 void event_begin(engine *e, ring_request *r, int64_t time, int64_t call);
 void event_issued(engine *e, ring_request *r, int64_t time);
 void event_end(engine *e, ring_request *r, uint64_t item, bool undecided);
 void location_settle(engine *e, ring_thread *th); /* what was begun is told of */
 void location_release(engine *e, ring_thread *th);
 
-/* rings/request_rows.c */
+/* rings/rows.c */
 void row_of_event(engine *e, const ring_event_row *row);
 void row_of_request(engine *e, ring_request *r);
 void row_of_work(engine *e, const ring_work_row *row);
-
-/* rings/links.c */
-void chain_submitted(engine *e, ring_thread *th, ring_request *r);
-void chain_refused(engine *e, ring_thread *th, ring_request *r);
-void on_link(engine *e, ring_thread *th, const ring_sample *s);
-void on_fail_link(engine *e, const ring_sample *s);
-void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th);
-void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
-
-/* rings/works.c */
-void work_begins(engine *e, task *t, ring_request *r, int64_t time);
-void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
-void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
-void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
-void request_bound(ring_request *r, bool hashed);
-void request_may_begin_unheard(engine *e, ring_request *r, bool may);
 
 #endif

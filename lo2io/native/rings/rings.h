@@ -1,6 +1,6 @@
 /*
- * io_uring and libaio inside of the engine: the halves that know requests (rings/request_events.c, rings/request_paths.c, rings/links.c,
- * rings/works.c) and rings (rings/rings.c, rings/states.c, rings/batches.c), and what each does for the other.
+ * io_uring and libaio inside of the engine: the halves that know requests (rings/requests.h) and rings (rings/rings.c,
+ * rings/states.c, rings/batches.c), and what each does for the other.
  */
 #ifndef LO2IO_RINGS_H
 #define LO2IO_RINGS_H
@@ -179,37 +179,13 @@ static inline bool is_followed(engine *e, const task *t)
 
 /* ---- rings/iocbs.c: for batches and the engine ---- */
 
-/* What an io_submit was given, and is not known to have taken yet. */
-typedef struct {
-    lo2_kernel_iocb iocb;
-    uint32_t handle, next;        /* handle: index, with a reference; next: index + 1 */
-    uint64_t request;             /* the id that it will have as a request; 0: not chosen yet */
-    bool served;                  /* it has sent a block request, and not to read ahead */
-    bool collected;               /* by another thread, before the io_submit returned: */
-    int64_t collect_time, result;
-} asked_iocb;
-
-/* What is known of a request of libaio when it begins. */
-typedef struct {
-    uint64_t operation, request, data, iocb;
-    int64_t offset, bytes;
-    uint32_t place, handle;
-    int32_t fd;
-    uint8_t opcode;
-} iocb_row;
-
 void iocbs_submitted(engine *e, task *t, int64_t result); /* to be called right before the io_submit gets its row */
 void iocbs_unclaimed(engine *e, task *t);                 /* its call has been left */
 void iocbs_drop(engine *e, task *t);
 uint64_t iocb_sending(engine *e, task *t, bool ahead); /* as ring_request_sends, of a thread that has iocbs */
-bool iocb_collected(engine *e, const task *t, uint64_t context, const lo2_kernel_event *event, int64_t time); /* one of those not known to be taken */
 bool iocbs_flush(engine *e);      /* rows that wait; true: nothing waits any more */
 void iocbs_free(engine *e);
 
-/* ---- rings/aio_requests.c: for rings/iocbs.c ---- */
-
-/* A request of libaio begins, at the entry of the io_submit that its thread is inside of; its id, or 0. */
-uint64_t aio_request_begins(engine *e, task *t, uint32_t ring_index, const iocb_row *row, const asked_iocb *asked);
 uint32_t aio_ring_of_call(engine *e, task *t); /* rings/batches.c: the context that the thread's call names */
 
 void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);

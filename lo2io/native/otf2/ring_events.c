@@ -1,0 +1,193 @@
+/*
+ * How events of rings' requests are written, and the texts and handles that they name.
+ *
+ * The kernel names a request's file when it executes it, which may be after the request's begin. OTF2 wants the handle
+ * at the begin: a begin that still waits gets it, and a begin outside of any call waits for one more event because of
+ * that. A begin that is written without a file is on the ring itself, and so are the records that follow; the last one
+ * tells the handle of the file.
+ */
+#include "otf2/otf2_writer.h"
+
+/* ---- texts, and handles of the paradigm io_uring ---- */
+
+enum { KEY_BITS = 32 };
+
+static uint32_t no_memory(lo2_otf2_writer *w)
+{
+    otf2_fail(w, "malloc", 0);
+    return NONE;
+}
+
+uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key)
+{
+    uint32_t *known, count = w->view.nr_texts;
+    w->view.uses_rings = 1;
+    if (!number_map_at(&w->text_by_key, (uint64_t)kind << KEY_BITS | key, &known))
+        return no_memory(w);
+    if (__builtin_expect(*known != NONE, 1))
+        return *known;
+    if (!otf2_grow((void **)&w->texts, &w->texts_room, count + 1u, sizeof *w->texts))
+        return no_memory(w);
+    uint32_t ref = w->config.first_string + w->view.nr_strings++;
+    w->texts[count] = (lo2_otf2_text){.kind = kind, .key = key, .ref = ref};
+    w->view.texts = w->texts;
+    w->view.nr_texts++;
+    return *known = ref;
+}
+
+static uint32_t handle_new(lo2_otf2_writer *w, uint32_t ring, uint32_t handle)
+{
+    uint32_t count = w->view.nr_ring_handles;
+    if (!otf2_grow((void **)&w->ring_handles, &w->ring_handles_room, count + 1u, sizeof *w->ring_handles))
+        return no_memory(w);
+    uint32_t ref = lo2_otf2_new_handle(w);
+    w->ring_handles[count] = (lo2_otf2_ring_handle){.ref = ref, .ring = ring, .handle = handle};
+    w->view.ring_handles = w->ring_handles;
+    w->view.nr_ring_handles++;
+    return ref;
+}
+
+uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle)
+{
+    uint32_t *known;
+    uint64_t of_ring = (uint64_t)ring << KEY_BITS;
+    /* Only threads of one process may share a handle. */
+    bool found = handle != NONE ? number_map_at(&w->ring_handle_by_file, of_ring | handle, &known)
+                                : number_map_at(&w->ring_handle_by_process, of_ring | location->process, &known);
+    if (!found)
+        return no_memory(w);
+    return *known != NONE ? *known : (*known = handle_new(w, ring, handle));
+}
+
+/* ---- events ---- */
+
+uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode)
+{
+    return opcode < w->config.nr_opcodes ? w->config.opcodes[opcode].mode : w->config.values.mode_flush;
+}
+
+int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key)
+{
+    uint32_t ref = otf2_text(w, kind, key);
+    if (ref == NONE)
+        return -1;
+    OTF2(w, add_string, w->list, attribute, ref);
+    return 0;
+}
+
+static int write_begin(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
+                       const open_request *r)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    uint8_t mode = otf2_mode_of(w, event->opcode);
+    bool no_bytes = mode == w->config.values.mode_flush || event->bytes < 0;
+    TRY(otf2_add_text(w, a->operation, LO2_OTF2_TEXT_OPCODE, event->opcode));
+    TRY(otf2_add_text(w, a->ring, LO2_OTF2_TEXT_RING, event->ring));
+    OTF2(w, add_uint64, w->list, a->user_data, event->user_data);
+    if (event->sqe_flags)
+        TRY(otf2_add_text(w, a->sqe_flags, LO2_OTF2_TEXT_SQE_FLAGS, event->sqe_flags));
+    if (r->previous)
+        OTF2(w, add_uint64, w->list, a->previous, r->previous);
+    OTF2(w, operation_begin, location->writer, w->list, time, r->ref, mode, w->config.values.non_blocking,
+         no_bytes ? UNDEFINED : (uint64_t)event->bytes, event->id);
+    return 0;
+}
+
+static int add_phase(lo2_otf2_writer *w, uint32_t attribute, int64_t duration_ns)
+{
+    if (duration_ns >= 0) /* unknown is below */
+        OTF2(w, add_uint64, w->list, attribute, (uint64_t)duration_ns);
+    return 0;
+}
+
+/* The kernel has said how it ended; of the others the time of their end is not known. */
+static bool has_result(const ring_event *event)
+{
+    return event->status == LO2_RING_COMPLETED || event->status == LO2_RING_CANCELLED || event->status == LO2_RING_REFUSED;
+}
+
+static int add_end(lo2_otf2_writer *w, const ring_event *event)
+{
+    const lo2_otf2_attributes *a = &w->config.attributes;
+    TRY(otf2_add_text(w, a->path, LO2_OTF2_TEXT_PATH, event->path));
+    if (event->status != LO2_RING_COMPLETED)
+        TRY(otf2_add_text(w, a->status, LO2_OTF2_TEXT_STATUS, event->status));
+    if (event->traits)
+        TRY(otf2_add_text(w, a->traits, LO2_OTF2_TEXT_TRAITS, event->traits));
+    if (event->inferred)
+        TRY(otf2_add_text(w, a->inferred, LO2_OTF2_TEXT_INFERRED, event->inferred));
+    if (event->worker_tid != NONE && event->worker_tid)
+        OTF2(w, add_uint64, w->list, a->worker, event->worker_tid);
+    if (event->waker_tid != NONE) /* 0: an interrupt on a CPU that was idle */
+        OTF2(w, add_uint64, w->list, a->waker, event->waker_tid);
+    TRY(add_phase(w, a->queued, event->queued_ns));
+    TRY(add_phase(w, a->executing, event->executing_ns));
+    TRY(add_phase(w, a->waiting, event->waiting_ns));
+    if (has_result(event))
+        OTF2(w, add_int32, w->list, a->result, event->result);
+    else
+        OTF2(w, add_uint8, w->list, a->in_flight, 1);
+    if (event->error)
+        OTF2(w, add_uint32, w->list, a->error, (uint32_t)event->error);
+    if (event->culprit)
+        OTF2(w, add_uint64, w->list, a->culprit, event->culprit);
+    return 0;
+}
+
+static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event, uint32_t ref)
+{
+    bool no_bytes = otf2_mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
+    TRY(add_end(w, event));
+    if (event->kind == RING_EVENT_CANCELLED)
+        OTF2(w, operation_cancelled, location->writer, w->list, time, ref, event->id);
+    else
+        OTF2(w, operation_complete, location->writer, w->list, time, ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
+             event->id);
+    return 0;
+}
+
+int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
+{
+    open_request *r = open_request_find(&w->open, event->id);
+    if (!r || (r->ref == NONE && event->kind != RING_EVENT_BEGIN)) /* it was given up, or never began: OTF2 has no record of it */
+        return 0;
+    if (event->kind == RING_EVENT_BEGIN) {
+        r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
+        r->on_ring = r->handle == NONE;
+        r->linked = r->previous != 0;
+        return r->ref == NONE ? -1 : write_begin(w, location, time, event, r);
+    }
+    open_request request = *r;
+    bool issues = !request.issued && event->status != LO2_RING_IN_FLIGHT;
+    if (event->kind == RING_EVENT_ISSUED || issues) {
+        r->issued = true;
+        if (!request.issued)
+            OTF2(w, operation_issued, location->writer, NULL, time, request.ref, event->id);
+    }
+    if (event->kind == RING_EVENT_ISSUED)
+        return 0;
+    otf2_request_ended(w, event->id);
+    if (event->status == LO2_RING_IN_FLIGHT) /* the trace ends: there is no end to write */
+        return 0;
+    if (request.on_ring && request.handle != NONE) {
+        uint32_t file = otf2_ring_handle(w, location, event->ring, request.handle);
+        if (file == NONE)
+            return -1;
+        OTF2(w, add_handle, w->list, w->config.attributes.ring_handle, file);
+    }
+    if (!request.linked && request.previous)
+        OTF2(w, add_uint64, w->list, w->config.attributes.previous, request.previous);
+    return write_end(w, location, time, event, request.ref);
+}
+
+int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)
+{
+    open_request *r = open_request_find(&w->open, event->id);
+    if (r)
+        r->nr_waiting--;
+    TRY(otf2_write_ring_event(w, location, time, event));
+    r = open_request_find(&w->open, event->id);
+    if (r && r->given_up && !r->nr_waiting)
+        otf2_request_ended(w, event->id);
+    return 0;
+}
