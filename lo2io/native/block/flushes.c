@@ -3,7 +3,8 @@
  * a kernel thread, and serves all bios that have asked since the last one. A thread may have ended by then, and its tid
  * be another's: so what it was is kept with the bio.
  */
-#include "engine/engine.h"
+#include "block/flushes.h"
+#include "tables/tasks.h"
 
 enum { MOST_FLUSH_BIOS = 4096 }; /* devices that never issue a flush (device mapper) must not fill the memory */
 

@@ -1,5 +1,9 @@
 /* Block requests: insert, issue, complete, and what happens to them in between. */
+#include "block/flushes.h"
+#include "block/requests.h"
+#include "input/block_sample.h"
 #include "rings/rings.h"
+#include "tables/rows.h"
 
 /* ---- the set of live requests: by (device, sector), and in order of birth ---- */
 
@@ -197,7 +201,7 @@ bool requests_flush(engine *e)
 {
     request_set *set = &e->requests;
     while (set->ended) {
-        if (!emit_has_room(e))
+        if (!batch_has_room(e))
             return false;
         request *r = set->ended;
         set->ended = r->newer;
@@ -463,7 +467,7 @@ void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t ti
 bool requests_finish(engine *e)
 {
     while (e->requests.oldest) {
-        if (!emit_has_room(e))
+        if (!batch_has_room(e))
             return false;
         give_up_oldest(e);
     }

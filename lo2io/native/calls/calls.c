@@ -2,9 +2,19 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "block/requests.h"
 #include "calls/calls.h"
+#include "calls/effects.h"
+#include "calls/kernel_facts.h"
+#include "calls/off_cpu.h"
+#include "rings/iocbs.h"
+#include "rings/rings.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/positions.h"
+#include "tables/rows.h"
 
-enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1, ORIGIN_INHERITED = 2, ORIGIN_UNSEEN = 4 };
+enum { STATUS_COMPLETED = 0, STATUS_IN_FLIGHT = 1 };
 enum { ENTER_REGISTERED_RING = 1u << 4, USE_REGISTERED_RING = 1u << 31 }; /* include/uapi/linux/io_uring.h */
 
 /* ---- entry ---- */

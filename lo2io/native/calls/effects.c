@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include "calls/effects.h"
 #include "rings/rings.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/rows.h"
 
 enum {
-    ORIGIN_OPENED = 0,
-    ORIGIN_DUPLICATED = 1,
     DUPFD_CLOEXEC = 1030,        /* F_DUPFD_CLOEXEC, F_LINUX_SPECIFIC_BASE + 6 */
     RANGE_UNSHARE = 2,           /* CLOSE_RANGE_UNSHARE */
     RANGE_CLOEXEC = 4,           /* CLOSE_RANGE_CLOEXEC */

@@ -6,13 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
-#include "tables/kernel_names.h"
+#include "calls/kernel_files.h"
 #include "rings/rings.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/positions.h"
+#include "tables/sharing.h"
 
-enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4, MINOR_BITS = 20 };
-static const uint32_t BTRFS = 0x9123683e; /* include/uapi/linux/magic.h */
 static const uint32_t MQUEUE = 0x19800202; /* ipc/mqueue.c */
 
 typedef struct {
@@ -127,23 +128,6 @@ static bool settle(engine *e, task *t, slot *s, const sight *at)
 }
 
 /* ---- what it tells of it ---- */
-
-void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names)
-{
-    description *d = &e->descriptions.at[index];
-    d->has_identity = true;
-    d->address = of->file;
-    d->inode = of->inode;
-    d->device = of->device;
-    d->generation = of->generation;
-    if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, names))
-        return;
-    uint64_t device = makedev(of->device >> MINOR_BITS, of->device & ((1u << MINOR_BITS) - 1));
-    const file_facts facts = {.device = of->magic == BTRFS ? 0 : device, .inode = of->inode, .generation = of->generation,
-                              .mode = of->mode, .mount = of->mount, .links = of->links,
-                              .path_length = e->name.count, .source = NAME_KERNEL};
-    description_named(e, d, &facts, e->name.at);
-}
 
 static void learn(engine *e, const task *t, slot *s, const sight *at)
 {

@@ -1,5 +1,8 @@
 /* Paths that calls were given, as the kernel's own programs read them. Rows of `paths` follow the row of their call. */
+#include "calls/kernel_paths.h"
+#include "tables/descriptions.h"
 #include "tables/kernel_names.h"
+#include "tables/rows.h"
 
 void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size)
 {

@@ -1,5 +1,7 @@
 /* Who has a CPU: every switch, and the stretches of a call during which its thread had none. */
+#include "calls/off_cpu.h"
 #include "rings/rings.h"
+#include "tables/tasks.h"
 
 /* What the kernel says of a thread that leaves its CPU: of runnable ones nothing, or a bit beyond those for waiting. */
 static uint8_t state_of(const engine *e, const task *t, uint32_t state)

@@ -1,40 +1,11 @@
-/* Names of files: a look at /proc counts only when it proves which handle it saw. What the kernel told itself: calls/kernel_files.c. */
+/* What /proc said of descriptors: a look counts only when it proves which handle it saw. What the kernel told itself: calls/kernel_files.c. */
 #include <fcntl.h>
-#include <sys/stat.h>
 
-#include "tables/kernel_names.h"
-
-enum { ORIGIN_BEFORE = 3, ORIGIN_UNSEEN = 4 };
-
-/* Takes over, or refutes, the position that a fact shows of a description at rest. */
-void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin)
-{
-    if (S_ISFIFO(mode) || S_ISSOCK(mode) || S_ISCHR(mode)) {
-        d->foreign = 1;
-        d->position = UNKNOWN;
-        return;
-    }
-    bool at_rest = !d->moving && (d->last_moved == UNKNOWN || d->last_moved <= begin);
-    if (d->foreign || position == UNKNOWN || !at_rest)
-        return;
-    if (d->position == UNKNOWN) {
-        d->position = position;
-    } else if (d->position != position) {
-        d->foreign = 1;
-        d->position = UNKNOWN;
-    }
-}
-
-/* The flags of a description nobody saw opened. */
-void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags)
-{
-    if (d->open_flags != NONE || open_flags == NONE)
-        return;
-    d->open_flags = open_flags;
-    d->append = (open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
-    if (!s->inherited)
-        e->handles.at[s->handle].open_flags = open_flags;
-}
+#include "calls/proc_facts.h"
+#include "tables/cgroups.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/tasks.h"
 
 void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t begin, int64_t end)
 {
@@ -66,21 +37,4 @@ void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t be
                               .links = NONE, .path_length = fact->path_length, .source = NAME_PROC};
     if (d->file == NONE || d->name_source == NAME_CALL)
         description_named(e, d, &facts, path);
-}
-
-void description_named(engine *e, description *d, const file_facts *facts, const char *path)
-{
-    uint32_t file = file_of(e, facts, path);
-    if (file != NONE) {
-        d->file = file;
-        d->name_source = facts->source;
-    }
-}
-
-/* The path as the program gave it: relative to what it was relative to, and of a file that stat(2) did not see. */
-void name_from_call(engine *e, description *d, const char *path, uint32_t length)
-{
-    const file_facts as_given = {.generation = UNKNOWN, .mount = NONE, .links = NONE, .path_length = length, .source = NAME_CALL};
-    if (length)
-        description_named(e, d, &as_given, path);
 }

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "api/all.h"
 
 enum { WORDS_PLAIN = 2, WORDS_LOST = 3 }; /* value, id, lost: PERF_FORMAT_ID, PERF_FORMAT_LOST */
 

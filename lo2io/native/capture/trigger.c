@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "input/block_sample.h"
+#include "input/clock.h"
+#include "input/fields.h"
 
 enum { HEADER_BYTES = 8, SAMPLE_RAW_AT = 20, RECORD_LOST = 2, RECORD_SAMPLE = 9, LOST_TIME_AT = 24,
        MAX_RECORD = 1 << 16, NR_ENTRIES = 1 << 16, NR_BUCKETS = 1 << 17, MAX_GATHERED = 1 << 20, NR_TYPES = 1 << 16 };

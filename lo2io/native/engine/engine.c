@@ -2,7 +2,23 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "block/requests.h"
 #include "calls/calls.h"
+#include "calls/kernel_facts.h"
+#include "calls/kernel_paths.h"
+#include "calls/off_cpu.h"
+#include "calls/proc_facts.h"
+#include "engine/gaps.h"
+#include "engine/kernel_records.h"
+#include "engine/lives.h"
+#include "rings/iocbs.h"
+#include "rings/rings.h"
+#include "tables/cgroups.h"
+#include "tables/commands.h"
+#include "tables/files.h"
+#include "tables/rows.h"
+#include "tables/tasks.h"
+#include "tables/texts.h"
 
 enum { /* include/uapi/linux/perf_event.h */
     RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7,
@@ -148,19 +164,6 @@ static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_
     }
 }
 
-void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost)
-{
-    e->totals.nr_lost_records++;
-    e->totals.nr_lost += lost;
-    e->config.records_lost = 1;
-    gap_told(e, end);
-    uint32_t row = e->batch->nr_losses++;
-    e->batch->losses.cpu[row] = s->cpu;
-    e->batch->losses.begin_time_ns[row] = begin;
-    e->batch->losses.end_time_ns[row] = end;
-    e->batch->losses.lost[row] = lost;
-}
-
 static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
     uint64_t lost;
@@ -274,18 +277,24 @@ static void dispatch(engine *e, stream *s)
     s->last_time = entry->time;
 }
 
+/* Rows that wait; true: nothing waits any more. */
+static bool flush(engine *e)
+{
+    return tables_flush(e) && (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+}
+
 /* Everything that is still alive at the end; false when the batch is full. */
 static bool finish(engine *e)
 {
     if (!requests_finish(e))
         return false;
     for (; e->finish_task < e->tasks.count; e->finish_task++) {
-        if (!emit_has_room(e) || !emit_flush(e))
+        if (!batch_has_room(e) || !flush(e))
             return false;
         if (e->tasks.at[e->finish_task].alive)
             task_end_unseen(e, &e->tasks.at[e->finish_task]);
     }
-    return rings_finish(e) && ring_requests_finish(e) && emit_flush(e);
+    return rings_finish(e) && ring_requests_finish(e) && flush(e);
 }
 
 int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
@@ -306,7 +315,7 @@ int lo2_engine_run(lo2_engine *e, lo2_batch *batch)
                 return 1;
             fit = 0;
         }
-        if (!emit_flush(e) || (!fit && !(fit = emit_records_fit(e))))
+        if (!flush(e) || (!fit && !(fit = batch_records_fit(e))))
             return e->out_of_memory ? -1 : 1;
         fit--;
         if (!e->heap_count) {
@@ -368,6 +377,7 @@ lo2_engine *lo2_engine_new(const lo2_config *config, char *error, size_t error_s
         lo2_engine_free(e);
         return NULL;
     }
+    e->tell = (listeners){ring_descriptor_ended, ring_description_gone, requests_end_with_ring_request};
     e->next_id = 1;
     e->totals.first_time_ns = e->totals.last_time_ns = e->lost_until = UNKNOWN;
     e->gap_mark = INT64_MAX;

@@ -4,7 +4,9 @@
  * for before anything else is read, if the spool's counts say that there are any. The rules stand in
  * docs/explanation/design.md.
  */
-#include "rings/requests.h"
+#include "engine/gaps.h"
+#include "rings/rings.h"
+#include "tables/descriptors.h"
 
 enum { RECORD_LOST = 2 };
 
@@ -124,11 +126,24 @@ void gaps_pass(engine *e, int64_t time)
     e->gap_mark = INT64_MAX;
 }
 
-void gap_told(engine *e, int64_t end)
+static void gap_told(engine *e, int64_t end)
 {
     if (e->gaps_known)
         return;
     if (end > e->lost_until)
         e->lost_until = end;
     forget(e, end);
+}
+
+void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost)
+{
+    e->totals.nr_lost_records++;
+    e->totals.nr_lost += lost;
+    e->config.records_lost = 1;
+    gap_told(e, end);
+    uint32_t row = e->batch->nr_losses++;
+    e->batch->losses.cpu[row] = s->cpu;
+    e->batch->losses.begin_time_ns[row] = begin;
+    e->batch->losses.end_time_ns[row] = end;
+    e->batch->losses.lost[row] = lost;
 }

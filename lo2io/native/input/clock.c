@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "engine/engine.h"
+#include "input/clock.h"
 
 /* NTP turns CLOCK_MONOTONIC by no more (MAXFREQ, include/linux/timex.h); clocks not turned differ by far less. */
 static const double MAX_DRIFT = 500e-6;

@@ -9,25 +9,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "input/stream.h"
 
 enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
-
-bool lo2_grow(void **at, uint32_t *room, uint32_t need, size_t element)
-{
-    uint64_t wanted = *room ? (uint64_t)*room * 2 : 64;
-    if (wanted < need)
-        wanted = need;
-    if (wanted > UINT32_MAX)
-        return false;
-    void *grown = realloc(*at, wanted * element);
-    if (!grown)
-        return false;
-    memset((char *)grown + *room * element, 0, (wanted - *room) * element);
-    *at = grown;
-    *room = (uint32_t)wanted;
-    return true;
-}
 
 /* The next file of the stream; the reader sees one sequence of bytes. */
 static int open_next(stream *s)

@@ -1,5 +1,7 @@
 /* Calls of rings and of libaio: each that submits or collects is a batch, with a row beside its operation's. */
+#include "rings/iocbs.h"
 #include "rings/rings.h"
+#include "tables/descriptors.h"
 
 enum { SETUP_REGISTERED_FD_ONLY = 1 << 15 }; /* include/uapi/linux/io_uring.h */
 

@@ -2,6 +2,9 @@
 #include <fcntl.h>
 
 #include "rings/rings.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/tasks.h"
 
 enum { ORIGIN_OPENED_BY_RING = 5, MOST_KEPT = 1 << 12 };
 

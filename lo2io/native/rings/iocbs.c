@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <linux/aio_abi.h>
 
+#include "rings/iocbs.h"
 #include "rings/requests.h"
+#include "tables/descriptors.h"
 
 enum { COMMAND_UNKNOWN = 9 };
 enum { AS_NOP = 0, AS_READV = 1, AS_WRITEV = 2, AS_FSYNC = 3, AS_READ = 22, AS_WRITE = 23 }; /* include/uapi/linux/io_uring.h */
@@ -103,7 +105,7 @@ static void completes(engine *e, ring_request *r, int64_t result, int64_t time)
     r->inferred |= LO2_INFERRED_END;
     if (r->result >= 0 && request_meaning(e, r)->returns == LO2_RETURNS_BYTES)
         r->bytes = r->result;
-    requests_end_with_ring_request(e, r->id, r->submit, time);
+    e->tell.ring_request_completed(e, r->id, r->submit, time);
     ends(e, r, r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED, time);
 }
 

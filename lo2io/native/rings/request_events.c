@@ -3,6 +3,7 @@
  * on_ring takes every sample of the ring's tracepoints; those about rings alone go to rings/rings.c.
  */
 #include "rings/requests.h"
+#include "tables/tasks.h"
 
 enum { FIRST_NEW_OPCODE = 59 };
 #define BIT(opcode) (1ull << (opcode))

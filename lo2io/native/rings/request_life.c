@@ -4,11 +4,12 @@
  */
 #include <errno.h>
 
+#include "rings/iocbs.h"
 #include "rings/requests.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
 
 /* ==== when it is executed ==== */
-
-enum { ORIGIN_UNSEEN = 4 };
 
 /* ---- the first execution ---- */
 
@@ -657,7 +658,7 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
             return;
         }
     }
-    requests_end_with_ring_request(e, r->id, r->submit, s->time);
+    e->tell.ring_request_completed(e, r->id, r->submit, s->time);
     uint8_t status = r->refused ? LO2_RING_REFUSED : r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED;
     request_ends(e, r, status, s->time, th, true);
 }

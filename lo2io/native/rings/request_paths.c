@@ -7,6 +7,7 @@
  * event of another kind; until then everything that follows on that thread's location waits behind it.
  */
 #include "rings/requests.h"
+#include "tables/descriptions.h"
 
 /* ---- threads ---- */
 

@@ -1,5 +1,6 @@
 /* Rings: which there are, whose they are, when they begin and end. The rules stand in docs/explanation/design.md. */
 #include "rings/rings.h"
+#include "tables/tasks.h"
 
 enum { SETUP_SQPOLL = 1 << 1, SETUP_REGISTERED_FD_ONLY = 1 << 15, REGISTER_RESIZE = 33 }; /* include/uapi/linux/io_uring.h */
 

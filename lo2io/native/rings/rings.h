@@ -5,85 +5,7 @@
 #ifndef LO2IO_RINGS_H
 #define LO2IO_RINGS_H
 
-#include "engine/engine.h"
-
-#define NO_OPCODE 255
-
-/* A sample of an io_uring tracepoint; what the kernel's format lacks is 0, and not in `has`. */
-typedef struct {
-    uint64_t ctx, req, user_data, other, flags;
-    int64_t result, length, offset;
-    uint32_t count, count2;
-    int32_t fd;
-    uint32_t tid;                 /* thread it happened in: common_pid */
-    uint16_t has;                 /* bit i: the field with id i (LO2_FIELD_RING_...) */
-    uint16_t cpu;
-    uint8_t opcode;
-    int64_t time;
-    int64_t before;               /* of the thread's last event before; UNKNOWN: not known */
-} ring_sample;
-
-static inline bool ring_has(const ring_sample *s, int field) { return (s->has >> field) & 1; }
-
-/* What a ring has registered in one place; handle NONE: nothing, or not known. */
-typedef struct { uint64_t file, device, inode; uint32_t handle; } registered_file;
-
-typedef struct {
-    uint32_t number;
-    uint64_t context;             /* kernel address of the ring; aio_context_t */
-    uint8_t kind;                 /* 0 io_uring, 1 libaio */
-    bool alive, recorded;         /* recorded: its process is */
-    uint32_t process, task, pid;  /* process: index, NONE if not known; task: number */
-    uint32_t process_number;
-    int32_t fd;
-    uint32_t handle;              /* number */
-    uint32_t sq_entries, cq_entries, flags;
-    int64_t create_time, end_time;
-    uint32_t poller;              /* task number */
-    uint32_t nr_files, nr_buffers;
-    uint64_t nr_requests, nr_completions, nr_overflows, nr_messages, nr_orphans, nr_batches, nr_punts;
-    uint32_t most_in_flight, nr_workers;
-    uint32_t in_flight, punted, workers;
-    uint32_t nr_skipping;         /* in flight that may end without a CQE; with the ring's end they are in_flight no more */
-    uint64_t cq_least, cq_most;
-    int64_t state_time;           /* of the last change that has no row yet; UNKNOWN none */
-    uint8_t state_direction;
-    /* rings/rings.c and its kin only */
-    bool gone;                    /* its process has ended and nobody else holds it: a submission is another ring's */
-    bool overflowing;             /* CQEs wait for room, as far as is known */
-    bool unsure;                  /* a descriptor of it ended at a time nobody knows */
-    bool files_known;             /* nr_files_now is */
-    uint32_t nr_files_now;        /* registered at the moment */
-    uint32_t cq_limit;            /* room for CQEs; 0 unknown */
-    uint32_t nr_forks;            /* of its process, when it was made */
-    uint32_t watcher;             /* number of the thread without which nobody can collect, while it is in the kernel */
-    uint32_t description;         /* index + 1 */
-    uint32_t last_user;           /* number of the thread that submitted last */
-    uint32_t chain;               /* of its bucket: index + 1 */
-    uint32_t older, newer;        /* of the rings alive, or of those that have ended */
-    uint32_t next_of_process, previous_of_process; /* index + 1 */
-    VEC(registered_file) registered; /* by place, as far as requests have named them */
-} ring;
-
-typedef struct { uint32_t ring, process, in_flight, punted, workers, cq_least, cq_most; int64_t time; } ring_state_row;
-typedef struct { uint32_t ring, ring_number, next; } ring_use; /* a thread submits to a ring */
-typedef struct { uint32_t oldest, newest, count; } ring_list;
-
-typedef struct ring_set {
-    VEC(ring) rings;
-    VEC(uint32_t) free_rings;
-    uint32_t *buckets;            /* by kind, context and, of libaio, process: index + 1 */
-    uint32_t nr_buckets, next_number;
-    uint32_t last;                /* named last */
-    ring_list alive, ended;
-    VEC(ring_use) uses;
-    VEC(uint32_t) free_uses;
-    VEC(lo2_fact_ring) facts;
-    VEC(uint32_t) free_facts;
-    VEC(ring_state_row) state_queue;
-    VEC(ring) ring_queue;
-    uint32_t states_out, rings_out;
-} ring_set;
+#include "rings/state.h"
 
 /* ---- rings/rings.c, rings/states.c, rings/batches.c: for requests ---- */
 
@@ -119,8 +41,6 @@ void rings_free(engine *e);
 
 /* ---- among rings/rings.c, rings/states.c, rings/threads.c, rings/descriptors.c and rings/batches.c, and for the engine ---- */
 
-enum { RING_URING = 0, RING_AIO = 1 };
-
 ring_set *rings_needed(engine *e);              /* NULL: memory is short */
 uint32_t ring_find(engine *e, uint8_t kind, uint64_t context, uint32_t process_number);
 uint32_t ring_new(engine *e, uint8_t kind, uint64_t context, const task *t); /* t NULL: whose is not known */
@@ -155,6 +75,7 @@ void on_ring_fact(engine *e, const uint8_t *body);
 void ring_descriptor_ended(engine *e, const description *d, bool surely);
 void ring_description_gone(engine *e, uint32_t description_index);
 
+uint32_t aio_ring_of_call(engine *e, task *t); /* the context that the thread's call names */
 void ring_call_named(engine *e, uint32_t index, task *t); /* the call it is inside of is about this ring */
 void ring_call_entered(engine *e, task *t, const lo2_event *event, const uint8_t *raw);
 /* result NULL: its exit never came. row: of its operation; NONE: it has none. */
@@ -168,25 +89,9 @@ void registered_end(engine *e, uint32_t ring_index, uint32_t place, int64_t time
 void registered_end_all(engine *e, uint32_t ring_index, int64_t time);
 /* A fact about a registered file, which the SQE that follows in this thread names. */
 void ring_slot_fact(engine *e, task *t, const uint8_t *record, uint32_t size);
+void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);
 
 /* ---- rings/request_events.c and its kin: for rings and the engine ---- */
-
-/* Whether what this thread does with rings is told. */
-static inline bool is_followed(engine *e, const task *t)
-{
-    return t && is_recorded(e, t) && cgroup_is_recorded(e, &e->processes.at[t->process]);
-}
-
-/* ---- rings/iocbs.c: for batches and the engine ---- */
-
-void iocbs_submitted(engine *e, task *t, int64_t result); /* to be called right before the io_submit gets its row */
-void iocbs_unclaimed(engine *e, task *t);                 /* its call has been left */
-void iocbs_drop(engine *e, task *t);
-uint64_t iocb_sending(engine *e, task *t, bool ahead); /* as ring_request_sends, of a thread that has iocbs */
-bool iocbs_flush(engine *e);      /* rows that wait; true: nothing waits any more */
-void iocbs_free(engine *e);
-
-uint32_t aio_ring_of_call(engine *e, task *t); /* rings/batches.c: the context that the thread's call names */
 
 void on_ring(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
 /* The thread does something else than io_uring's events: what its last completions were can be told now. To be called at

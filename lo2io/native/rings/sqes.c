@@ -8,6 +8,8 @@
 #include <fcntl.h>
 
 #include "rings/requests.h"
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
 
 enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
 enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */

@@ -4,6 +4,7 @@
  * docs/explanation/design.md.
  */
 #include "rings/rings.h"
+#include "tables/tasks.h"
 
 enum { UP = 1, DOWN = 2 }; /* 0: a state that has its row */
 enum { SETUP_CQE_MIXED = 1 << 18 }; /* include/uapi/linux/io_uring.h: a CQE takes one entry or two */

@@ -1,5 +1,6 @@
 /* Threads that the kernel makes for rings: workers, and those that poll submission queues; and whom they serve. */
 #include "rings/rings.h"
+#include "tables/tasks.h"
 
 /* Rings that one thread is known to submit to, at most: a worker's birth is told of all of them. */
 enum { MOST_USES = 64 };

@@ -1,5 +1,8 @@
 /* Cgroups of processes. */
-#include "engine/engine.h"
+#include "tables/cgroups.h"
+#include "tables/descriptors.h"
+#include "tables/tasks.h"
+#include "tables/texts.h"
 
 enum { V2 = 0, KERNEL_PATH_BYTES = 1023 /* TRACE_CGROUP_PATH_LEN less the zero, kernel/cgroup/cgroup-internal.h */ };
 

@@ -1,5 +1,6 @@
 /* Command lines of processes: told at exec by the kernel's own programs, and looked up in /proc. */
-#include "tables/kernel_names.h"
+#include "tables/commands.h"
+#include "tables/texts.h"
 
 /* A text that was read before the last exec is another program's. */
 void on_command(engine *e, process *p, const char *text, uint32_t length, bool cut, int64_t begin)

@@ -1,40 +1,13 @@
-/* File descriptors: tables of slots, the handles in them, the open file descriptions behind those. */
-#include <fcntl.h>
-
-#include "rings/rings.h"
+/* File descriptors: tables of slots, and the handles in them. */
+#include "tables/descriptions.h"
+#include "tables/descriptors.h"
+#include "tables/rows.h"
 
 /* The default of fs.nr_open (fs/file.c). A table is as long as its highest fd: no fact may ask for more memory. */
-enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10, ORIGIN_OPENED = 0, ORIGIN_DUPLICATED = 1, ORIGIN_INHERITED = 2, ORIGIN_BEFORE = 3 };
+enum { FD_LIMIT = 1 << 20, SLOTS_KEPT = 1 << 10 };
 enum { RANGE_UNSHARE = 2, RANGE_CLOEXEC = 4 }; /* CLOSE_RANGE_*, linux/close_range.h */
 
-/* ---- descriptions and handles ---- */
-
-uint32_t description_new(engine *e)
-{
-    uint32_t index;
-    TAKE(e, free_descriptions, descriptions, index);
-    if (index != NONE)
-        e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
-                                                  .last_moved = UNKNOWN, .open_flags = NONE, .first_use = UNKNOWN,
-                                                  .append = APPENDS_MAYBE, .foreign = e->config.moves_unseen};
-    return index;
-}
-
-void description_release(engine *e, uint32_t index)
-{
-    description *d = &e->descriptions.at[index];
-    if (--d->refs)
-        return;
-    if (d->ring || d->ring_fact)
-        ring_description_gone(e, index);
-    GIVE_BACK(e, free_descriptions, index);
-}
-
-static void used_now(const engine *e, description *d)
-{
-    if (d->first_use == UNKNOWN)
-        d->first_use = e->totals.last_time_ns;
-}
+/* ---- handles ---- */
 
 uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin)
 {
@@ -44,7 +17,7 @@ uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, 
         return NONE;
     e->descriptions.at[description_index].refs++;
     if (origin != ORIGIN_BEFORE)
-        used_now(e, &e->descriptions.at[description_index]);
+        description_used(e, &e->descriptions.at[description_index]);
     e->handles.at[index] = (handle){.refs = 1, .number = e->next_handle++, .description = description_index,
                                     .parent = NONE, .process = e->processes.at[t->process].number,
                                     .task = t->number, .fd = fd,
@@ -69,7 +42,7 @@ void handle_end(engine *e, uint32_t index, bool cloexec, int64_t time)
         const description *d = &e->descriptions.at[h->description];
         h->ended = 1;
         if (d->ring)
-            ring_descriptor_ended(e, d, time != UNKNOWN);
+            e->tell.descriptor_ended(e, d, time != UNKNOWN);
         if (VEC_ROOM(&e->handle_queue, e->handle_queue.count + 1))
             e->handle_queue.at[e->handle_queue.count++] =
                 (handle_row){h->number, h->process, h->task, h->parent, d->number, d->file, h->open_flags, h->fd,
@@ -244,7 +217,7 @@ uint32_t handle_in_slot(engine *e, task *t, int32_t fd)
         s->inherited = 0;
         handle_release(e, parent);
     }
-    used_now(e, description_of(e, s->handle));
+    description_used(e, description_of(e, s->handle));
     return s->handle;
 }
 

@@ -9,7 +9,7 @@
  */
 #include <sys/random.h>
 
-#include "engine/engine.h"
+#include "tables/files.h"
 
 typedef struct { uint64_t a, b, c, d; } sip;
 

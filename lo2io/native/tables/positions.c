@@ -1,7 +1,8 @@
 /* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/design.md. */
 #include <fcntl.h>
 
-#include "calls/calls.h"
+#include "tables/descriptors.h"
+#include "tables/positions.h"
 
 enum { FDS_COUNTED = 1 << 10 }; /* of higher ones only those whose slots there are: no call may ask for more memory */
 

@@ -1,7 +1,8 @@
 /* Rows on their way into a batch. What may come in floods (handles, tasks) waits in queues. */
-#include "rings/rings.h"
+#include "tables/rows.h"
+#include "tables/texts.h"
 
-bool emit_has_room(const engine *e)
+bool batch_has_room(const engine *e)
 {
     const lo2_batch *b = e->batch;
     return b->nr_operations + 1 < b->capacity && b->nr_batches + 1 < b->capacity && b->nr_requests + 2 < b->capacity &&
@@ -10,8 +11,8 @@ bool emit_has_room(const engine *e)
            b->nr_off_cpu + 2 < b->capacity;
 }
 
-/* How many records have room for their rows, whatever they are: none gives more than 4 rows of a table. */
-uint32_t emit_records_fit(const engine *e)
+/* No record gives more than 4 rows of a table. */
+uint32_t batch_records_fit(const engine *e)
 {
     const lo2_batch *b = e->batch;
     const uint32_t used[] = {b->nr_operations, b->nr_batches, b->nr_requests, b->nr_request_events, b->nr_losses,
@@ -19,7 +20,7 @@ uint32_t emit_records_fit(const engine *e)
     uint32_t most = 0;
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         most = used[i] > most ? used[i] : most;
-    return most + 4 < b->capacity ? (b->capacity - most - 1) / 4 : emit_has_room(e);
+    return most + 4 < b->capacity ? (b->capacity - most - 1) / 4 : batch_has_room(e);
 }
 
 static void queue_event(engine *e, handle_event_row row)
@@ -47,6 +48,19 @@ uint32_t emit_operation(engine *e)
     e->nr_operations++;
     e->batch->operations.id[row] = e->next_id++;
     return row;
+}
+
+void emit_task(engine *e, const task *t, uint8_t kind, int64_t exit)
+{
+    const process *p = &e->processes.at[t->process];
+    if (!VEC_ROOM(&e->task_queue, e->task_queue.count + 1)) {
+        e->out_of_memory = true;
+        return;
+    }
+    task_row *row = &e->task_queue.at[e->task_queue.count++];
+    *row = (task_row){t->number, p->number, p->pid, t->tid, p->ppid, p->parent_number, t->start, exit, {0},
+                      text_keep(e, p->cgroup), text_keep(e, p->command), kind, p->command_cut, t->usage};
+    memcpy(row->comm, t->comm, sizeof row->comm);
 }
 
 static bool write_text(lo2_batch *b, const char *text, uint32_t length, uint32_t *offset)
@@ -200,10 +214,9 @@ static bool flush_tasks(engine *e)
     return true;
 }
 
-bool emit_flush(engine *e)
+bool tables_flush(engine *e)
 {
     bool waiting = e->path_queue.count || e->file_queue.count || e->handle_queue.count || e->event_queue.count ||
                    e->task_queue.count;
-    return (!waiting || (paths_flush(e) && flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e))) &&
-           (!e->rings || (rings_flush(e) && ring_requests_flush(e))) && iocbs_flush(e);
+    return !waiting || (paths_flush(e) && flush_files(e) && flush_handles(e) && flush_events(e) && flush_tasks(e));
 }

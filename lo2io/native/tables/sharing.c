@@ -6,7 +6,9 @@
  * out to be none, what both hold is known, for all that was done to either was seen. The address of a table that is gone is
  * used again: two of one address are taken for one too often rather than too rarely.
  */
-#include "rings/rings.h"
+#include "tables/descriptors.h"
+#include "tables/positions.h"
+#include "tables/sharing.h"
 
 static uint32_t table_at(const engine *e, uint64_t address)
 {

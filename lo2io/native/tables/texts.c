@@ -2,7 +2,7 @@
  * Texts of processes: paths of cgroups, command lines. Each is kept once and counted: however many processes come and
  * go, only the texts of those that live, and of rows still to be written, take memory.
  */
-#include "engine/engine.h"
+#include "tables/texts.h"
 
 enum { BUCKETS = 4096 };
 

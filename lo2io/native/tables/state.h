@@ -1,13 +1,61 @@
-/* Inside of the engine: state shared by its files. Nothing here is seen by Python. */
-#ifndef LO2IO_ENGINE_H
-#define LO2IO_ENGINE_H
+/*
+ * The engine's state: what each room keeps, so that all may read it. Who changes what, the headers beside say: each
+ * declares what the file of its name does.
+ */
+#ifndef LO2IO_STATE_H
+#define LO2IO_STATE_H
 
-#include "tables/descriptors.h"
-#include "input/streams.h"
+#include "input/fields.h"
+#include "input/stream.h"
+
+typedef struct lo2_engine engine;
+
+/* ---- descriptors: tables of slots, the handles in them, the open file descriptions behind those ---- */
+
+typedef struct {
+    uint32_t refs, number, file;
+    uint32_t moving;              /* pending calls that move the position */
+    int64_t position, last_moved; /* position UNKNOWN: not known */
+    uint8_t overlapped;           /* such calls overlapped since moving was 0 */
+    uint32_t open_flags;          /* NONE: unknown */
+    uint32_t ring, ring_number;   /* index + 1 of the ring it is, 0: none that is known; and its number, for slots are used again */
+    uint32_t ring_fact;           /* what fdinfo said, for a ring not known yet: index + 1 */
+    uint8_t append;               /* enum appends */
+    uint8_t foreign;              /* moved by others too, or no position at all: never followed again */
+    uint8_t name_source;
+    bool has_identity;            /* the kernel's own programs have told which one it is: */
+    uint32_t generation;          /* ... of the inode */
+    uint64_t address, device, inode;
+    int64_t first_use;            /* of a call on it, or its opening; UNKNOWN: none that was seen */
+} description;
+
+typedef struct {
+    uint32_t refs;                /* slots (own and inherited) and pending calls */
+    uint32_t number, description, parent, process, task, open_flags;
+    int32_t fd;
+    int64_t open_time;
+    uint8_t origin, used, ended;
+} handle;
+
+/*
+ * What shares a table can end a slot while somebody else's call is about to find out what is in it. `ending`: pending
+ * calls that may end what is there; `blind`: of them, those that may end what is put there meanwhile, too (the slot was
+ * thought empty at their entry, or they put something there). When the last one of each was left. A close that is not blind
+ * is `spent` once its number has been given to somebody else, for then it had freed it; unless it is `tainted`: a blind one
+ * came meanwhile, which may have freed it instead. `installs`: how often a number was given that way.
+ */
+typedef struct { int64_t since, settled, blind_settled; uint32_t handle; uint16_t ending, blind;
+                 uint16_t spent, installs;
+                 uint16_t movers; /* pending calls that move the position of what is there, or will be */
+                 uint8_t cloexec; bool inherited : 1, tainted : 1; } slot;
+typedef struct { uint32_t refs; uint64_t address; /* the kernel's; 0: not told yet */ int64_t since; uint32_t ranges; int64_t ranges_settled; /* of close_range, as `blind` */
+                 VEC(slot) slots; } fd_table;
+
+enum appends { APPENDS_NOT = 0, APPENDS = 1, APPENDS_MAYBE = 2 };
 
 #define TID_LIMIT (4u << 20) /* the kernel's PID_MAX_LIMIT on 64 bit, include/linux/threads.h */
 
-/* ---- tables/tasks.c ---- */
+/* ---- threads and processes ---- */
 
 typedef struct {
     bool active;
@@ -103,7 +151,7 @@ typedef struct {
 
 typedef struct { uint32_t refs, length, chain; char *text; } shared_text;
 
-/* ---- block/requests.c ---- */
+/* ---- block requests ---- */
 
 typedef struct request {
     struct request *chain, *older, *newer;
@@ -119,17 +167,6 @@ typedef struct request {
     uint8_t operation, end_proof;
     bool issued, written, was_requeued;
 } request;
-
-typedef struct {
-    uint32_t device;
-    uint64_t sector, nr_sectors;
-    int64_t bytes;
-    int32_t error;
-    uint16_t flags, cpu;
-    uint8_t operation;
-    bool started;                 /* issued already, as the request it speaks of must be */
-    bool wants_flush;             /* no flush itself: a write without data that only asked for one */
-} block_sample;
 
 /* A thread at some moment; task NONE: not known. */
 typedef struct { uint32_t task, task_index, pid, tid; bool recorded; } submitter;
@@ -158,14 +195,25 @@ typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
                  uint32_t cgroup, command; /* with a reference */ uint8_t kind, command_cut; task_usage usage; } task_row;
 
+/*
+ * What a room must tell one that is further on, of which it knows nothing. The engine sets all of them, before it reads a
+ * record.
+ */
+typedef struct {
+    void (*descriptor_ended)(lo2_engine *e, const description *d, bool surely); /* of a ring */
+    void (*description_gone)(lo2_engine *e, uint32_t description_index); /* likewise, or a look at /proc says so */
+    void (*ring_request_completed)(lo2_engine *e, uint64_t id, int64_t submit, int64_t time);
+} listeners;
+
 /* Records are lacking behind `begin` (UNKNOWN: from the first on) and before `end`. */
 typedef struct { int64_t begin, end; } gap;
 
-/* A copy of a record that waits for the end of its thread's call. */
+/* A copy of a record that waits for the end of its thread's call (calls/kernel_facts.c). */
 typedef struct { uint8_t *record; uint32_t size, next; } held_fact;
 
 struct lo2_engine {
     lo2_config config;
+    listeners tell;
     lo2_event *events;            /* by common_type */
     uint32_t *min_raw;            /* bytes of raw data an event's fields need */
     uint32_t common_bytes;        /* ... and its common_type and common_pid */
@@ -231,162 +279,6 @@ struct lo2_engine {
     uint32_t files_out, handles_out, events_out, tasks_out, paths_out;
 };
 
-typedef struct lo2_engine engine;
-
-/* tables/rows.c */
-bool emit_flush(engine *e);       /* true: nothing waits any more */
-bool emit_has_room(const engine *e);
-uint32_t emit_records_fit(const engine *e);
-bool paths_flush(engine *e);      /* false: the batch has no room for all */
-void emit_handle_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number);
-void emit_flags_event(engine *e, int64_t time, uint32_t task_number, uint32_t handle_number, uint32_t flags);
-uint32_t emit_operation(engine *e); /* a fresh row, id set */
-
-/* tables/tasks.c */
-task *task_of(engine *e, uint32_t tid);
-task *task_for_sample(engine *e, uint32_t tid);
-uint32_t process_of(engine *e, uint32_t pid);
-void on_fork(engine *e, int64_t time, uint32_t pid, uint32_t ppid, uint32_t tid, uint32_t ptid);
-void on_task_exit(engine *e, int64_t time, uint32_t tid);
-void on_comm(engine *e, int64_t time, uint32_t pid, uint32_t tid, const char *comm, size_t length, bool exec);
-void note_pid(engine *e, const lo2_fact_task *fact);
-process *on_task_fact(engine *e, const lo2_fact_task *fact, int64_t begin); /* NULL: it tells nothing */
-task *task_for_fact(engine *e, uint32_t pid);
-void task_write_end(engine *e, task *t, int64_t time);
-void task_end_unseen(engine *e, task *t); /* its EXIT was lost, or is not yet to come */
-void task_lives(task *t);         /* something came that only a living thread does */
-
-/* tables/texts.c */
-/* The text's index, with a reference for the caller. */
-uint32_t text_of(engine *e, const char *text, uint32_t length);
-uint32_t text_keep(engine *e, uint32_t index);
-void text_release(engine *e, uint32_t index);
-void texts_free(engine *e);
-
-/* tables/cgroups.c */
-void on_cgroup_fact(engine *e, process *p, uint32_t hierarchy, const char *path, uint32_t length, int64_t begin);
-bool cgroup_is_recorded(const engine *e, const process *p);
-void on_cgroup_attach(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t raw_size, int64_t time);
-
-/* tables/commands.c */
-void on_command(engine *e, process *p, const char *text, uint32_t length, bool cut, int64_t begin);
-void command_ends(engine *e, process *p, int64_t time);
-void on_kernel_exec(engine *e, task *t, const uint8_t *record, uint32_t size, int64_t time);
-
-/* tables/descriptors.c */
-uint32_t table_new(engine *e, int64_t since);
-uint32_t table_copy(engine *e, uint32_t table, int64_t begin); /* by a call that began then; UNKNOWN: nobody knows when */
-void table_release(engine *e, uint32_t table, int64_t time);
-void table_void(engine *e, uint32_t table, int64_t time);
-void table_unshare(engine *e, task *t, int64_t time);
-void table_exec(engine *e, task *t, int64_t time);
-void table_told(engine *e, task *t, uint64_t address); /* tables/sharing.c: that is its table's, as a fact says */
-void slot_sweep(engine *e, const task *t, slot *s, int64_t time);
-slot *slot_at(engine *e, uint32_t table, int32_t fd, bool grow);
-uint32_t handle_in_slot(engine *e, task *t, int32_t fd);
-uint32_t handle_new(engine *e, task *t, int32_t fd, uint32_t description_index, uint8_t origin);
-void handle_install(engine *e, task *t, int32_t fd, uint32_t handle_index, bool cloexec, int64_t time);
-void handle_end(engine *e, uint32_t handle_index, bool cloexec, int64_t time);
-void handle_release(engine *e, uint32_t handle_index);
-void slot_set(slot *s, int64_t since, uint32_t handle_index, bool cloexec);
-void slot_clear(engine *e, slot *s, int64_t end_time, int64_t now);
-bool has_no_rivals(const engine *e, const task *t); /* its table has no other thread in user mode */
-bool slot_is_disturbed(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
-bool close_is_spent(engine *e, const task *t); /* its pending call is a close that has freed its slot: others have got the number */
-bool slot_is_steady(const engine *e, const task *t, const slot *s, int32_t fd, int64_t begin);
-bool slot_kept(const engine *e, const task *t, const slot *s, uint32_t handle_index, int64_t since); /* nothing else was in it */
-bool is_told(const engine *e, const task *t, uint32_t handle_index); /* for requests: or need not be */
-void ends_begin(engine *e, task *t);              /* its pending call has been resolved */
-void ends_over(engine *e, task *t, int64_t time); /* ... and is left: no fact of it is to come any more */
-/* A dup2 or dup3 nobody saw the end of: what stood there may have been replaced, and is known no more. */
-void perhaps_replaced(engine *e, const task *t);
-uint32_t description_new(engine *e);
-void description_release(engine *e, uint32_t index);
-
-/* tables/files.c */
-uint32_t file_of(engine *e, const file_facts *facts, const char *path);
-void files_free(engine *e);
-
-/* calls/proc_facts.c */
-void on_fd_fact(engine *e, const lo2_fact_fd *fact, const char *path, int64_t begin, int64_t end);
-void name_from_call(engine *e, description *d, const char *path, uint32_t length);
-void description_named(engine *e, description *d, const file_facts *facts, const char *path);
-void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags);
-void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin); /* at rest since then */
-
-/* engine/gaps.c */
-int gaps_find(engine *e, const char **path); /* in all files; -1: read error (errno) in this one */
-void gaps_pass(engine *e, int64_t time); /* before the record of that time, if it is not before gap_mark */
-void gap_told(engine *e, int64_t end); /* by the record at its end */
-
-/* tables/positions.c: calls of others are under way that move the position of what is in the slot, whether they know what it is or not */
-bool others_move(const task *t, const slot *s, int32_t fd);
-void position_parted(engine *e, task *t); /* its call counts no more in the slots of the table that it is about to leave */
-
-/* calls/calls.c */
-void on_enter(engine *e, task *t, const lo2_event *event, const uint8_t *raw, uint32_t raw_size,
-              uint16_t cpu, int64_t time);
-void on_exit_call(engine *e, task *t, const lo2_event *event, const uint8_t *raw, int64_t time);
-void call_abandon(engine *e, task *t, int64_t end_time);
-
-/* calls/kernel_records.c: records of the kernel's own programs, see bpf/programs/records.h */
-void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time);
-void add_loss(engine *e, const stream *s, int64_t begin, int64_t end, uint64_t lost); /* engine/engine.c */
-void kernel_arguments_due(engine *e, task *t); /* its call has been left, t->left is set: hands on what was held of its descriptors, and of what it has collected */
-void kernel_facts_due(engine *e, task *t); /* its row is written, its effects are known: hands on the rest */
-void kernel_facts_free(engine *e);
-
-/*
- * Facts. `record` is whole (size bytes, the names and paths that it announces included) but may lie unaligned. Those of
- * arguments come before the row of the call, and the others
- * after the exit of the call that they are about, t->left, in both back ends; those about a close, and about requests of
- * rings, come at their time, whatever t is doing. None of these functions makes a task: t stays where it is.
- */
-void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size); /* calls/kernel_files.c */
-void on_kernel_path(engine *e, task *t, const uint8_t *record, uint32_t size); /* calls/kernel_paths.c */
-void paths_free(engine *e);
-void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names);
-void on_kernel_sqe(engine *e, task *t, const uint8_t *record, uint32_t size);  /* rings/sqes.c */
-void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size); /* rings/iocbs.c */
-void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size); /* rings/iocbs.c */
-void on_kernel_usage(task *t, const uint8_t *record); /* tables/tasks.c */
-
-/* calls/effects.c */
-bool is_open_otherwise(engine *e, const task *t, uint32_t handle_index, uint8_t bit);
-bool tells_by_ebadf(engine *e, const task *t, uint32_t handle_index);
-void call_effects(engine *e, task *t, const lo2_call *call, int64_t result, int64_t time, uint32_t row);
-
-/* calls/off_cpu.c */
-void on_switch(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t cpu, int64_t time);
-void off_cpu_end(engine *e, task *t, int64_t end_time); /* of a stretch that has begun */
-
-/* block/sample.c */
-void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);
-
-/* block/flushes.c */
-uint32_t disk_of(const engine *e, uint32_t device); /* bios name partitions */
-submitter submitter_of(engine *e, uint32_t tid);
-task *submitter_alive(engine *e, const submitter *who);
-bool submitter_is_recorded(engine *e, const submitter *who);
-void flush_wanted(engine *e, const block_sample *s, uint32_t tid);
-submitter flush_owner(engine *e, uint32_t device, submitter issuer);
-
-/* block/requests.c */
-void on_block(engine *e, const lo2_event *event, const uint8_t *raw, uint32_t tid, uint16_t cpu, int64_t time);
-bool requests_finish(engine *e);  /* writes what is left; false: the batch is full */
-bool requests_flush(engine *e);   /* writes those that ended unseen; false: the batch is full */
-/* A call of this thread, a request of a ring is over: the block requests that it waited for have ended. */
-void requests_end_with_call(engine *e, const task *t, int64_t time);
-void requests_end_with_ring_request(engine *e, uint64_t id, int64_t submit, int64_t time);
-void requests_free(request_set *set);
-
-/* Times and positions come from files: whatever they hold, sums wrap instead of being undefined. */
-static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static inline int64_t minus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
-
-/* The earliest moment that a fact's may have been. */
-static inline int64_t not_before(fact_moment m) { return minus(m.time, plus(m.margin, m.doubt)); }
-
 static inline bool is_recorded(const engine *e, const task *t) { return e->processes.at[t->process].recorded; }
 
 /* lo2io's own, in all_tasks mode: left out, and not followed. */
@@ -398,20 +290,6 @@ static inline bool is_own(const engine *e, const task *t)
 static inline description *description_of(engine *e, uint32_t handle_index)
 {
     return &e->descriptions.at[e->handles.at[handle_index].description];
-}
-
-static inline uint64_t load_unsigned(const uint8_t *raw, lo2_field f)
-{
-    uint64_t v8;
-    uint32_t v4;
-    uint16_t v2;
-    switch (f.size) {
-    case 8: memcpy(&v8, raw + f.offset, 8); return v8;
-    case 4: memcpy(&v4, raw + f.offset, 4); return f.is_signed ? (uint64_t)(int64_t)(int32_t)v4 : v4;
-    case 2: memcpy(&v2, raw + f.offset, 2); return f.is_signed ? (uint64_t)(int64_t)(int16_t)v2 : v2;
-    case 1: return f.is_signed ? (uint64_t)(int64_t)(int8_t)raw[f.offset] : raw[f.offset];
-    default: return 0;
-    }
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* What one sample of a block tracepoint says. */
-#include "engine/engine.h"
+#include "input/block_sample.h"
+#include "input/fields.h"
 
 enum { SECTOR_BYTES = 512 };
 

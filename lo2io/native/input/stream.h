@@ -1,10 +1,8 @@
-/* Files of records, and the clock of those that /proc gave. */
-#ifndef LO2IO_STREAMS_H
-#define LO2IO_STREAMS_H
+/* One file of records, read in blocks, delivered in time order. */
+#ifndef LO2IO_STREAM_H
+#define LO2IO_STREAM_H
 
-#include "input/vectors.h"
-
-/* ---- input/stream.c: one file of records, read in blocks, delivered in time order ---- */
+#include "input/clock.h"
 
 typedef struct {
     const char *const *paths;
@@ -31,15 +29,6 @@ enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
 
 static inline uint32_t kernel_record_length(uint32_t length) { return length & ~(KERNEL_UNFINISHED | KERNEL_DISCARDED); }
 static inline uint64_t kernel_record_step(uint32_t length) { return (kernel_record_length(length) + 15ull) & ~7ull; }
-
-/* input/clock.c */
-typedef struct { const lo2_sync *syncs; uint32_t nr_syncs; int64_t margin; } facts_clock;
-typedef struct {
-    int64_t time, margin;         /* on the spool's clock, and what both clocks' readings may be off */
-    int64_t doubt;                /* what it may be off besides, far from readings; JUMPED: by anything */
-} fact_moment;
-#define JUMPED (INT64_MAX / 4)
-fact_moment fact_when(const facts_clock *clock, uint64_t fact_time);
 
 int stream_open(stream *s, const lo2_stream *config, uint32_t index, uint32_t buffer_bytes);
 /* 1: a record is at hand (stream_time, stream_record); 0: the end; -1: read error (errno). */

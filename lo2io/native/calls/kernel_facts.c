@@ -1,76 +1,15 @@
 /*
- * What the kernel's own programs wrote: system calls, and facts about them (bpf/programs/records.h).
- *
- * A call's record is read where its entry and its exit lie, as if it were a sample: argument i of a sample stands at
- * 16 + 8 * i and the result at 16 (decode.py has made sure of that), so it takes no more than a pointer so far before
- * where the record has them.
+ * Facts that the kernel's own programs have told, on their way to those who know them. What is told inside of a call
+ * waits here for its end.
  */
-#include "calls/calls.h"
-
-enum { ARGUMENTS_AT = 16, MAX_ARGUMENTS = 6 };
-
-static void count(engine *e, const stream *s, const lo2_event *event)
-{
-    e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
-}
-
-/* The event of an entry or an exit; NULL if the record cannot be one. */
-static const lo2_event *event_of(engine *e, uint16_t type, uint16_t role, uint32_t raw_size)
-{
-    const lo2_event *event = type < e->config.nr_types ? &e->events[type] : NULL;
-    e->totals.nr_samples++;
-    if (event && event->event != NONE && event->role == role && raw_size >= e->min_raw[type])
-        return event;
-    e->totals.nr_undecoded++;
-    return NULL;
-}
-
-static void entered(engine *e, const stream *s, const uint8_t *record, uint32_t length, uint32_t arguments, int64_t time)
-{
-    lo2_kernel_head head;
-    uint16_t nr_args = 0;
-    memcpy(&head, record, sizeof head);
-    if (length >= arguments)
-        memcpy(&nr_args, record + (head.type == LO2_KERNEL_CALL ? offsetof(lo2_kernel_call, nr_args)
-                                                                : offsetof(lo2_kernel_enter, nr_args)), 2);
-    bool whole = nr_args <= MAX_ARGUMENTS && length >= arguments + 8u * nr_args;
-    uint32_t raw_size = whole ? ARGUMENTS_AT + 8u * nr_args : 0;
-    const lo2_event *event = event_of(e, head.event, LO2_ROLE_ENTER, raw_size);
-    if (!event)
-        return;
-    count(e, s, event);
-    task *t = caller_of(e, head.tid, true, time);
-    if (t)
-        on_enter(e, t, event, record + arguments - ARGUMENTS_AT, raw_size, (uint16_t)s->cpu, time);
-}
-
-/* `result`: where it lies, and behind it position and value. */
-static void left(engine *e, const stream *s, const uint8_t *record, uint32_t length, uint16_t type, uint32_t result, int64_t time)
-{
-    lo2_kernel_head head;
-    memcpy(&head, record, sizeof head);
-    const lo2_event *event = event_of(e, type, LO2_ROLE_EXIT, length >= result + 24 ? ARGUMENTS_AT + 8 : 0);
-    if (!event)
-        return;
-    count(e, s, event);
-    task *t = caller_of(e, head.tid, false, time);
-    if (!t)
-        return;
-    if (t->pending.active) {
-        memcpy(&t->pending.told_position, record + result + 8, 8);
-        memcpy(&t->pending.told_value, record + result + 16, 8);
-    }
-    on_exit_call(e, t, event, record + result - ARGUMENTS_AT, time);
-}
-
-static void whole_left(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
-{
-    uint16_t type;
-    memcpy(&type, record + offsetof(lo2_kernel_call, exit_event), 2);
-    left(e, s, record, length, type, offsetof(lo2_kernel_call, result), time);
-}
-
-/* ---- facts ---- */
+#include "calls/kernel_facts.h"
+#include "calls/kernel_files.h"
+#include "calls/kernel_paths.h"
+#include "rings/iocbs.h"
+#include "rings/rings.h"
+#include "tables/commands.h"
+#include "tables/sharing.h"
+#include "tables/tasks.h"
 
 /* What a record must have at least; 0: no such fact. */
 static uint32_t bytes_of_fact(const uint8_t *record, uint32_t length, uint16_t type)
@@ -175,6 +114,7 @@ void kernel_arguments_due(engine *e, task *t)
     }
     hand_on_held(e, t, false);
 }
+
 void kernel_facts_due(engine *e, task *t) { hand_on_held(e, t, true); }
 
 void kernel_facts_free(engine *e)
@@ -195,7 +135,7 @@ static bool waits(const task *t, const uint8_t *record, const lo2_kernel_head *h
     return t->pending.active && of_call;
 }
 
-static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, const lo2_kernel_head *head)
+void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, const lo2_kernel_head *head)
 {
     uint32_t size = bytes_of_fact(record, length, head->type);
     if (!size || length < size) {
@@ -215,38 +155,4 @@ static void on_kernel_fact(engine *e, const uint8_t *record, uint32_t length, co
     } else {
         hand_on(e, t, record, size);
     }
-}
-
-static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
-{
-    lo2_kernel_lost lost;
-    if (length < sizeof lost) {
-        e->totals.nr_undecoded++;
-        return;
-    }
-    memcpy(&lost, record, sizeof lost);
-    int64_t begin = (int64_t)lost.begin_ns;
-    add_loss(e, s, begin < time ? begin : time, time, lost.lost);
-}
-
-void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
-{
-    const uint8_t *record = s->buffer + (offset & ~(uint32_t)STREAM_MARKS);
-    lo2_kernel_head head;
-    uint32_t length;
-    memcpy(&length, record - 8, 4);
-    length = kernel_record_length(length);
-    memcpy(&head, record, sizeof head);
-    if (offset & STREAM_EXIT)
-        whole_left(e, s, record, length, time);
-    else if (head.type == LO2_KERNEL_CALL)
-        entered(e, s, record, length, offsetof(lo2_kernel_call, args), time);
-    else if (head.type == LO2_KERNEL_ENTER)
-        entered(e, s, record, length, offsetof(lo2_kernel_enter, args), time);
-    else if (head.type == LO2_KERNEL_EXIT)
-        left(e, s, record, length, head.event, offsetof(lo2_kernel_exit, result), time);
-    else if (head.type == LO2_KERNEL_LOST)
-        on_kernel_lost(e, s, record, length, time);
-    else
-        on_kernel_fact(e, record, length, &head);
 }

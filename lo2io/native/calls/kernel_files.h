@@ -1,0 +1,9 @@
+/* Which open file a descriptor stands for, as the kernel's own programs have seen it. */
+#ifndef LO2IO_KERNEL_FILES_H
+#define LO2IO_KERNEL_FILES_H
+
+#include "tables/state.h"
+
+void on_kernel_file(engine *e, task *t, const uint8_t *record, uint32_t size);
+
+#endif

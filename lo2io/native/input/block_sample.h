@@ -1,0 +1,21 @@
+/* A sample of a block tracepoint. */
+#ifndef LO2IO_BLOCK_SAMPLE_H
+#define LO2IO_BLOCK_SAMPLE_H
+
+#include "input/vectors.h"
+
+typedef struct {
+    uint32_t device;
+    uint64_t sector, nr_sectors;
+    int64_t bytes;
+    int32_t error;
+    uint16_t flags, cpu;
+    uint8_t operation;
+    bool started;                 /* issued already, as the request it speaks of must be */
+    bool wants_flush;             /* no flush itself: a write without data that only asked for one */
+} block_sample;
+
+
+void block_sample_read(const lo2_event *event, const uint8_t *raw, block_sample *s);
+
+#endif

@@ -1,0 +1,16 @@
+/* Requests of libaio. */
+#ifndef LO2IO_IOCBS_H
+#define LO2IO_IOCBS_H
+
+#include "tables/state.h"
+
+void iocbs_submitted(engine *e, task *t, int64_t result); /* to be called right before the io_submit gets its row */
+void iocbs_unclaimed(engine *e, task *t);                 /* its call has been left */
+void iocbs_drop(engine *e, task *t);
+uint64_t iocb_sending(engine *e, task *t, bool ahead); /* as ring_request_sends, of a thread that has iocbs */
+bool iocbs_flush(engine *e);      /* rows that wait; true: nothing waits any more */
+void iocbs_free(engine *e);
+void on_kernel_iocb(engine *e, task *t, const uint8_t *record, uint32_t size);
+void on_kernel_events(engine *e, task *t, const uint8_t *record, uint32_t size);
+
+#endif

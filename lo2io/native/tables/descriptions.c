@@ -1,0 +1,96 @@
+/* Open file descriptions: what is known of each, its file, name, flags and position. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "tables/descriptions.h"
+#include "tables/files.h"
+#include "tables/kernel_names.h"
+
+enum { MINOR_BITS = 20 };
+static const uint32_t BTRFS = 0x9123683e; /* include/uapi/linux/magic.h */
+
+uint32_t description_new(engine *e)
+{
+    uint32_t index;
+    TAKE(e, free_descriptions, descriptions, index);
+    if (index != NONE)
+        e->descriptions.at[index] = (description){.number = e->next_description++, .file = NONE, .position = UNKNOWN,
+                                                  .last_moved = UNKNOWN, .open_flags = NONE, .first_use = UNKNOWN,
+                                                  .append = APPENDS_MAYBE, .foreign = e->config.moves_unseen};
+    return index;
+}
+
+void description_release(engine *e, uint32_t index)
+{
+    description *d = &e->descriptions.at[index];
+    if (--d->refs)
+        return;
+    if (d->ring || d->ring_fact)
+        e->tell.description_gone(e, index);
+    GIVE_BACK(e, free_descriptions, index);
+}
+
+/* Takes over, or refutes, the position that a fact shows of a description at rest. */
+void compare_position(description *d, uint32_t mode, int64_t position, int64_t begin)
+{
+    if (S_ISFIFO(mode) || S_ISSOCK(mode) || S_ISCHR(mode)) {
+        d->foreign = 1;
+        d->position = UNKNOWN;
+        return;
+    }
+    bool at_rest = !d->moving && (d->last_moved == UNKNOWN || d->last_moved <= begin);
+    if (d->foreign || position == UNKNOWN || !at_rest)
+        return;
+    if (d->position == UNKNOWN) {
+        d->position = position;
+    } else if (d->position != position) {
+        d->foreign = 1;
+        d->position = UNKNOWN;
+    }
+}
+
+/* The flags of a description nobody saw opened. */
+void learn_flags(engine *e, const slot *s, description *d, uint32_t open_flags)
+{
+    if (d->open_flags != NONE || open_flags == NONE)
+        return;
+    d->open_flags = open_flags;
+    d->append = (open_flags & O_APPEND) ? APPENDS : APPENDS_NOT;
+    if (!s->inherited)
+        e->handles.at[s->handle].open_flags = open_flags;
+}
+
+void description_named(engine *e, description *d, const file_facts *facts, const char *path)
+{
+    uint32_t file = file_of(e, facts, path);
+    if (file != NONE) {
+        d->file = file;
+        d->name_source = facts->source;
+    }
+}
+
+/* The path as the program gave it: relative to what it was relative to, and of a file that stat(2) did not see. */
+void name_from_call(engine *e, description *d, const char *path, uint32_t length)
+{
+    const file_facts as_given = {.generation = UNKNOWN, .mount = NONE, .links = NONE, .path_length = length, .source = NAME_CALL};
+    if (length)
+        description_named(e, d, &as_given, path);
+}
+
+void description_learns(engine *e, uint32_t index, const lo2_kernel_file *of, const char *names)
+{
+    description *d = &e->descriptions.at[index];
+    d->has_identity = true;
+    d->address = of->file;
+    d->inode = of->inode;
+    d->device = of->device;
+    d->generation = of->generation;
+    if (d->name_source == NAME_KERNEL || !kernel_name_of(e, of, names))
+        return;
+    uint64_t device = makedev(of->device >> MINOR_BITS, of->device & ((1u << MINOR_BITS) - 1));
+    const file_facts facts = {.device = of->magic == BTRFS ? 0 : device, .inode = of->inode, .generation = of->generation,
+                              .mode = of->mode, .mount = of->mount, .links = of->links,
+                              .path_length = e->name.count, .source = NAME_KERNEL};
+    description_named(e, d, &facts, e->name.at);
+}

@@ -1,0 +1,9 @@
+/* Who shares a table of descriptors. */
+#ifndef LO2IO_SHARING_H
+#define LO2IO_SHARING_H
+
+#include "tables/state.h"
+
+void table_told(engine *e, task *t, uint64_t address); /* that is its table's, as a fact says */
+
+#endif
