@@ -18,7 +18,7 @@ search:  ## made-up histories that make test does not try, LO2IO_EXAMPLES=500 of
 	@scripts/setup.sh test
 	LO2IO_EXAMPLES=$${LO2IO_EXAMPLES:-500} $(python) -m pytest -n auto -m hypothesis --ignore=tests/kernel
 
-lint:  ## ruff, mypy, import layers, spelling
+lint:  ## ruff, mypy, import layers, rooms of the C files, spelling
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
 
@@ -27,6 +27,7 @@ run-lint:
 	$(python) -m ruff format --check --quiet
 	$(python) -m mypy --no-error-summary
 	.venv/bin/lint-imports
+	$(python) scripts/check_c_rooms.py
 	.venv/bin/codespell
 
 bench:  ## the measurements of benchmarks/README.md: 45 minutes, root, a quiet machine; BENCH=ad runs those two
