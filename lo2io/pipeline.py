@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordOptions
 from lo2io.capture.recording import record as record_spool
-from lo2io.capture.session import ENDED_EARLY, NO_WINDOW
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
 from lo2io.errors import Lo2ioError, SpoolError, UsageError
 from lo2io.folder import Folder, private_umask
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from lo2io.convert.reconcile import Reconciler
     from lo2io.convert.streams import Batches
     from lo2io.model import SpoolMeta, Totals
+    from lo2io.model.notices import Notice
     from lo2io.model.status import Status
 
 INTERRUPTED = 130
@@ -131,8 +131,8 @@ def record(
     """
     urgent = warn or say
 
-    def tell(notice: str) -> None:
-        (urgent if notice.startswith((ENDED_EARLY, NO_WINDOW)) else say)(notice)
+    def tell(notice: Notice) -> None:
+        (urgent if notice.is_urgent else say)(notice.text)
 
     _check_known(request.block_records)
     selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lo2io.errors import CaptureError, Lo2ioError
 from lo2io.kernel import sysfs
+from lo2io.model.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ class Hotplug:
         self,
         session: Session,
         writer: SpoolWriter,
-        note: Callable[[str], None],
+        note: Callable[[Notice], None],
         *,
         reopen: Callable[[int], OpenEvents] | None,
         is_wanted: Callable[[int], bool],
@@ -131,7 +132,7 @@ class Hotplug:
         self._refused &= online
         for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
             self._live.discard(cpu)
-            self._note(f"CPU {cpu} went offline: what was recorded on it is kept")
+            self._note(Notice(f"CPU {cpu} went offline: what was recorded on it is kept"))
         for cpu in sorted(online - self._live - self._refused):
             if self._session.is_draining:
                 self._add(cpu)
@@ -171,7 +172,7 @@ class Hotplug:
             extra.switch_tracepoints(on=True)
         self._live.add(cpu)
         self._rescan(time.monotonic_ns())
-        self._note(f"CPU {cpu} came online: it is recorded from now on{lacking}")
+        self._note(Notice(f"CPU {cpu} came online: it is recorded from now on{lacking}"))
 
     def _add_to_kernel(self, cpu: int) -> str:
         """Give a CPU that nobody knew a ring for what programs write there; what to add to the notice if that fails."""
@@ -198,7 +199,7 @@ class Hotplug:
 
     def _refuse(self, cpu: int, why: str) -> None:
         self._refused.add(cpu)
-        self._note(f"CPU {cpu} came online and is not recorded: {why}")
+        self._note(Notice(f"CPU {cpu} came online and is not recorded: {why}"))
 
     @staticmethod
     def _give_back(extra: OpenEvents) -> None:

@@ -8,27 +8,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.model.notices import Notice, NoticeKind
+
 NOTICES_KEPT = 100
 """Of the first, and of the last."""
 
 
 class Notices:
-    """Passes each notice on, and keeps it for the spool: of very many, the first and the last."""
+    """Passes each notice on, and keeps it for the spool: of very many, the first and the last.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    Attributes:
+        kinds: Every kind of notice that has been taken.
+    """
+
+    def __init__(self, tell: Callable[[Notice], None]) -> None:
+        self.kinds: set[NoticeKind] = set()
         self._first: list[str] = []
         self._last: deque[str] = deque(maxlen=NOTICES_KEPT)
         self._passed_over = 0
         self._tell = tell
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, notice: Notice) -> None:
         """Take one more."""
+        self.kinds.add(notice.kind)
         if len(self._first) < NOTICES_KEPT:
-            self._first.append(text)
+            self._first.append(notice.text)
         else:
             self._passed_over += len(self._last) == NOTICES_KEPT
-            self._last.append(text)
-        self._tell(text)
+            self._last.append(notice.text)
+        self._tell(notice)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from lo2io.capture.options import choose_cpus
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.model.events import Event
+from lo2io.model.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ FACTS_SHARE = 4
 samples: most calls are about files that were told of before."""
 
 
-def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Event, ...]:
+def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple[Event, ...]:
     """The tracepoints that were asked for and that this kernel has.
 
     Raises:
@@ -41,7 +42,7 @@ def load_events(options: RecordOptions, note: Callable[[str], None]) -> tuple[Ev
             found.append(Event(name, layout.id, text, layout))
     missing = tracefs.lacking_events(options.events, options.newer, {event.name for event in found})
     if missing:
-        note(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without")
+        note(Notice(f"this kernel has no {', '.join(_brief(missing, options.events))}: recorded without"))
     if not found:
         raise UsageError("choose events", "this kernel has none of them", "`lo2io tracepoints check` lists what it has")
     return tuple(found)
@@ -59,7 +60,7 @@ def open_events(
     options: RecordOptions,
     events: Sequence[Event],
     roots: tuple[int, ...],
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
     *,
     cgroup: Cgroup | None = None,
 ) -> OpenEvents:
@@ -80,7 +81,7 @@ def open_events(
         AccessError: The kernel refuses.
         CaptureError: The kernel cannot, or not so much.
     """
-    told: list[str] = []
+    told: list[Notice] = []
     rung = choose_rung(options, [event.name for event in events], cgroup)
     kernel = _try_programs(options, events, rung, told.append, cgroup)
     opened = None
@@ -89,14 +90,16 @@ def open_events(
     if opened is None:
         opened = _open_perf(options, events, roots, note, cgroup)
     if opened.scope == SYSTEM or options.scope is not None:  # else a notice has told more
-        for text in told:
-            note(text)
+        for notice in told:
+            note(notice)
     for text in () if opened.kernel else options.unnamed:
-        note(text)
+        note(Notice(text))
     if opened.ring_bytes < opened.ring_bytes_wanted:
         note(
-            f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
-            "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
+            Notice(
+                f"rings are {opened.ring_bytes >> 10} KiB per CPU instead of {opened.ring_bytes_wanted >> 10}: "
+                "the kernel grants no more locked memory (ulimit -l, kernel.perf_event_mlock_kb)"
+            )
         )
     return opened
 
@@ -105,7 +108,7 @@ def _try_programs(
     options: RecordOptions,
     events: Sequence[Event],
     rung: Rung,
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
     cgroup: Cgroup | None,
 ) -> Kernel | None:
     """The programs, loaded and attached; None: others have to tell what they would, for a reason that is noted.
@@ -119,7 +122,7 @@ def _try_programs(
         lower = f"calls are recorded as perf samples, and {lower}"
     if not rung.needs_programs:
         if rung.limit:
-            note(f"{lower}: {rung.limit} goes without programs in the kernel")
+            note(Notice(f"{lower}: {rung.limit} goes without programs in the kernel"))
         return None
     from lo2io.capture.events.programs import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
     from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415
@@ -139,7 +142,7 @@ def _try_programs(
     except (AccessError, CaptureError) as error:
         if rung.required:
             raise
-        note(f"{lower}: {error}{'; ' if error.remedy else ''}{error.remedy}")
+        note(Notice(f"{lower}: {error}{'; ' if error.remedy else ''}{error.remedy}"))
     return None
 
 
@@ -147,7 +150,7 @@ def _open_beside(
     kernel: Kernel,
     options: RecordOptions,
     events: Sequence[Event],
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
     *,
     cgroup: Cgroup | None,
     required: bool,
@@ -172,7 +175,7 @@ def _open_perf(
     options: RecordOptions,
     events: Sequence[Event],
     roots: tuple[int, ...],
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
     cgroup: Cgroup | None,
 ) -> OpenEvents:
     """Perf events for all."""
@@ -185,7 +188,7 @@ def _open_perf(
             opened = _attempt(options, events, roots, note, scope=INHERIT)
         except AccessError:
             raise refusal from None
-        note(f"only the tasks themselves are recorded: {refusal.answer}")
+        note(Notice(f"only the tasks themselves are recorded: {refusal.answer}"))
         return opened
 
 
@@ -193,7 +196,7 @@ def _attempt(
     options: RecordOptions,
     events: Sequence[Event],
     roots: tuple[int, ...],
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
     *,
     scope: str,
     cgroup: Cgroup | None = None,
@@ -202,7 +205,7 @@ def _attempt(
     """Open perf events; ``native``: on CLOCK_MONOTONIC, as the programs' records are."""
     source, notice = select_source(options.opener or ("native" if native or cgroup is not None else None), scope)
     if notice:
-        note(notice)
+        note(Notice(notice))
     chosen = [event for event in events if scope == SYSTEM or event.name.startswith("syscalls:")]
     if not chosen and not native:
         raise AccessError("record per task", "only system calls can be recorded so", "choose system calls")
@@ -221,7 +224,7 @@ def _attempt(
     opened.sampled = tuple(index for index, cpu in enumerate(cpus) if cpu in wanted)
     if len(chosen) < len(events):
         left_out = _brief([event.name for event in events if event not in chosen], [event.name for event in events])
-        note(f"recording tasks instead of CPUs leaves out {', '.join(left_out)}")
+        note(Notice(f"recording tasks instead of CPUs leaves out {', '.join(left_out)}"))
     return opened
 
 

@@ -30,11 +30,12 @@ from lo2io.capture.notices import Notices
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
 from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
 from lo2io.capture.procscan.process import FactScanner, Scanner
-from lo2io.capture.session import ENDED_EARLY, Session
+from lo2io.capture.session import Session
 from lo2io.errors import CaptureError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.kernel.namespaces import check_namespaces
 from lo2io.model import SpoolMeta
+from lo2io.model.notices import Notice, NoticeKind
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import SpoolWriter
 
@@ -89,7 +90,7 @@ class _Plan:
 
 def record(
     options: RecordOptions,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[Notice], None] = lambda _: None,
     show: Callable[[Status | None], None] | None = None,
 ) -> RecordingResult:
     """Record a command, running processes or the whole machine. Call it from the main thread.
@@ -116,11 +117,11 @@ def record(
     note = Notices(tell)
     cgroup = None if options.cgroup is None else _find_cgroup(options.cgroup, note)
     for text in options.notices:
-        note(text)
+        note(Notice(text))
     events = load_events(options, note)
     user, notice = resolve_user(options.user) if options.command else (None, "")
     if notice:
-        note(notice)
+        note(Notice(notice))
     with waiting.BlockedSignals() as signals, _quick_switching():
         command = None
         if options.until_last:
@@ -133,17 +134,17 @@ def record(
             if command:
                 command.abandon()
     exit_code = meta.exit_code or 0
-    if not command and any(text.startswith(ENDED_EARLY) for text in note.texts):
+    if not command and NoticeKind.ENDED_EARLY in note.kinds:
         exit_code = CaptureError.exit_code
     return RecordingResult(options.spool, exit_code, note.texts, meta)
 
 
-def _find_cgroup(path: str, note: Callable[[str], None]) -> Cgroup:
+def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
     from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings have need of it
 
     cgroup = find_cgroup(path)
     if not has_processes(cgroup):
-        note(f"no process is in the cgroup {cgroup.path} yet")
+        note(Notice(f"no process is in the cgroup {cgroup.path} yet"))
     return cgroup
 
 
@@ -185,7 +186,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         with contextlib.nullcontext() if command else _showing(plan, session, writer):
             exit_code = _wait(plan, accounting)
         if command and exit_code is None:
-            note("the time is over; the command goes on")
+            note(Notice("the time is over; the command goes on"))
         hotplug.look()
         scanner.stop()
         accounting.end()
@@ -205,8 +206,10 @@ def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
     writer.write_meta(meta)
     if writer.unreserved:
         plan.note(
-            f"no space could be put aside in {plan.options.spool} ({writer.unreserved}): "
-            "if that disk fills up, the spool's description may stay that of the start"
+            Notice(
+                f"no space could be put aside in {plan.options.spool} ({writer.unreserved}): "
+                "if that disk fills up, the spool's description may stay that of the start"
+            )
         )
 
 

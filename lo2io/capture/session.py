@@ -22,6 +22,7 @@ from lo2io.capture.threads import leave_cpus, raise_priority, run_on_each
 from lo2io.errors import CaptureError
 from lo2io.kernel import abi
 from lo2io.model import ClockSync, EventCounts
+from lo2io.model.notices import Notice, ended_early
 from lo2io.spool.writer import DiskFullError
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from lo2io.capture.events.ring import Ring
     from lo2io.spool.writer import Sink, SpoolWriter
 
-ENDED_EARLY = "recording ended early"
-NO_WINDOW = "no window was written"
-"""So begin the notices that the user must not miss, however quiet it shall be."""
 MAX_WAIT_S = 1.0
 """So long at most bytes stay in memory only, should lo2io be killed."""
 _HALF = 0.5
@@ -95,7 +93,7 @@ class Session:
         self,
         opened: OpenEvents,
         writer: SpoolWriter,
-        tell: Callable[[str], None],
+        tell: Callable[[Notice], None],
         between: Between | None = None,
     ) -> None:
         self.opened = opened
@@ -336,7 +334,7 @@ class Session:
         self.opened.switch_tracepoints(on=False)
         self._ended_ns = time.monotonic_ns()
         self.opened.switch_leaders(on=False)
-        self._tell(f"{ENDED_EARLY}: {why}; what was recorded before is kept, and no program is stopped")
+        self._tell(ended_early(why))
 
     def _drain_rest(self) -> None:
         """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""
@@ -371,14 +369,16 @@ class Session:
         """Tell of losses; returns what of them no event's count knows, as ``Stopped`` has it."""
         lost = sum(sum(each.lost or ()) for each in counts)
         if lost and not self._real_time:
-            self._tell("the drain thread ran without real-time priority, for want of CAP_SYS_NICE: it lost samples")
+            why = "for want of CAP_SYS_NICE: it lost samples"
+            self._tell(Notice(f"the drain thread ran without real-time priority, {why}"))
         if self.opened.has_lost:
             lost_tasks = sum(abi.sum_counts(fds, has_lost=True)[1] for fds in self.opened.leaders)
             if lost_tasks:
-                self._tell(f"{lost_tasks} records of tasks (FORK, COMM, EXIT) were lost: descendants may be missing")
+                what = f"{lost_tasks} records of tasks (FORK, COMM, EXIT)"
+                self._tell(Notice(f"{what} were lost: descendants may be missing"))
         if self.opened.kernel is None:
             return 0, 0
         losses = self.opened.kernel.read_losses()
         for text in losses.notices():
-            self._tell(text)
+            self._tell(Notice(text))
         return losses.missed_runs, losses.facts_lost

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lo2io.catalog.layouts import Layout
     from lo2io.model import SpoolMeta
+    from lo2io.model.notices import Notice
 
 SAMPLE = 9
 RING_BYTES = 4096
@@ -116,11 +117,14 @@ class Rig:
             ring_bytes_wanted=RING_BYTES,
             has_lost=True,
         )
-        self.flight = FlightRecorder(options, self.spool, self.opened, LAYOUT, self.notices.append)
+        self.flight = FlightRecorder(options, self.spool, self.opened, LAYOUT, self._note)
         self.flight._reader = self  # type: ignore[assignment]
-        self.session = Session(self.opened, self.spool, self.notices.append, self.flight)
+        self.session = Session(self.opened, self.spool, self._note, self.flight)
         self.session._syncs = [dataclasses.replace(META.syncs[0], time_ns=0, monotonic_ns=0)]
         self.spool.write_meta(META)
+
+    def _note(self, notice: Notice) -> None:
+        self.notices.append(notice.text)
 
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
         """Instead of ``BorderReader``: nothing happens meanwhile."""

@@ -186,7 +186,7 @@ for name in ("events", "command", "pids"):
 arguments["optional"] = frozenset(arguments.get("optional", ()))
 try:
     options = RecordOptions(**{**arguments, "spool": Path(arguments["spool"])})
-    result = record(options, lambda text: print(">", text, file=sys.stderr))
+    result = record(options, lambda notice: print(">", notice.text, file=sys.stderr))
 except Lo2ioError as error:
     print(f"{type(error).__name__}: {error}; {error.remedy}", file=sys.stderr)
     sys.exit(error.exit_code)

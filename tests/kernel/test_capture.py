@@ -33,6 +33,7 @@ from lo2io.capture import session, threads
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.errors import CaptureError, UsageError
 from lo2io.kernel import abi, procfs
+from lo2io.model.notices import Notice, NoticeKind
 from lo2io.spool.facts import TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.reader import SpoolReader
 
@@ -239,15 +240,15 @@ fd = os.open("/dev/null", os.O_WRONLY)
 for index in range(60_000): os.pwrite(fd, b"x", index)
 sys.exit(5)
 """
-    told: list[str] = []
+    told: list[Notice] = []
     with tiny_disk("3m") as disk:
         chosen = dataclasses.replace(options, spool=disk / "spool", ring_bytes=1 << 20, command=work(code))
         result = record(chosen, told.append)
         spool = SpoolReader(chosen.spool)
         assert result.exit_code == spool.meta.exit_code == 5
         assert spool.meta.complete
-        assert [text for text in told if "No space left" in text and "no program is stopped" in text]
-        assert spool.meta.notices == tuple(told) == result.notices
+        assert [each for each in told if "No space left" in each.text and each.kind is NoticeKind.ENDED_EARLY]
+        assert spool.meta.notices == tuple(notice.text for notice in told) == result.notices
         samples = 0
         for (path,), _ in spool.streams():
             assert path.stat().st_size % (512 << 10) == 0 or path.stat().st_size < 3 << 20

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from workloads.build import build
@@ -17,6 +17,9 @@ from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel.tracefs import event_exists, find_tracefs
 from lo2io.pipeline import convert
 from lo2io.spool.reader import SpoolReader
+
+if TYPE_CHECKING:
+    from lo2io.model.notices import Notice
 
 pytestmark = pytest.mark.requires(
     *("root", "tracefs", "events", "otf2-print"), "io_uring:io_uring_submit_req", "syscalls:sys_enter_io_uring_enter"
@@ -50,10 +53,10 @@ def run(tmp_path: Path, tracefs: Path) -> tuple[SpoolReader, dict[str, Any]]:
         command=(str(build("rings")), "nop"),
         tracefs=tracefs,
     )
-    told: list[str] = []
+    told: list[Notice] = []
     assert record(options, told.append).exit_code == 0
     spool = SpoolReader(tmp_path / "spool")
-    assert set(told) <= set(spool.meta.notices)
+    assert {notice.text for notice in told} <= set(spool.meta.notices)
     convert(tmp_path / "spool", tmp_path / "T")
     return spool, json.loads((tmp_path / "T/lo2io/metadata.json").read_text(encoding="utf-8"))
 

@@ -15,6 +15,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING
 
+from lo2io.model.notices import Notice
 from lo2io.spool.format import CONTROL_NAME
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Control:
         note: Called with a notice if it cannot: vfat has no sockets.
     """
 
-    def __init__(self, spool: Folder, note: Callable[[str], None]) -> None:
+    def __init__(self, spool: Folder, note: Callable[[Notice], None]) -> None:
         self._spool = spool
         self._askers: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -55,7 +56,7 @@ class Control:
         except OSError as error:
             self._socket.close()
             self._socket = None
-            note(f"`lo2io dump` cannot ask this recording ({error.strerror} for a socket there); SIGUSR1 can")
+            note(Notice(f"`lo2io dump` cannot ask this recording ({error.strerror} for a socket there); SIGUSR1 can"))
 
     def start(self, ask: Callable[[], object]) -> None:
         """Call ``ask`` at each request, in a thread of its own."""

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.capture.flight.control import Control
-from lo2io.capture.session import NO_WINDOW
 from lo2io.errors import Lo2ioError
+from lo2io.model.notices import Notice, no_window
 from lo2io.spool.format import META_NAME, dump_meta
 from lo2io.trace.directory import SPOOL, give_away
 from lo2io.units import NS_PER_S
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 NICE = 10
 """What converts a window gives way to what is being recorded."""
 BEGUN, DONE, FAILED, REFUSED = "begun", "done", "failed", "refused"
-BUSY = "another window is still being written"
-"""The one reason to refuse that passes."""
+BUSY = "busy"
+"""What becomes of a window. BUSY: refused because another one is being written; asking again later helps."""
 _POLL_S = 0.2
 
 
@@ -64,7 +64,7 @@ class Dumper:
     def __init__(
         self,
         spool: SegmentedSpool,
-        note: Callable[[str], None],
+        note: Callable[[Notice], None],
         convert: tuple[str, ...] = (),
         *,
         keep_spool: bool = False,
@@ -86,13 +86,12 @@ class Dumper:
         with self._lock:
             busy, self._busy = self._busy, True
         if busy:
-            self.refuse(why, BUSY)
+            self._refuse(BUSY, why, "another window is still being written")
         return not busy
 
     def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
         """Tell that a request was not followed; ``claimed``: it had been accepted."""
-        self._note(f"{NO_WINDOW} for {why}: {reason}")
-        self._post(REFUSED, text=reason)
+        self._refuse(REFUSED, why, reason)
         if claimed:
             self._free()
 
@@ -182,7 +181,7 @@ class Dumper:
         give_away(target)
         seconds = ((meta.stop_ns or meta.start_ns) - meta.start_ns) / NS_PER_S
         self._free()
-        self._note(f"{target.path} holds the last {seconds:.1f} s ({why}); {answer}")
+        self._note(Notice(f"{target.path} holds the last {seconds:.1f} s ({why}); {answer}"))
         self._post(DONE, target, answer)
 
     def _run_child(self, command: list[str], folders: tuple[Folder, ...] = ()) -> str:
@@ -235,12 +234,16 @@ class Dumper:
 
     # ---- telling ----
 
+    def _refuse(self, event: str, why: str, reason: str) -> None:
+        self._note(no_window(why, reason))
+        self._post(event, text=reason)
+
     def _fail(self, why: str, target: Folder | None, answer: str, *, keep: bool = False) -> None:
         if target is not None and not keep:
             with contextlib.suppress(OSError):
                 target.discard()
         self._free()
-        self._note(f"{NO_WINDOW} for {why}: {answer}")
+        self._note(no_window(why, answer))
         self._post(FAILED, target, answer)
 
     def _free(self) -> None:

@@ -28,6 +28,7 @@ from lo2io.capture.flight.window import Border, describe_window, final_border
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.layouts import compile_layout
 from lo2io.kernel.sysfs import read_devices
+from lo2io.model.notices import Notice
 from lo2io.spool.format import SegmentStart, segment_name
 from lo2io.spool.segments import PARTS, SegmentedSpool
 from lo2io.units import NS_PER_S
@@ -95,7 +96,7 @@ class FlightRecorder:
         spool: SegmentedSpool,
         opened: OpenEvents,
         layout: Layout,
-        note: Callable[[str], None],
+        note: Callable[[Notice], None],
         *,
         watcher: Watcher | None = None,
     ) -> None:
@@ -182,10 +183,10 @@ class FlightRecorder:
         self._end_clerk()
         self.dumper.wait(is_given_up)
         if self._spool.skipped_facts:
-            self._note("some names are not known: the facts of open files had no room in the spool")
+            self._note(Notice("some names are not known: the facts of open files had no room in the spool"))
         if self._watcher is not None:
             self._watcher.take_hits()  # of the last moment: they count, though there is no other window any more
-            self._note(self._watcher.summary())
+            self._note(Notice(self._watcher.summary()))
         end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
         return self._describe(meta, names, (self._borders[names[0]], end))
@@ -310,7 +311,7 @@ class FlightRecorder:
             self._spool.prepare()
         except OSError as error:
             # The drain thread will try again, and end the recording if that fails, too.
-            self._note(f"the next segment of the spool cannot be created: {error.strerror}")
+            self._note(Notice(f"the next segment of the spool cannot be created: {error.strerror}"))
 
     def _drop_old(self) -> None:
         """Remove segments that the window does not need, or that the bound leaves no room for."""
@@ -361,7 +362,7 @@ def make_flight(
     spool: SpoolWriter,
     opened: OpenEvents,
     events: Sequence[Event],
-    note: Callable[[str], None],
+    note: Callable[[Notice], None],
 ) -> FlightRecorder | None:
     """The flight recorder that a recording's options ask for, or None.
 

@@ -92,8 +92,8 @@ def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
     for event, name, text in _events(recorder):
         if event == BEGUN and not window:
             window = name
-        elif not window and (event == REFUSED or (event == FAILED and not name)):
-            remedy = "try again a little later" if text == BUSY else "see what the recorder said"
+        elif not window and (event in {REFUSED, BUSY} or (event == FAILED and not name)):
+            remedy = "try again a little later" if event == BUSY else "see what the recorder said"
             raise CaptureError(tried, text, remedy)
         elif window and name == window:
             if event == DONE and is_dump(window):

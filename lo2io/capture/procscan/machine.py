@@ -18,6 +18,7 @@ from lo2io.kernel import procfs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.model.notices import Notice
     from lo2io.spool.writer import Sink
 
 _SHARE = 0.003
@@ -69,7 +70,7 @@ class MachineScanner(Scanner):
         self,
         sink: Sink,
         period_s: float,
-        tell: Callable[[str], None],
+        tell: Callable[[Notice], None],
         *,
         command: int = 0,
         skip: frozenset[int] = frozenset(),

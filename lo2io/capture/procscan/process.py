@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lo2io.kernel import procfs
+from lo2io.model.notices import Notice
 from lo2io.spool import facts
 from lo2io.spool.writer import DiskFullError
 from lo2io.units import NS_PER_S
@@ -46,7 +47,7 @@ class FactWriter:
     """
 
     def __init__(
-        self, sink: Sink, tell: Callable[[str], None], root: Path = Path("/"), controller: bytes | None = None
+        self, sink: Sink, tell: Callable[[Notice], None], root: Path = Path("/"), controller: bytes | None = None
     ) -> None:
         self.is_over = False
         """The disk is full, or nobody wants any more: nothing is written."""
@@ -133,7 +134,7 @@ class FactWriter:
     def give_up(self, why: str) -> None:
         """Write nothing any more, and tell the user."""
         self.is_over = True
-        self._tell(f"no names are looked up any more: {why}")
+        self._tell(Notice(f"no names are looked up any more: {why}"))
 
 
 def _pack_descriptor(pid: int, state: procfs.FdState) -> Iterator[bytes]:
@@ -284,7 +285,7 @@ class FactScanner(Scanner):
         sink: Sink,
         pids: Iterable[int],
         period_s: float,
-        tell: Callable[[str], None],
+        tell: Callable[[Notice], None],
         root: Path = Path("/"),
         *,
         seldom: bool = False,

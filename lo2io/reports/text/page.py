@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from lo2io.model.notices import NoticeKind, kind_of
 from lo2io.reports.summary.name_counts import names_line
 from lo2io.reports.text.foreign import render_foreign
 from lo2io.reports.text.io import render_io
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH: Final = 100
 _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"
-_ENDED_EARLY: Final = "recording ended early"
-"""So begins the notice of a full disk: ``lo2io.capture.session.ENDED_EARLY``, which no report imports."""
 _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _PATHS_OF_A_FINDING: Final = 3
@@ -390,7 +389,7 @@ def _losses(summary: Summary, console: Console) -> None:
     if any(row.lost for row in summary.losses):
         print_line(console, "ring full: give it more room (--ring 16MiB), or record fewer events (-e)")
     if any(row.vanished for row in summary.losses):
-        ended = any(notice.startswith(_ENDED_EARLY) for notice in summary.notices)
+        ended = any(kind_of(notice) is NoticeKind.ENDED_EARLY for notice in summary.notices)
         why = "counted before recording could be ended" if ended else _WHY_VANISHED
         print_line(console, f"vanished: counted, never delivered, by no full ring;\n{why}")
 

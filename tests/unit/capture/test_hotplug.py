@@ -105,7 +105,7 @@ class Machine:
         return Hotplug(
             session,
             self.writer,
-            lambda text: self.log.append(text.partition(":")[0]),
+            lambda notice: self.log.append(notice.text.partition(":")[0]),
             departures=self,
             root=self.root,
             **{"reopen": self.reopen, "is_wanted": self.wanted, "rescan": lambda _: self.log.append("rescan")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from lo2io.capture.options import RecordOptions
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import UsageError
 from lo2io.kernel.tracefs import lacking_events
+
+if TYPE_CHECKING:
+    from lo2io.model.notices import Notice
 
 DATA = Path(__file__).parents[2] / "data"
 SUBMIT_REQ, SUBMIT_SQE = "io_uring:io_uring_submit_req", "io_uring:io_uring_submit_sqe"
@@ -27,8 +31,9 @@ def options(tracefs: Path, *tokens: str) -> RecordOptions:
 
 def load(asked: RecordOptions) -> tuple[set[str], list[str]]:
     """The events that are there, and the notices."""
-    notices: list[str] = []
-    return {event.name for event in load_events(asked, notices.append)}, notices
+    notices: list[Notice] = []
+    found = {event.name for event in load_events(asked, notices.append)}
+    return found, [notice.text for notice in notices]
 
 
 def lacking(asked: RecordOptions, found: set[str]) -> tuple[str, ...]:

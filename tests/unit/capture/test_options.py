@@ -11,6 +11,7 @@ from lo2io.capture.notices import NOTICES_KEPT, Notices
 from lo2io.capture.options import RecordOptions, check_options, choose_cpus
 from lo2io.errors import UsageError
 from lo2io.kernel.sysfs import format_cpu_list, parse_cpu_list
+from lo2io.model.notices import Notice
 
 
 @pytest.mark.parametrize(("cpus", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2,5,7-8"), ((2, 0), "0,2")])
@@ -83,12 +84,13 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
 
 def test_of_very_many_notices_the_first_and_the_last_are_kept() -> None:
     """A flight recorder of many days tells each window; all are passed on, the spool's description stays small."""
-    told: list[str] = []
+    told: list[Notice] = []
     notices = Notices(told.append)
     for number in range(NOTICES_KEPT * 2):
-        notices(str(number))
-    assert notices.texts == tuple(told)
+        notices(Notice(str(number)))
+    assert notices.texts == tuple(notice.text for notice in told)
     for number in range(1000):
-        notices(f"later {number}")
+        notices(Notice(f"later {number}"))
     assert len(told) == 1000 + NOTICES_KEPT * 2
-    assert notices.texts == (*told[:NOTICES_KEPT], "1000 further notices are not kept", *told[-NOTICES_KEPT:])
+    texts = [notice.text for notice in told]
+    assert notices.texts == (*texts[:NOTICES_KEPT], "1000 further notices are not kept", *texts[-NOTICES_KEPT:])

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lo2io.capture.session import ENDED_EARLY
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind, Completeness, EventCompleteness
+from lo2io.model.notices import ended_early
 from lo2io.reports.summary.summary import Activity, Summary, _realtime_ns, render, summarize, to_json
 from lo2io.reports.text.lines import printable, shorten
 from lo2io.reports.text.page import report_console
@@ -207,7 +207,7 @@ def test_requests_by_device_and_operation(tmp_path: Path) -> None:
 def test_what_vanishes_when_a_disk_is_full_is_not_the_machine_s_fault(tmp_path: Path) -> None:
     """Events are counted until recording can be ended: the page says so, if a notice says that it ended early."""
     summary = summarize(example(tmp_path))
-    early = dataclasses.replace(summary, notices=(f"{ENDED_EARLY}: T/spool/cpu-0000.ring: No space left on device",))
+    early = dataclasses.replace(summary, notices=(ended_early("T/spool/cpu-0000.ring: No space left on device").text,))
     assert (
         "by no full ring;\nsome virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1\n"
         in text_of(summary)

@@ -82,15 +82,17 @@ def test_the_window_that_was_asked_for_is_named(tmp_path: Path) -> None:
 
 
 def test_what_went_wrong_is_told_without_what_a_terminal_obeys(tmp_path: Path) -> None:
-    """A refusal, a failure, and a name that is no window's."""
+    """Two refusals, a failure, and a name that is no window's."""
     for event in (
-        [("refused", "", "another window \x1b[2J")],
+        [("refused", "", "the recording is over \x1b[2J")],
+        [("busy", "", "another window \x1b[2J")],
         [("begun", "dump-20261121-060000", ""), ("failed", "dump-20261121-060000", "no room \x1b[2J")],
         [("begun", "../../etc", ""), ("done", "../../etc", "\x1b[2J")],
     ):
         with serving(tmp_path, [], *event), pytest.raises(CaptureError) as caught:
             ask_for_dump(tmp_path)
         assert "?[2J" in str(caught.value)
+        assert ("a little later" in caught.value.remedy) == (event[0][0] == "busy")
 
 
 def test_a_recorder_that_was_killed_cannot_be_asked(tmp_path: Path) -> None:

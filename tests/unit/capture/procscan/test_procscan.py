@@ -10,6 +10,7 @@ import pytest
 
 from lo2io.capture.procscan import machine
 from lo2io.capture.procscan.machine import MachineScanner
+from lo2io.model.notices import Notice
 from lo2io.spool.facts import FACT_FD, FACT_RING, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import DiskFullError
 
@@ -244,18 +245,18 @@ def test_a_ring_is_described_behind_its_descriptor(proc: Proc, clock: Clock) -> 
 
 def test_a_full_disk_ends_the_looking(proc: Proc, clock: Clock) -> None:
     """One notice, and nothing more is written."""
-    told: list[str] = []
+    told: list[Notice] = []
     sink = Sink(full=True)
     made = MachineScanner(sink, 0.1, told.append, root=proc.root)
     made.scan_tasks(0)
     made.scan_fds()
-    assert len(told) == 1
-    assert "no names are looked up any more" in told[0]
+    (notice,) = told
+    assert "no names are looked up any more" in notice.text
 
 
 def test_an_unexpected_failure_is_told(proc: Proc, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that looks ends; without a word nobody would know why names are missing."""
-    told: list[str] = []
+    told: list[Notice] = []
     sink = Sink()
     scanner = MachineScanner(sink, 0.1, told.append, root=proc.root)
 
@@ -265,4 +266,4 @@ def test_an_unexpected_failure_is_told(proc: Proc, clock: Clock, monkeypatch: py
     monkeypatch.setattr(scanner, "_look", fail)
     monkeypatch.setattr(scanner, "_sleep", lambda _: False)
     scanner._run()
-    assert told == ["no names are looked up any more: OSError: [Errno 24] Too many open files"]
+    assert told == [Notice("no names are looked up any more: OSError: [Errno 24] Too many open files")]
