@@ -10,11 +10,13 @@ import contextlib
 import os
 import shlex
 import signal
+import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lo2io.capture.options import Converter
 from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
@@ -259,7 +261,7 @@ def _options(
         sample_rate=request.sample_rate or 1,
         keep_spool=request.keep_spool,
         unnamed=_unnamed(request, selection),
-        convert=() if request.block_records is None else ("--block-records", request.block_records),
+        converter=converter(request.block_records),
     )
 
 
@@ -270,7 +272,24 @@ def _default_name(request: RecordRequest) -> str:
 
 
 def _convert_command(directory: Path) -> str:
-    return f"lo2io convert {shlex.quote(str(directory / SPOOL))} -o {shlex.quote(str(directory))}"
+    return converter().show(directory / SPOOL, directory)
+
+
+def converter(block_records: str | None = None) -> Converter:
+    """`lo2io convert` as a command, for the windows of a flight recorder.
+
+    Args:
+        block_records: One of :data:`BLOCK_RECORDS`; None: as the spool's mode has it.
+    """
+    options = () if block_records is None else ("--block-records", block_records)
+
+    def arguments(spool: Path, trace: Path) -> list[str]:
+        return ["convert", str(spool), "-o", str(trace), *options]
+
+    return Converter(
+        run=lambda spool, trace: [sys.executable, "-P", "-m", "lo2io", *arguments(spool, trace)],
+        show=lambda spool, trace: shlex.join(["lo2io", *arguments(spool, trace)]),
+    )
 
 
 def dump(trace: Path) -> Path:

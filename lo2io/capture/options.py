@@ -16,13 +16,27 @@ from lo2io.kernel import sysfs
 from lo2io.model import CallFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lo2io.folder import Folder
 
 DEFAULT_RING_BYTES = 4 << 20
 _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """The command that makes a trace of a flight recorder's window: a process of its own.
+
+    Both get the window's spool and the directory of the trace to make. The command's last line on stderr says what
+    came of it; after an error that line begins with ``lo2io: ``, and indented lines behind it say what helps.
+    """
+
+    run: Callable[[Path, Path], list[str]]
+    """What is started, program first."""
+    show: Callable[[Path, Path], str]
+    """The same as the user would type it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class RecordOptions:
         trigger: … and write them as a trace of their own whenever a block request or call is slow: ``latency > 100ms``.
         sample_rate: Of the requests of rings, one in so many is to be written when converting; recorded are all.
         keep_spool: Leave the spool beside each trace that is written meanwhile.
-        convert: Options of `lo2io convert` for these traces.
+        converter: Makes these traces; needed with ``last_s`` and ``max_bytes``.
         notices: What the user must know of this choice; told first, and kept in the spool …
         unnamed: … and what only if files are named by ``/proc``.
         tracefs: Where tracefs is mounted; None: find it.
@@ -94,7 +108,7 @@ class RecordOptions:
     trigger: str | None = None
     sample_rate: int = 1
     keep_spool: bool = False
-    convert: tuple[str, ...] = ()
+    converter: Converter | None = None
     notices: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
     tracefs: Path | None = None

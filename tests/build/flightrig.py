@@ -13,6 +13,7 @@ from lo2io.capture.events.opened import OpenEvents
 from lo2io.capture.flight import recorder
 from lo2io.capture.flight.border import Reading
 from lo2io.capture.flight.recorder import FlightOptions, FlightRecorder
+from lo2io.capture.options import Converter
 from lo2io.capture.session import Session, Stopped
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.layouts import compile_layout
@@ -95,10 +96,14 @@ class FakeClock:
         return self.now
 
 
+CONVERTER = Converter(run=lambda spool, trace: ["true", str(spool), str(trace)], show=lambda *_: "convert by hand")
+"""Makes no trace."""
+
+
 class Rig:
     """A flight recorder whose drain thread is the test."""
 
-    def __init__(self, path: Path, clock: FakeClock, options: FlightOptions) -> None:
+    def __init__(self, path: Path, clock: FakeClock, options: FlightOptions, converter: Converter = CONVERTER) -> None:
         self.clock = clock
         self.notices: list[str] = []
         self.rescans: list[int] = []
@@ -117,7 +122,7 @@ class Rig:
             ring_bytes_wanted=RING_BYTES,
             has_lost=True,
         )
-        self.flight = FlightRecorder(options, self.spool, self.opened, LAYOUT, self._note)
+        self.flight = FlightRecorder(options, self.spool, self.opened, LAYOUT, self._note, converter=converter)
         self.flight._reader = self  # type: ignore[assignment]
         self.session = Session(self.opened, self.spool, self._note, self.flight)
         self.session._syncs = [dataclasses.replace(META.syncs[0], time_ns=0, monotonic_ns=0)]

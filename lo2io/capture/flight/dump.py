@@ -1,8 +1,9 @@
 """Windows of a flight recorder become traces: segments in, a directory beside the spool out.
 
 The segments get second names (hard links), so that the recorder may go on removing them, and a description of their
-own; `lo2io convert`, a child of low priority, makes the trace. One at a time. Whatever fails there is told, and harms
-nothing. Those who asked from outside are told at the recorder's socket (:mod:`lo2io.capture.flight.control`).
+own. A child of low priority makes the trace: the recording's :class:`~lo2io.capture.options.Converter`. One at a time.
+Whatever fails there is told, and harms nothing. Those who asked from outside are told at the recorder's socket
+(:mod:`lo2io.capture.flight.control`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -28,8 +27,8 @@ from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from lo2io.capture.options import Converter
     from lo2io.folder import Folder
     from lo2io.model import SpoolMeta
     from lo2io.spool.segments import Segment, SegmentedSpool
@@ -57,7 +56,7 @@ class Dumper:
     Args:
         spool: The flight recorder's.
         note: Called with each notice for the user, from whatever thread.
-        convert: Further options of `lo2io convert`.
+        converter: Makes the trace of a window.
         keep_spool: Leave the window's spool beside its trace.
     """
 
@@ -65,14 +64,14 @@ class Dumper:
         self,
         spool: SegmentedSpool,
         note: Callable[[Notice], None],
-        convert: tuple[str, ...] = (),
+        converter: Converter,
         *,
         keep_spool: bool = False,
     ) -> None:
         self._children: list[_Child] = []
         self._spool = spool
         self._note = note
-        self._convert = convert
+        self._converter = converter
         self._keep_spool = keep_spool
         self._lock = threading.Lock()
         self._busy = False
@@ -163,16 +162,11 @@ class Dumper:
     # ---- in a thread of its own ----
 
     def _run(self, why: str, target: Folder, spool: Folder, meta: SpoolMeta) -> None:
-        def command(spool: Path, target: Path) -> list[str]:
-            return ["convert", str(spool), "-o", str(target), *self._convert]
-
         try:
-            answer = self._run_child(
-                [sys.executable, "-P", "-m", "lo2io", *command(spool.place, target.place)], (spool, target)
-            )
+            answer = self._run_child(self._converter.run(spool.place, target.place), (spool, target))
         except (OSError, Lo2ioError) as error:
             reason = "given up" if self._given_up else str(error)
-            shown = shlex.join(["lo2io", *command(spool.path, target.path)])
+            shown = self._converter.show(spool.path, target.path)
             self._fail(why, target, f"{reason}; its spool is kept: `{shown}`", keep=True)
             return
         if not self._keep_spool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from lo2io.capture.accounts import Readings
     from lo2io.capture.events.opened import OpenEvents
-    from lo2io.capture.options import RecordOptions
+    from lo2io.capture.options import Converter, RecordOptions
     from lo2io.capture.session import Session, Stopped
     from lo2io.catalog.layouts import Layout
     from lo2io.model import SpoolMeta
@@ -64,13 +64,11 @@ class FlightOptions:
         last_s: At least so many seconds, if ``max_bytes`` has room for them.
         max_bytes: No more than so many bytes of spool at any time.
         keep_spool: Leave the spool beside each dumped trace.
-        convert: Options of `lo2io convert` for the windows that are dumped.
     """
 
     last_s: float | None = None
     max_bytes: int | None = None
     keep_spool: bool = False
-    convert: tuple[str, ...] = ()
 
 
 class FlightRecorder:
@@ -84,6 +82,7 @@ class FlightRecorder:
         opened: The events, opened per CPU.
         layout: Of ``opened.names``.
         note: Called with each notice for the user, from whatever thread.
+        converter: Makes traces of the windows that are dumped.
         watcher: Looks for what shall be dumped at once.
     """
 
@@ -98,10 +97,11 @@ class FlightRecorder:
         layout: Layout,
         note: Callable[[Notice], None],
         *,
+        converter: Converter,
         watcher: Watcher | None = None,
     ) -> None:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.dumper = Dumper(spool, note, options.convert, keep_spool=options.keep_spool)
+        self.dumper = Dumper(spool, note, converter, keep_spool=options.keep_spool)
         self._options = options
         self._spool = spool
         self._opened = opened
@@ -377,8 +377,9 @@ def make_flight(
     if options.trigger is not None:
         devices = read_devices()
         watcher = Watcher(parse_trigger(options.trigger, devices), layout, len(opened.rings), devices)
-    kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool, convert=options.convert)
-    return FlightRecorder(kept, spool, opened, layout, note, watcher=watcher)
+    assert options.converter is not None  # noqa: S101 - who asks for windows hands in what converts them
+    kept = FlightOptions(options.last_s, options.max_bytes, keep_spool=options.keep_spool)
+    return FlightRecorder(kept, spool, opened, layout, note, converter=options.converter, watcher=watcher)
 
 
 def _run_on(cpu: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from build.flightrig import CONVERTER
 
 from lo2io.capture.flight.dump import Dumper
 from lo2io.errors import Lo2ioError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 )
 def test_what_a_converter_failed_of_is_told_whole(tmp_path: Path, says: str, text: str) -> None:
     """What was tried and what would help, not the last line alone."""
-    dumper = Dumper(SegmentedSpool(tmp_path / "spool", [0]), print)
+    dumper = Dumper(SegmentedSpool(tmp_path / "spool", [0]), print, CONVERTER)
     with pytest.raises(Lo2ioError) as failed:
         dumper._run_child(["sh", "-c", 'printf "%s" "$1" >&2; exit 5', "sh", says])
     dumper.wait(lambda: False)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from build.flightrig import META, RING_BYTES, FakeClock, Rig, serials
+from build.flightrig import CONVERTER, META, RING_BYTES, FakeClock, Rig, serials
 
+from lo2io import pipeline
 from lo2io.capture.flight import dump, news
 from lo2io.capture.flight import recorder as flight
 from lo2io.capture.flight.recorder import FlightOptions
@@ -25,6 +26,7 @@ from lo2io.spool.writer import DiskFullError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lo2io.capture.options import Converter
     from lo2io.folder import Folder
 
 
@@ -43,8 +45,8 @@ def rig(tmp_path: Path, clock: FakeClock) -> Iterator[Callable[[FlightOptions], 
     """Makes recorders; ends those that a test has left."""
     made: list[Rig] = []
 
-    def make(options: FlightOptions) -> Rig:
-        made.append(Rig(tmp_path, clock, options))
+    def make(options: FlightOptions, converter: Converter = CONVERTER) -> Rig:
+        made.append(Rig(tmp_path, clock, options, converter))
         return made[-1]
 
     yield make
@@ -153,11 +155,9 @@ def converter(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return calls
 
 
-def test_a_window_is_a_spool_of_its_own(
-    rig: Callable[[FlightOptions], Rig], converter: list[list[str]], tmp_path: Path
-) -> None:
+def test_a_window_is_a_spool_of_its_own(rig: Callable[..., Rig], converter: list[list[str]], tmp_path: Path) -> None:
     """It ends when it is asked for, outlives the segments, and the recording goes on."""
-    recorder = rig(FlightOptions(last_s=2.0, keep_spool=True, convert=("--block-records", "both")))
+    recorder = rig(FlightOptions(last_s=2.0, keep_spool=True), pipeline.converter("both"))
     recorder.start()
     recorder.run(5)
     with socket.socket(socket.AF_UNIX) as asker:
