@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from lo2io.catalog.catalog import load_catalog
+from lo2io.convert.completeness import completeness
 from lo2io.convert.engine import Engine
 from lo2io.model import TraceEnd
-from lo2io.reports.summary.losses import completeness
 from lo2io.spool.reader import SpoolReader
 
 

@@ -102,10 +102,10 @@ def convert(
 
     Neither root nor the machine that recorded it is needed.
     """
-    from lo2io import pipeline
+    from lo2io.convert.convert import convert as convert_spool
 
     with progress_bar(spool) as progress:
-        converted = pipeline.convert(
+        converted = convert_spool(
             spool,
             output,
             force=force,

@@ -64,7 +64,7 @@ def export(
 
     found = formats.find_format(to)
     formats.read_options(to, options or ())
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
 
     from lo2io.cli.progress import share_progress
     from lo2io.otf2.foreign.opening import open_any

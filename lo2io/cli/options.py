@@ -235,7 +235,7 @@ def print_summary(
         UsageError: A filter, a time or ``by`` cannot be understood.
         TraceError: The trace cannot be read.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
 
     from lo2io.otf2.foreign.opening import open_any
     from lo2io.reports.summary import summary

@@ -64,7 +64,7 @@ def replay(
 
     Operations, offsets and sizes are those of the trace.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
 
     from lo2io.exports.fio import replay as replaying
     from lo2io.trace.reader import open_trace

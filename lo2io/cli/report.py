@@ -64,7 +64,7 @@ def _write_page(
     trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
 ) -> int:
     """The page of a trace, or of the part of it that passes the filters within a span; its size in bytes."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the pipeline: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
 
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output

@@ -15,6 +15,11 @@ UNKNOWN_I64 = -(2**63)
 UNKNOWN_U32 = 2**32 - 1
 """Unknown, or none, in uint32 references and flags."""
 
+BLOCK_RECORDS = ("samples", "begin-end", "both")
+"""How block requests may stand in an OTF2 trace; ``docs/reference/otf2.md`` says what each looks like."""
+REQUEST_END = "block:block_rq_complete"
+"""The event that ends a block request. It happens in an interrupt, so its samples name no owner."""
+
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
 """Column name → array; all of one table have the same length."""
 

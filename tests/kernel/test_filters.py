@@ -13,7 +13,7 @@ import pytest
 from workloads.disks import device_number, loop_device
 from workloads.record import LO2IO, Recorded, record
 
-from lo2io.pipeline import convert
+from lo2io.convert.convert import convert
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.verify import Severity, verify
 

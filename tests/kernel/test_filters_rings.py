@@ -9,7 +9,7 @@ import pytest
 from workloads.build import build
 from workloads.record import Recorded, read_json_lines, record
 
-from lo2io.pipeline import convert
+from lo2io.convert.convert import convert
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.verify import Severity, verify
 

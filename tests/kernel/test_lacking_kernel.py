@@ -14,8 +14,8 @@ from workloads.build import build
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.catalog.catalog import load_catalog
+from lo2io.convert.convert import convert
 from lo2io.kernel.tracefs import event_exists, find_tracefs
-from lo2io.pipeline import convert
 from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:

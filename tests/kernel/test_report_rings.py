@@ -12,7 +12,7 @@ import pytest
 from workloads.record import LO2IO
 from workloads.rings import GROUP, GROUPS, choice
 
-from lo2io import pipeline
+from lo2io.convert.convert import convert
 from lo2io.reports.summary.summary import summarize
 from lo2io.trace.reader import open_trace
 
@@ -161,7 +161,7 @@ def test_a_sample_is_whole_and_its_totals_exact(tmp_path: Path) -> None:
     works = recorded.trace.table("ring_works").to_pylist()
     rings = recorded.trace.rings.to_pylist()
     for rate in (2, 3, 7):
-        converted = pipeline.convert(tmp_path / "T/spool", tmp_path / f"S{rate}", sample_rate=rate)
+        converted = convert(tmp_path / "T/spool", tmp_path / f"S{rate}", sample_rate=rate)
         trace = open_trace(tmp_path / f"S{rate}")
         rows = {row["id"]: row for row in trace.ring_requests.to_pylist()}
         assert 0 < len(rows) < len(everything)

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lo2io.errors import UsageError
+from lo2io.model.trace import BLOCK_RECORDS
 
 if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
 
-SAMPLES: Final = "samples"
-BEGIN_END: Final = "begin-end"
-BOTH: Final = "both"
-BLOCK_RECORDS: Final = (SAMPLES, BEGIN_END, BOTH)
+SAMPLES, BEGIN_END, _ = BLOCK_RECORDS
 _SWITCHES: Final = "sched:sched_switch"
 _SYSTEM: Final = "system"
 

@@ -22,7 +22,7 @@ assert "numpy" in sys.modules
 print(len(os.listdir("/proc/self/task")))
 """
 CALLS = {
-    "convert": "from lo2io import pipeline; pipeline.convert(pathlib.Path('.'), pathlib.Path('/nowhere'))",
+    "convert": "from lo2io.convert.convert import convert; convert(pathlib.Path('.'), pathlib.Path('/nowhere'))",
     "report": (
         "from lo2io.cli import options; options.print_summary(pathlib.Path('/nowhere'), as_json=False, to_stdout=True)"
     ),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from build.tablemaker import meta
 
+from lo2io.convert.completeness import completeness
 from lo2io.model import Completeness, EventCounts, SpoolMeta, Totals
+from lo2io.model.trace import REQUEST_END
 from lo2io.reports.summary.losses import (
-    REQUEST_END,
-    completeness,
     completeness_line,
     filtered_words,
     sampled_words,

@@ -36,8 +36,8 @@ from reference.block_histories import block_histories
 from reference.histories import History, call_histories
 from reference.ring_histories import ring_histories
 
-from lo2io import pipeline
 from lo2io.cli.export import export
+from lo2io.convert.convert import convert
 from lo2io.errors import TraceError
 from lo2io.otf2.foreign.opening import open_any
 from lo2io.reports.html.page import gather_pictures, render_html
@@ -110,7 +110,7 @@ def test_totals_of_lo2ios_own_archive_equal_those_of_its_tables(
         replay(builder, sorted((*calls, *blocks), key=lambda item: item[1][0]))
         path = Path(directory) / "T"
         builder.count_vanished("block:block_rq_complete", [int(vanished), 0])
-        pipeline.convert(builder.write(), path, block_records="begin-end")
+        convert(builder.write(), path, block_records="begin-end")
         whole = summarize(open_trace(path))
         shutil.rmtree(path / "lo2io")
         bare = report(path)
@@ -138,7 +138,7 @@ def test_requests_of_rings_are_those_of_the_tables(history: History) -> None:
         builder = SpoolBuilder(Path(directory) / "spool", rings="6.18", mode="process")
         replay(builder, history)
         path = Path(directory) / "T"
-        pipeline.convert(builder.write(), path)
+        convert(builder.write(), path)
         trace = open_trace(path)
         whole, requests = summarize(trace), ended(trace.ring_requests.to_pylist())
         shutil.rmtree(path / "lo2io")

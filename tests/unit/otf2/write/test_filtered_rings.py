@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from build.ringrig import FD, PID, A, Rig
 
-from lo2io import pipeline
+from lo2io.convert.convert import convert
 from lo2io.trace.reader import Trace, open_trace
 from lo2io.verify import Severity, verify
 
@@ -87,7 +87,7 @@ def test_exact_requests(  # noqa: PLR0917 - a row of the table above
 ) -> None:
     """Rows (works, batches, calls, handles used), records, properties, otf2-print: all say the same; rings stay."""
     works, batches, calls, handles = others
-    converted = pipeline.convert(spool, tmp_path / "T", filters=[chosen])
+    converted = convert(spool, tmp_path / "T", filters=[chosen])
     trace = open_trace(tmp_path / "T")
     assert sorted(trace.ring_requests["user_data"].to_pylist()) == passing
     assert counts(trace) == (len(passing), works, batches, calls, 1)
@@ -105,6 +105,6 @@ def test_exact_requests(  # noqa: PLR0917 - a row of the table above
 
 def test_without_a_filter(spool: Path, tmp_path: Path) -> None:
     """Everything is there, and nothing is said of a filter."""
-    pipeline.convert(spool, tmp_path / "T")
+    convert(spool, tmp_path / "T")
     assert counts(open_trace(tmp_path / "T")) == (6, 1, 2, 4, 1)
     assert "filtered" not in open_trace(tmp_path / "T").metadata

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reference.block_histories import block_histories
 from reference.histories import History, call_histories
 
-from lo2io import pipeline
+from lo2io.convert.convert import convert
 from lo2io.errors import UsageError
 from lo2io.trace.reader import open_trace
 from lo2io.verify import Severity, verify
@@ -65,7 +65,7 @@ def test_filtered_traces_keep_every_rule(
     with tempfile.TemporaryDirectory() as directory:
         spool = built(directory, calls, blocks, mode=mode)
         trace = Path(directory) / "T"
-        pipeline.convert(spool, trace, filters=[chosen], block_records=block_records)
+        convert(spool, trace, filters=[chosen], block_records=block_records)
         assert errors(trace) == []
         with otf2.reader.open(str(trace / "traces.otf2")) as reader:
             assert sum(1 for _ in reader.events) == sum(
@@ -120,7 +120,7 @@ def test_exact_counts(  # noqa: PLR0917 - a row of the table above
 ) -> None:
     """Rows, properties, the words of the last line, and otf2-print: all say the same."""
     trace = tmp_path / "T"
-    converted = pipeline.convert(spool, trace, filters=[chosen])
+    converted = convert(spool, trace, filters=[chosen])
     tables = open_trace(trace)
     rows = {name: table["rows"] for name, table in tables.metadata["tables"].items()}
     assert (rows["operations"], rows["requests"], rows["threads"]) == (calls, requests, 2)
@@ -149,7 +149,7 @@ def test_filters_join_with_what_was_recorded(spool: Path, tmp_path: Path) -> Non
     trace = tmp_path / "T"
     meta = (spool / "spool.json").read_text()
     (spool / "spool.json").write_text(meta.replace('"filter": ""', '"filter": "operation == read"'))
-    pipeline.convert(spool, trace, filters=["pid == 100", "size > 4096"])
+    convert(spool, trace, filters=["pid == 100", "size > 4096"])
     tables = open_trace(trace)
     assert tables.metadata["filter"] == "operation == read and pid == 100 and size > 4KiB"
     assert tables.metadata["tables"]["operations"]["rows"] == 4
@@ -160,7 +160,7 @@ def test_a_cgroups_requests(spool: Path, tmp_path: Path) -> None:
     meta = (spool / "spool.json").read_text()
     for name, requests in (("/a", 3), ("/a/x/", 3), ("/b", 0), ("/", 3)):
         (spool / "spool.json").write_text(meta.replace('"cgroup": ""', f'"cgroup": "{name}"'))
-        pipeline.convert(spool, tmp_path / "T", force=True)
+        convert(spool, tmp_path / "T", force=True)
         rows = {key: table["rows"] for key, table in open_trace(tmp_path / "T").metadata["tables"].items()}
         assert (rows["operations"], rows["requests"]) == (18, requests)
 
@@ -169,7 +169,7 @@ def test_refused_before_anything_is_written(spool: Path, tmp_path: Path) -> None
     """A filter that is none, and devices that nobody knows."""
     for chosen in ("size >=", "device == lop0"):
         with pytest.raises(UsageError):
-            pipeline.convert(spool, tmp_path / "T", filters=[chosen])
+            convert(spool, tmp_path / "T", filters=[chosen])
     assert not (tmp_path / "T").exists()
 
 

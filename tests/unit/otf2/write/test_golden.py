@@ -8,8 +8,8 @@ import pytest
 from build.otf2_written import whole_text
 from build.perfwriter import SpoolBuilder
 
+from lo2io.convert.convert import convert
 from lo2io.model import BlockDevice
-from lo2io.pipeline import convert
 from lo2io.verify import exit_code, verify
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from build.perfwriter import SpoolBuilder
 
-from lo2io import pipeline
+from lo2io.convert.convert import convert
 from lo2io.errors import UsageError
 from lo2io.spool.format import META_NAME, dump_meta, parse_meta
 from lo2io.trace.reader import open_trace
@@ -37,7 +37,7 @@ def spool(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("wanted", "rate"), [(None, 10), (10, 10), (11, 11), (1000, 1000)])
 def test_the_rate_stands_in_the_trace(spool: Path, tmp_path: Path, wanted: int | None, rate: int) -> None:
     """In the tables' metadata, in a property of the archive, and in the last line."""
-    converted = pipeline.convert(spool, tmp_path / "T", sample_rate=wanted)
+    converted = convert(spool, tmp_path / "T", sample_rate=wanted)
     assert open_trace(tmp_path / "T").metadata["sample_rate"] == rate
     assert f"LO2IO::IO_URING_SAMPLE_RATE Property value {rate} " in definitions(tmp_path / "T")
     assert converted.sampled == f"sampled: 1 in {rate:,} of 0 requests of rings written"
@@ -46,7 +46,7 @@ def test_the_rate_stands_in_the_trace(spool: Path, tmp_path: Path, wanted: int |
 def test_all_of_them_need_no_word(tmp_path: Path) -> None:
     """No property and nothing in the last line, where nothing is left out."""
     spool = SpoolBuilder(tmp_path / "spool", 2).write()
-    converted = pipeline.convert(spool, tmp_path / "T")
+    converted = convert(spool, tmp_path / "T")
     assert "SAMPLE_RATE" not in definitions(tmp_path / "T")
     assert converted.sampled == ""
 
@@ -55,6 +55,6 @@ def test_all_of_them_need_no_word(tmp_path: Path) -> None:
 def test_more_than_was_chosen_is_refused(spool: Path, tmp_path: Path, wanted: int) -> None:
     """As with filters, what was left out when recording stays out; nothing is written."""
     with pytest.raises(UsageError, match="1/10 was chosen when recording") as caught:
-        pipeline.convert(spool, tmp_path / "T", sample_rate=wanted)
+        convert(spool, tmp_path / "T", sample_rate=wanted)
     assert "1/10 at most" in caught.value.remedy
     assert not (tmp_path / "T").exists()

@@ -21,10 +21,10 @@ from build.otf2_written import transfers_by_thread
 from build.scalereader import mixed, peak_bytes
 from build.scalewriter import ScaleSpool, number_paths
 
+from lo2io.convert.convert import convert
 from lo2io.errors import TraceError
 from lo2io.model import ClockSync
 from lo2io.otf2.write.writer import OWN_LOCATIONS
-from lo2io.pipeline import convert
 from lo2io.trace.reader import open_trace
 from lo2io.verify import verify
 
