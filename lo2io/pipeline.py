@@ -11,12 +11,11 @@ import shlex
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lo2io.capture.options import Converter
-from lo2io.capture.recording import DEFAULT_RING_BYTES, RecordOptions
+from lo2io.capture.options import Converter, RecordOptions
 from lo2io.capture.recording import record as record_spool
 from lo2io.catalog.catalog import ENDING, left_out, load_catalog
 from lo2io.convert.convert import check_block_records, convert_folder
@@ -29,6 +28,7 @@ from lo2io.trace.directory import ANCHOR, SPOOL, fresh_directory, give_away, loc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lo2io.capture.options import RecordRequest
     from lo2io.catalog.catalog import Selection
     from lo2io.convert.convert import Converted
     from lo2io.model.notices import Notice
@@ -36,48 +36,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRequest:
-    """What the user asked ``record`` or ``system-wide`` for; None and empty mean the default.
-
-    Meanings: ``RecordOptions``.
-    """
-
-    command: tuple[str, ...] = ()
-    pids: tuple[int, ...] = ()
-    output: Path | None = None
-    events: tuple[str, ...] = ()
-    user: str | None = None
-    ring_bytes: int | None = None
-    backend: str | None = None
-    names: str | None = None
-    opener: str | None = None
-    scope: str | None = None
-    duration_s: float | None = None
-    until_last: bool = False
-    force: bool = False
-    keep_spool: bool = False
-    convert: bool = True
-    system: bool = False
-    """The whole machine, not only ``command`` or ``pids``."""
-    cpus: str | None = None
-    """A list as the kernel writes them: ``0-3,6``."""
-    cgroup: str | None = None
-    filter: tuple[str, ...] = ()
-    """Expressions; what is recorded fits all of them."""
-    block_records: str | None = None
-    """One of :data:`~lo2io.model.trace.BLOCK_RECORDS`."""
-    sched: bool = False
-    sample_rate: int | None = None
-    """Of so many requests of rings one is written; None: all."""
-    last_s: float | None = None
-    """Keep only the newest so many seconds …"""
-    max_bytes: int | None = None
-    """… or so many bytes …"""
-    trigger: str | None = None
-    """… and write them as a trace whenever this happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +74,17 @@ def record(
 
     check_block_records(request.block_records)
     selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
-    if request.filter:
+    if request.expressions:
         # A recording without a filter starts without these.
         from lo2io.filter.for_events import choose  # noqa: PLC0415
         from lo2io.filter.for_programs import choose_calls  # noqa: PLC0415
 
-        selection, chosen = choose(request.filter, selection, load_catalog())
-        droppable = choose_calls(request.filter, selection.events, load_catalog())
+        selection, chosen = choose(request.expressions, selection, load_catalog())
+        droppable = choose_calls(request.expressions, selection.events, load_catalog())
     with private_umask() as umask, locked_directory(request.output, _default_name(request)) as trace:
         try:
             with fresh_directory(trace, force=request.force) as spool:
-                options = _options(request, spool, selection, chosen, droppable)
-                options = replace(options, umask=umask)
+                options = _options(request, spool, selection, chosen, droppable, umask=umask)
                 exit_code = record_spool(options, tell, show).exit_code
         except KeyboardInterrupt:
             if not trace.is_folder(SPOOL):
@@ -186,7 +143,7 @@ def _event_names(request: RecordRequest) -> tuple[str, ...]:
     """The names to choose events by: the user's, and before them what a mode or option brings, where it is known."""
     wanted = [name for name, on in (("cgroup", request.system), ("sched", request.sched)) if on]
     known = load_catalog().groups()
-    return (*(f"+{name}" for name in wanted if name in known), *request.events)
+    return (*(f"+{name}" for name in wanted if name in known), *request.wanted)
 
 
 def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
@@ -201,37 +158,21 @@ def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
 
 
 def _options(
-    request: RecordRequest, spool: Folder, selection: Selection, chosen: str, droppable: CallFilter
+    request: RecordRequest, spool: Folder, selection: Selection, chosen: str, droppable: CallFilter, *, umask: int
 ) -> RecordOptions:
-    return RecordOptions(
+    return RecordOptions.made_of(
+        request,
         spool=spool.path,
         folder=spool,
         events=selection.events,
         optional=selection.optional,
         newer=selection.newer,
         filters=selection.filters,
-        command=request.command,
-        pids=request.pids,
-        duration_s=request.duration_s,
-        until_last=request.until_last,
-        ring_bytes=DEFAULT_RING_BYTES if request.ring_bytes is None else request.ring_bytes,
-        user=request.user,
-        backend=request.backend,
-        names=request.names,
-        opener=request.opener,
-        scope=request.scope,
-        system=request.system,
-        cpus=request.cpus,
-        cgroup=request.cgroup,
         filter=chosen,
         left_out=droppable,
-        last_s=request.last_s,
-        max_bytes=request.max_bytes,
-        trigger=request.trigger,
-        sample_rate=request.sample_rate or 1,
-        keep_spool=request.keep_spool,
         unnamed=_unnamed(request, selection),
         converter=converter(request.block_records),
+        umask=umask,
     )
 
 

@@ -7,8 +7,8 @@ import resource
 from typing import TYPE_CHECKING
 
 from lo2io.capture.backend import BPF, choose_rung
+from lo2io.capture.checks import choose_cpus
 from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
-from lo2io.capture.options import choose_cpus
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.kernel import procfs, sysfs, tracefs
 from lo2io.model.events import Event

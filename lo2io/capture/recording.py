@@ -21,6 +21,7 @@ from lo2io import _version
 from lo2io.capture import waiting
 from lo2io.capture.accounts import Accounting
 from lo2io.capture.backend import BPF, PERF
+from lo2io.capture.checks import check_options
 from lo2io.capture.closing import close_in_background
 from lo2io.capture.events.opened import SYSTEM
 from lo2io.capture.flight.news import with_news
@@ -28,7 +29,7 @@ from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
 from lo2io.capture.notices import Notices
 from lo2io.capture.opening import load_events, open_cpu, open_events, room_for_fds
-from lo2io.capture.options import DEFAULT_RING_BYTES, RecordOptions, check_options
+from lo2io.capture.options import RecordOptions
 from lo2io.capture.procscan.process import FactScanner, Scanner
 from lo2io.capture.session import Session
 from lo2io.errors import CaptureError
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from lo2io.model.events import Event
     from lo2io.model.status import Status
 
-__all__ = ["DEFAULT_RING_BYTES", "RecordOptions", "RecordingResult", "record"]
+__all__ = ["RecordOptions", "RecordingResult", "record"]
 
 _SHOW_S = 0.5
 _SWITCH_INTERVAL_S = 0.0005

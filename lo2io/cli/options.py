@@ -30,39 +30,12 @@ Events = Annotated[
     ),
 ]
 TraceArgument = Annotated[Path, typer.Argument(metavar="T", help="Directory of the trace.")]
-Command = Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="What to run and record.")]
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),
-]
-User = Annotated[
-    str | None,
-    typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
-]
-Ring = Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")]
 Backend = Annotated[
     str | None,
     typer.Option(
         "--backend",
         click_type=click.Choice(("bpf", "perf")),
         help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
-    ),
-]
-Names = Annotated[
-    str | None,
-    typer.Option(
-        "--names",
-        click_type=click.Choice(("kernel", "proc")),
-        help="Who tells about files and paths: programs in the kernel, or /proc. [default: kernel where it is allowed]",
-    ),
-]
-Opener = Annotated[
-    str | None,
-    typer.Option(
-        "--opener",
-        click_type=click.Choice(("python-perf", "native")),
-        help="How perf events are opened: by the kernel's Python binding, or by lo2io itself. "
-        "[default: the binding where it is installed]",
     ),
 ]
 Filter = Annotated[
@@ -98,7 +71,6 @@ BlockRecords = Annotated[
         "[default: of a whole machine samples, else begin-end]",
     ),
 ]
-Sched = Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")]
 Sample = Annotated[
     str | None,
     typer.Option(
@@ -107,56 +79,10 @@ Sample = Annotated[
         help="Of the requests of io_uring write one in N, whole, chosen by a hash of its number; totals stay exact.",
     ),
 ]
-KeepSpool = Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")]
-Convert = Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")]
-Duration = Annotated[
-    str | None,
-    typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
-]
-Pids = Annotated[
-    list[int] | None,
-    typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
-]
-Scope = Annotated[
-    str | None,
-    typer.Option(
-        "--scope",
-        click_type=click.Choice(("system", "inherit")),
-        help="system: record on every CPU, choose CMD's tasks when converting; inherit: record CMD's tasks alone. "
-        "[default: system where it is allowed]",
-    ),
-]
-AllCpus = Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")]
 Cpus = Annotated[str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")]
 Cgroup = Annotated[
     str | None,
     typer.Option("--cgroup", metavar="PATH", help="Record only this cgroup and those below it."),
-]
-Last = Annotated[
-    str | None,
-    typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
-]
-MaxSize = Annotated[
-    str | None,
-    typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
-]
-Trigger = Annotated[
-    str | None,
-    typer.Option(
-        "--trigger",
-        metavar="EXPR",
-        help="Write what was kept whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
-        "operation == sync') is so slow.",
-    ),
-]
-AttachDuration = Annotated[
-    str | None,
-    typer.Option("--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."),
-]
-UntilLast = Annotated[
-    bool,
-    typer.Option("--until-last", help="Record until all that CMD started has ended, too, or Ctrl-C."),
 ]
 
 

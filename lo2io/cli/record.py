@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import click
 import typer
 
 from lo2io.cli.options import (
-    AllCpus,
-    AttachDuration,
     Backend,
     BlockRecords,
     Cgroup,
-    Command,
-    Convert,
     Cpus,
-    Duration,
     Events,
     Filter,
     Force,
     Json,
-    KeepSpool,
-    Last,
-    MaxSize,
-    Names,
-    Opener,
-    Output,
-    Pids,
-    Quiet,
-    Ring,
     Sample,
-    Sched,
-    Scope,
-    Trigger,
-    UntilLast,
-    User,
     parse_rate,
     parse_seconds,
     parse_size,
@@ -46,119 +30,254 @@ from lo2io.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lo2io.pipeline import RecordRequest
+    from collections.abc import Callable
+
+    from lo2io.capture.options import RecordRequest
+
+RECORD, SYSTEM_WIDE = "record", "system-wide"
 
 
-def record(
-    command: Command = None,
-    output: Output = None,
-    pids: Pids = None,
-    events: Events = None,
-    duration: AttachDuration = None,
-    until_last: UntilLast = False,
-    filters: Filter = None,
-    user: User = None,
-    ring: Ring = None,
-    backend: Backend = None,
-    names: Names = None,
-    opener: Opener = None,
-    scope: Scope = None,
-    block_records: BlockRecords = None,
-    sched: Sched = False,
-    sample: Sample = None,
-    force: Force = False,
-    keep_spool: KeepSpool = False,
-    convert: Convert = True,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+class _Option(NamedTuple):
+    """One option or argument of the commands that record, as the command line has it."""
+
+    name: str
+    """The field of :class:`~lo2io.capture.options.RecordRequest` that takes the value."""
+    declared: Any
+    """Its type, and how Typer shows it."""
+    default: bool | None = None
+    """None: without the option, the default of the field holds."""
+    parse: Callable[[Any], Any] | None = None
+    """From what Typer read to the field's value."""
+    only: str | None = None
+    """The one command that has the option; None: both have it."""
+
+
+_OPTIONS = (
+    _Option(
+        "command",
+        Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="What to run and record.")],
+        parse=tuple,
+    ),
+    _Option(
+        "all_cpus",
+        Annotated[bool, typer.Option("-a", "--all-cpus", help="Record every CPU; the default.")],
+        default=False,
+        only=SYSTEM_WIDE,
+    ),
+    _Option(
+        "output",
+        Annotated[
+            Path | None,
+            typer.Option("-o", "--output", metavar="T", help="Directory of the trace. [default: lo2io-NAME-TIME]"),
+        ],
+    ),
+    _Option(
+        "pids",
+        Annotated[
+            list[int] | None,
+            typer.Option("-p", "--pid", metavar="PID", help="Record a running process; repeat for several."),
+        ],
+        parse=tuple,
+        only=RECORD,
+    ),
+    _Option("wanted", Events, parse=tuple),
+    _Option(
+        "duration_s",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."
+            ),
+        ],
+        parse=parse_seconds,
+        only=RECORD,
+    ),
+    _Option(
+        "duration_s",
+        Annotated[
+            str | None,
+            typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
+        ],
+        parse=parse_seconds,
+        only=SYSTEM_WIDE,
+    ),
+    _Option(
+        "until_last",
+        Annotated[
+            bool,
+            typer.Option("--until-last", help="Record until all that CMD started has ended, too, or Ctrl-C."),
+        ],
+        default=False,
+        only=RECORD,
+    ),
+    _Option("cpus", Cpus, only=SYSTEM_WIDE),
+    _Option("cgroup", Cgroup, only=SYSTEM_WIDE),
+    _Option("expressions", Filter, parse=tuple),
+    _Option(
+        "last_s",
+        Annotated[
+            str | None,
+            typer.Option("--last", metavar="TIME", help="Keep only the newest part of the recording, e.g. 60s."),
+        ],
+        parse=parse_seconds,
+        only=SYSTEM_WIDE,
+    ),
+    _Option(
+        "max_bytes",
+        Annotated[
+            str | None,
+            typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
+        ],
+        parse=parse_size,
+        only=SYSTEM_WIDE,
+    ),
+    _Option(
+        "trigger",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--trigger",
+                metavar="EXPR",
+                help="Write what was kept whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
+                "operation == sync') is so slow.",
+            ),
+        ],
+        only=SYSTEM_WIDE,
+    ),
+    _Option(
+        "user",
+        Annotated[
+            str | None,
+            typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
+        ],
+    ),
+    _Option(
+        "ring_bytes",
+        Annotated[str | None, typer.Option("--ring", metavar="SIZE", help="Ring buffer of each CPU, e.g. 8MiB.")],
+        parse=parse_size,
+    ),
+    _Option("backend", Backend),
+    _Option(
+        "names",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--names",
+                click_type=click.Choice(("kernel", "proc")),
+                help="Who tells about files and paths: programs in the kernel, or /proc. "
+                "[default: kernel where it is allowed]",
+            ),
+        ],
+    ),
+    _Option(
+        "opener",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--opener",
+                click_type=click.Choice(("python-perf", "native")),
+                help="How perf events are opened: by the kernel's Python binding, or by lo2io itself. "
+                "[default: the binding where it is installed]",
+            ),
+        ],
+    ),
+    _Option(
+        "scope",
+        Annotated[
+            str | None,
+            typer.Option(
+                "--scope",
+                click_type=click.Choice(("system", "inherit")),
+                help="system: record on every CPU, choose CMD's tasks when converting; "
+                "inherit: record CMD's tasks alone. [default: system where it is allowed]",
+            ),
+        ],
+        only=RECORD,
+    ),
+    _Option("block_records", BlockRecords),
+    _Option(
+        "sched",
+        Annotated[bool, typer.Option("--sched", help="Record which thread runs on which CPU, too.")],
+        default=False,
+    ),
+    _Option("sample_rate", Sample, parse=parse_rate),
+    _Option("force", Force, default=False),
+    _Option(
+        "keep_spool",
+        Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")],
+        default=False,
+    ),
+    _Option(
+        "convert",
+        Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")],
+        default=True,
+    ),
+    _Option(
+        "quiet",
+        Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")],
+        default=False,
+    ),
+    _Option("as_json", Json, default=False),
+)
+"""In the order of the commands' help."""
+_PARSE = {option.name: option.parse for option in _OPTIONS if option.parse}
+
+
+def _takes(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a function the options of a command as its parameters, which Typer reads from its signature."""
+    options = [option for option in _OPTIONS if option.only in {None, command}]
+
+    def give(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.Signature(
+            [
+                inspect.Parameter(
+                    option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.declared
+                )
+                for option in options
+            ]
+        )
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return give
+
+
+@_takes(RECORD)
+def record(*, quiet: bool, as_json: bool, **given: Any) -> None:
     """Record the I/O of a command, or of running processes.
 
     All their threads and children are recorded, too.
     """
-    from lo2io.pipeline import RecordRequest
-
-    request = RecordRequest(
-        command=tuple(command or ()),
-        pids=tuple(pids or ()),
-        output=output,
-        events=tuple(events or ()),
-        duration_s=parse_seconds(duration),
-        until_last=until_last,
-        filter=tuple(filters or ()),
-        user=user,
-        ring_bytes=parse_size(ring),
-        backend=backend,
-        names=names,
-        opener=opener,
-        scope=scope,
-        block_records=block_records,
-        sched=sched,
-        sample_rate=parse_rate(sample),
-        force=force,
-        keep_spool=keep_spool,
-        convert=convert,
-    )
-    _record(request, quiet=quiet, as_json=as_json)
+    _record(_request(given), quiet=quiet, as_json=as_json)
 
 
+@_takes(SYSTEM_WIDE)
 def system_wide(
-    command: Command = None,
-    all_cpus: AllCpus = False,  # noqa: ARG001 - as perf has it, and what this command does anyway
-    output: Output = None,
-    events: Events = None,
-    duration: Duration = None,
-    cpus: Cpus = None,
-    cgroup: Cgroup = None,
-    filters: Filter = None,
-    last: Last = None,
-    max_size: MaxSize = None,
-    trigger: Trigger = None,
-    user: User = None,
-    ring: Ring = None,
-    backend: Backend = None,
-    names: Names = None,
-    opener: Opener = None,
-    block_records: BlockRecords = None,
-    sched: Sched = False,
-    sample: Sample = None,
-    force: Force = False,
-    keep_spool: KeepSpool = False,
-    convert: Convert = True,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    all_cpus: bool,  # noqa: ARG001 - as perf has it, and what this command does anyway
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Record the I/O of the whole machine.
 
     Recording ends with Ctrl-C, SIGTERM, after --duration, or when CMD ends.
     """
-    from lo2io.pipeline import RecordRequest
+    _record(_request(given, system=True), quiet=quiet, as_json=as_json)
 
-    request = RecordRequest(
-        system=True,
-        command=tuple(command or ()),
-        output=output,
-        events=tuple(events or ()),
-        duration_s=parse_seconds(duration),
-        cpus=cpus,
-        cgroup=cgroup,
-        filter=tuple(filters or ()),
-        last_s=parse_seconds(last),
-        max_bytes=parse_size(max_size),
-        trigger=trigger,
-        user=user,
-        ring_bytes=parse_size(ring),
-        backend=backend,
-        names=names,
-        opener=opener,
-        block_records=block_records,
-        sched=sched,
-        sample_rate=parse_rate(sample),
-        force=force,
-        keep_spool=keep_spool,
-        convert=convert,
-    )
-    _record(request, quiet=quiet, as_json=as_json)
+
+def _request(given: dict[str, Any], *, system: bool = False) -> RecordRequest:
+    """What was given, parsed; all else is as :class:`~lo2io.capture.options.RecordRequest` has it.
+
+    Raises:
+        UsageError: A value cannot be parsed.
+    """
+    from lo2io.capture.options import RecordRequest
+
+    fields = {
+        name: _PARSE[name](value) if name in _PARSE else value for name, value in given.items() if value is not None
+    }
+    return RecordRequest(system=system, **fields)
 
 
 def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:

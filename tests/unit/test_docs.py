@@ -90,7 +90,7 @@ def parse(words: list[str]) -> None:
             return
         name, command, rest = command.resolve_command(context, rest)
         context = command.make_context(name, rest, parent=context)
-    events = context.params.get("events")
+    events = context.params.get("events") or context.params.get("wanted")
     if events:
         load_catalog().select(tuple(events))
 

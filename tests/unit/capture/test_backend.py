@@ -9,7 +9,8 @@ import pytest
 
 from lo2io.capture import backend
 from lo2io.capture.backend import LOWEST, Rung, choose_rung
-from lo2io.capture.options import RecordOptions, check_options
+from lo2io.capture.checks import check_options
+from lo2io.capture.options import RecordOptions
 from lo2io.errors import UsageError
 from lo2io.kernel.cgroups import Cgroup
 

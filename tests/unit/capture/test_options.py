@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lo2io.capture.checks import check_options, choose_cpus
 from lo2io.capture.notices import NOTICES_KEPT, Notices
-from lo2io.capture.options import RecordOptions, check_options, choose_cpus
+from lo2io.capture.options import RecordOptions
 from lo2io.errors import UsageError
 from lo2io.kernel.sysfs import format_cpu_list, parse_cpu_list
 from lo2io.model.notices import Notice
