@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs programs that people use under strace and lo2io at once, and prints a table of what the two disagree on.
-# By hand, as root, on Debian or Ubuntu: it installs the programs. docs/explanation/reliability.md has a table of a run.
+# By hand, as root, on Debian or Ubuntu: it installs the programs.
 # usage: scripts/real-programs.sh [NAME…]
 set -eu
 cd "$(dirname "$0")/.."

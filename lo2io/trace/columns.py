@@ -1,7 +1,7 @@
 """The columns of the tables beside the trace: names, types, units, and what a reader must know.
 
 Names and types are those of ``lo2io/native/api/columns.h``; ``docs/reference/tables.md`` says the same for readers in
-other languages. The tables of rings are in ``table_rings.py``, the reader in ``tables.py``.
+other languages. The tables of rings are in ``ring_columns.py``, the reader in ``reader.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Histories of rings in which the kernel's own programs tell what requests ask for.
 
-Layouts are those of ``kernel_records.h``.
+Layouts are those of ``lo2io/bpf/programs/records.h``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ if second:
 """Four processes, for the second fork is made by parent and child; three threads each."""
 NR_LOAD = 4 * 3 * NR_CALLS
 CALL_BYTES = 8 + 56 + 4 * 8
-"""A CALL of a pwrite64 in a ring: the kernel's header, the record, four arguments (kernel_records.h, config.h)."""
+"""A CALL of a pwrite64 in a ring: the kernel's header, the record, four arguments (records.h, config.h)."""
 PWRITE = ("syscalls:sys_enter_pwrite64", "syscalls:sys_exit_pwrite64")
 
 
@@ -203,7 +203,7 @@ def busy_neighbours() -> Iterator[None]:
 
 
 def threads_in(path: Path) -> Iterator[int]:
-    """The thread of each record in a file of the kernel's programs: framing and head are those of kernel_records.h."""
+    """The thread of each record in a file of the kernel's programs: framing and head are those of records.h."""
     content = path.read_bytes()
     position = 0
     while position < len(content):

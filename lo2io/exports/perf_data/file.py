@@ -1,6 +1,6 @@
 """The file ``perf.data``: header, events, and the sections of its *features*.
 
-In: a spool's description and records as ``perf_data_records.py`` makes them. Out: one file that ``perf`` reads. Layout:
+In: a spool's description and records as ``records.py`` makes them. Out: one file that ``perf`` reads. Layout:
 tools/perf/Documentation/perf.data-file-format.txt; of the tracing data, tools/perf/util/trace-event-info.c (both Linux
 6.18).
 """

@@ -1,6 +1,6 @@
 """A spool's records as perf's own, of all CPUs in the order of time.
 
-In: rows of each CPU, as ``perf_data_streams.py`` has them. Out: records for ``perf.data``, bytes and all. What the
+In: rows of each CPU, as ``streams.py`` has them. Out: records for ``perf.data``, bytes and all. What the
 spool's samples lack there is added: which event they are of, process, thread and CPU.
 """
 

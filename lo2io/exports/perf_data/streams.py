@@ -129,7 +129,7 @@ def call_rows(
 
 
 def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
-    """The samples that records of lo2io's programs stand for: layouts of ``kernel_records.h``, in words."""
+    """The samples that records of lo2io's programs stand for: layouts of ``bpf/programs/records.h``, in words."""
     calls, enters, exits, losses = (
         bodies[kinds == kind] for kind in (KERNEL_CALL, KERNEL_ENTER, KERNEL_EXIT, KERNEL_LOST)
     )

@@ -1,4 +1,4 @@
-"""The events of an archive in blocks of columns, merged by time; ``otf2_reader.c`` reads them.
+"""The events of an archive in blocks of columns, merged by time; ``native/otf2/reader.c`` reads them.
 
 At most :data:`MOST_OPEN` event files are open at once, whatever the number of locations. Memory grows with the number
 of locations (some hundred bytes each) and not with the number of events.

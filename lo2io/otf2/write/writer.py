@@ -3,7 +3,7 @@
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
 operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
 execute them; every block device a location with its requests, or every CPU one with samples of them (details:
-``lo2io/native/otf2/writer.c``). Beyond ``OWN_LOCATIONS`` threads and rings share locations (``otf2_threads.c``). A gap
+``lo2io/native/otf2/writer.c``). Beyond ``OWN_LOCATIONS`` threads and rings share locations (``otf2/threads.c``). A gap
 the kernel reported is a marker of severity HIGH: on the CPU's location, or where CPUs have none at the host's node of
 the system tree; the text names the CPU.
 """

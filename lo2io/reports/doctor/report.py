@@ -1,6 +1,6 @@
 """Can this user record here, now? And if not, what is the least that helps.
 
-In: what doctor_facts.py found out. Out: a :class:`Diagnosis`, as text or JSON. It asks nobody: every judgement can be
+In: what ``facts.py`` found out. Out: a :class:`Diagnosis`, as text or JSON. It asks nobody: every judgement can be
 had for facts of one's own.
 """
 

@@ -1,6 +1,6 @@
 """A trace's tables as batches of the engine, as far as the rules that choose rows ask for their columns.
 
-In: a trace. Out: batches, the calls and the machine as ``matching.py`` and ``filtering.py`` want them.
+In: a trace. Out: batches, the calls and the machine as ``filter/rows.py`` and ``filter/batches.py`` want them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A part of a trace: what fits a filter, and what happened in a span of time.
 
 In: a trace. Out: a trace again, which yields the rows that fit, batch by batch; its memory grows by a bit a row. The
-language, and what passes, are those of recording: ``matching.py`` and ``filtering.py`` decide.
+language, and what passes, are those of recording: ``filter/rows.py`` and ``filter/batches.py`` decide.
 
 A row belongs to a span if anything of it does: it began before the span's end and ended after its begin, or lasts
 until the trace's end. It stays whole, so what lies across a border belongs to both sides. What stays besides is what
-``filtering.py`` says. Threads, rings, losses, devices and the proof of completeness stay whole; of ``ring_states``
+``filter/batches.py`` says. Threads, rings, losses, devices and the proof of completeness stay whole; of ``ring_states``
 those of the span, and for each ring the one that held at its begin.
 """
 

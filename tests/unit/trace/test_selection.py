@@ -39,7 +39,7 @@ DEVICES = (
 )
 SPAN = (0, 1_000_000)
 FEW = settings(SETTINGS, max_examples=int(os.environ.get("LO2IO_EXAMPLES", "20")))
-"""Both ways are held to the slow one in test_filtering.py, too."""
+"""Both ways are held to the slow one in tests/unit/filter/test_batches.py, too."""
 
 
 def convert(spool: SpoolReader, catalog: Any, trace: Path, chosen: Filter | None = None) -> Trace:
