@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import build
 import pytest
 from build.pagerig import draw_all, until
 from build.tablemaker import READ, make_batch, meta, write_trace
@@ -35,6 +36,11 @@ def shown(browser: Chrome, directory: Path, **tables: list[dict[str, Any]]) -> C
     until(browser, "return document.documentElement.dataset.ready === 'yes'")
     draw_all(browser)
     return browser
+
+
+def test_example_of_the_rig(browser: Chrome, tmp_path: Path) -> None:
+    """It shows what it says."""
+    build.run_example("pagerig", tmp_path, browser=browser)
 
 
 def one_call() -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,11 @@
 """What lo2io's programs in the kernel tell of a child's calls: their records as they come, decoded.
 
 A child is made that does what a test says; the test gets what that returned and the records of its thread, in order.
+
+>>> with loaded(["close"]) as rig:
+...     value, records = rig.watch(lambda: os.close(os.dup(1)))
+>>> [record.name for record in records if isinstance(record, CallRecord)]
+['close']
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""lo2io's kernel programs alone, without a recorder: loaded for some calls, records decoded, counts read."""
+"""lo2io's kernel programs alone, without a recorder: loaded for some calls, records decoded, counts read.
+
+>>> with loaded(["lseek"]) as rig:
+...     pid, records = run(rig, lambda: os.lseek(os.open("/", os.O_RDONLY), 0, os.SEEK_SET))
+>>> {(record.name, record.tid == pid) for record in records}
+{('lseek', True)}
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What the kernel's own programs tell of descriptors, written once for both back ends."""
+"""What the kernel's own programs tell of descriptors, written once for both back ends.
+
+>>> story = Story(folder / "spool", "bpf")
+>>> story = story.fact_task(1_000, 10, 10).does(60_000, 10, "openat", 3, returned(3, b"/tmp/x"))
+>>> names(told("native", story))
+[b'/tmp/x']
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What tests of filters share: filters that hit, batches that can be played again, and the slow answer beside."""
+"""What tests of filters share: filters that hit, batches that can be played again, and the slow answer beside.
+
+>>> played = Played([[{"table": "operations", "id": 1}], [{"table": "operations", "id": 3}]])
+>>> [(batch.first_operation, batch.operations["id"].tolist()) for batch in played]
+[(0, [1]), (1, [3])]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""A flight recorder without a kernel: rings, counts and a clock of the test's own."""
+"""A flight recorder without a kernel: rings, counts and a clock of the test's own.
+
+>>> ring = FakeRing()
+>>> ring.write(7)
+>>> ring.nr_samples
+[1, 0]
+>>> ring.release((folder / "ring").write_bytes(b"".join(ring.peek(RING_BYTES))))
+>>> serials([folder / "ring"]), ring.fill_bytes
+([7], 0)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Archives as other tools write them: Score-P with regions for each call, lo2s with operations alone."""
+"""Archives as other tools write them: Score-P with regions for each call, lo2s with operations alone.
+
+>>> archive = Archive("Score-P 9.0")
+>>> archive.call("read", 10, 20, *transfer(11, 19, archive.handle(0, "/data/in"), 1, 4096))
+>>> [(event, time - START) for event, time, *_ in archive.trace.events[THREAD]]
+[('Enter', 10), ('IoOperationBegin', 11), ('IoOperationComplete', 19), ('Leave', 20)]
+"""
 
 from __future__ import annotations
 

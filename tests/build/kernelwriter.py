@@ -2,6 +2,10 @@
 
 Layouts as ``lo2io/bpf/programs/records.h`` has them, framing as kernel/bpf/ringbuf.c; nothing is taken from there, so
 that a wrong layout cannot hide. :class:`Programs` is what the programs do with the history of a machine.
+
+>>> spool = KernelSpool(folder / "spool", 1).kernel_call(60_000, 0, 10, "read", 512, fd=3, count=512)
+>>> sorted(path.name for path in spool.write().iterdir())
+['cpu-0000.calls', 'cpu-0000.ring', 'facts.ring', 'spool.json']
 """
 
 from __future__ import annotations

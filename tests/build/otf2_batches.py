@@ -1,4 +1,12 @@
-"""Batches made by hand for the OTF2 writer."""
+"""Batches made by hand for the OTF2 writer.
+
+>>> maker = BatchMaker()
+>>> maker.task(0)
+>>> maker.call("read", 2_000_000, 3_000_000, fd=3, bytes_result=512)  # returns its id
+1
+>>> maker.make().operations["bytes_result"].tolist()
+[512]
+"""
 
 from __future__ import annotations
 

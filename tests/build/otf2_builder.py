@@ -3,6 +3,11 @@
 ``correct()`` is a trace that keeps every rule; a test changes one thing and writes it. Definitions are a dict from
 (record, id) to arguments as ``_otf2.GlobalDefWriter_Write<Record>`` takes them, events a list a location of
 ``(event, time, *arguments)``; a dict as the last argument holds attributes: id → (type, value).
+
+>>> trace = correct()
+>>> trace.events[1].append(complete(START + 120, DISK, 99))
+>>> sorted(verify(trace.write(folder)).broken)
+['operation.not-begun']
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 ``rings()`` keeps every rule. Thread 10 submits three linked requests in one call: one is done at once, one by a worker,
 one is cancelled.
+
+>>> from lo2io.verify import verify
+>>> trace = rings()
+>>> trace.row("ring_requests")["queued_ns"] = 1
+>>> sorted(verify(trace.write(folder)).broken)
+['ring.phases']
 """
 
 from __future__ import annotations

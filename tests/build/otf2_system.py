@@ -2,6 +2,12 @@
 
 ``system()`` keeps every rule: a thread whose regions are entered by calling context and that records a strictly
 synchronous metric, a CPU with samples of block events in and outside of a running thread, and the metrics of a disk.
+
+>>> from lo2io.verify import verify
+>>> trace = system()
+>>> trace.events[CPU].append(leave(START + LENGTH, RUNNING))
+>>> sorted(verify(trace.write(folder)).broken)
+['region.not-entered']
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Traces of the OTF2 writer read back, and what holds for all of them."""
+"""Traces of the OTF2 writer read back, and what holds for all of them.
+
+>>> from build.otf2_builder import START, correct
+>>> written = read_back(correct().write(folder))
+>>> [(kind, time - START) for kind, time in written.shape("thread 10")][:3]
+[('+open', 0), ('CreateHandle', 10), ('-open', 10)]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What tests of the report's page in a browser wait for."""
+"""What tests of the report's page in a browser wait for.
+
+>>> browser.get("data:text/html,<p>here")
+>>> until(browser, "return document.querySelector('p').textContent")
+'here'
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,12 @@
 Arguments of system calls as ``/sys/kernel/tracing/events/syscalls/*/format`` of Linux 6.18 names them (8 bytes each
 from offset 16 on). Block events of 6.18 and, to show that nothing is hard-coded, of 5.10 (``rwbs`` of 8 bytes, no
 ``ioprio``: ``include/trace/events/block.h`` of both). io_uring's as ``tests/data`` has them.
+
+>>> layout = enter_layout("close")
+>>> layout.names, layout.text(700).splitlines()[0]
+(['__syscall_nr', 'fd'], 'name: sys_enter_close')
+>>> layout.pack(700, 10, {"fd": 3})[16:].hex()
+'0300000000000000'
 """
 
 from __future__ import annotations

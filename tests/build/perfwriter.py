@@ -3,6 +3,11 @@
 Nothing here is shared with the capture stage, so that a wrong layout there cannot hide. Framing of records:
 ``include/uapi/linux/perf_event.h``; padding of raw samples: ``perf_prepare_sample`` in ``kernel/events/core.c``
 (the size field of the raw data counts its padding). Layouts of the tracepoints: :mod:`perfformats`.
+
+>>> builder = SpoolBuilder(folder / "spool").fact_task(0, 10, 10, comm=b"cat")
+>>> path = builder.call(5, 0, 10, "read", 512, fd=3, count=512).write()
+>>> builder.samples["syscalls:sys_exit_read"]  # on each CPU
+[1, 0]
 """
 
 from __future__ import annotations

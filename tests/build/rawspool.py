@@ -1,4 +1,10 @@
-"""A spool's bytes as they are, read without lo2io's decoder, and a workload whose samples can be counted in them."""
+"""A spool's bytes as they are, read without lo2io's decoder, and a workload whose samples can be counted in them.
+
+>>> from build.perfwriter import SpoolBuilder
+>>> path = SpoolBuilder(folder / "spool").call(5, 0, 10, "close", fd=3).write()
+>>> [(time, tid) for time, _, tid in iter_samples((path / "cpu-0000.ring",))]
+[(5, 10), (6, 10)]
+"""
 
 from __future__ import annotations
 

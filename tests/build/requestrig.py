@@ -1,4 +1,10 @@
-"""Histories of ring requests: a :class:`~ringrig.Rig` with a word for each thing that happens to a request."""
+"""Histories of ring requests: a :class:`~ringrig.Rig` with a word for each thing that happens to a request.
+
+>>> rig = RequestRig(folder)
+>>> times = [rig.setup(), rig.submit(1, opcode=READ), rig.cqe(1, 512)]
+>>> rig.only()["bytes_result"]
+512
+"""
 
 from __future__ import annotations
 

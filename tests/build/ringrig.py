@@ -1,6 +1,11 @@
 """Histories of rings written by hand, event by event, and what the native engine makes of them.
 
 A :class:`Rig` is a spool whose clock goes on by itself: each method adds one event (or one call) and returns its time.
+
+>>> rig = Rig(folder)
+>>> times = [rig.setup(), rig.requests(2)]
+>>> rig.run().ring()["nr_requests"]
+2
 """
 
 from __future__ import annotations

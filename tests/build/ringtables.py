@@ -1,4 +1,9 @@
-"""Tables of rings made by hand, and the page about them."""
+"""Tables of rings made by hand, and the page about them.
+
+>>> trace = ring_trace(folder, make_batch(ring_requests=[{"id": 1, "opcode": READV}]))
+>>> [(row["ring"], row["opcode"]) for row in trace.ring_requests.to_pylist()]
+[(0, 'READV')]
+"""
 
 from __future__ import annotations
 

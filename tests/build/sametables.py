@@ -8,6 +8,13 @@ Where ``more`` is said, the right trace may know what the left one does not: an 
 had changed its meaning unseen (the left one's handle is two of the right one's, of which the later *appeared
 unseen*). It may never know less, and what both know must be equal. Only an offset it may take back: where it knows
 that the file is a pipe, a socket, a character device or an anonymous inode (of no type), which have none.
+
+>>> from build.tablemaker import make_batch, write_trace
+>>> from workloads.record import Recorded
+>>> parts = [make_batch(operations=[{"id": 1, "tid": 10, "fd": 3, "bytes_result": size}]) for size in (512, 1)]
+>>> left, right = (Recorded(write_trace(folder / str(n), [part]), 0, "", "") for n, part in enumerate(parts))
+>>> differences(left, right, more=False)
+['thread 10, call 0 read(3): bytes_result: 512 and 1']
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 Prints JSON: what the engine found, and ``peak_bytes``. Numbers that must hold for every row are checked here, so that
 the rows need not leave the process.
+
+>>> from build.scalewriter import ScaleSpool
+>>> times = np.arange(1_000, 9_000, 10)
+>>> spool = ScaleSpool(folder / "spool", 1).call(times, times + 5, 0, 10, "read", mixed(10, times), fd=3)
+>>> found = read_apart(spool.write())
+>>> found["calls"], found["mispaired"]
+({'read': 800}, 0)
 """
 
 from __future__ import annotations

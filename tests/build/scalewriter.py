@@ -2,6 +2,11 @@
 
 As :mod:`perfwriter`, whose layouts and description it uses, but a call adds many records at once, given as arrays of
 one value per record or as one value for all. Records of one ring are brought into the order of their times at the end.
+
+>>> times = np.arange(1_000, 9_000, 10)
+>>> spool = ScaleSpool(folder / "spool", 2).call(times, times + 5, times // 10 % 2, 10, "read", 512, fd=3)
+>>> spool.builder.samples["syscalls:sys_exit_read"]  # on each CPU
+[400, 400]
 """
 
 from __future__ import annotations

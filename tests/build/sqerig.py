@@ -1,6 +1,11 @@
 """Histories of rings in which the kernel's own programs tell what requests ask for.
 
 Layouts are those of ``lo2io/bpf/programs/records.h``.
+
+>>> rig = SqeRig(folder)
+>>> times = [rig.setup(), rig.request(1, 512, opcode=22, fd=3, length=512)]
+>>> rig.run().of("ring_requests", "bytes_request")
+[512]
 """
 
 from __future__ import annotations

