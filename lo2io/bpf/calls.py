@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.bpf.loader import BYTES, CLOSES, DROPPABLE, ENDS, FIRST, MOVES, RECORDED, RETURNS_FD, BpfCall
+from lo2io.bpf.loader import BpfCall
 from lo2io.catalog.call_numbers import call_number
 from lo2io.catalog.compat_calls import compat_calls
 from lo2io.model import CallKind, CallSpec, Returns
+from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -131,17 +132,17 @@ def _filled(layout: EventFormat, paths: Container[int]) -> int:
 
 
 def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
-    return (
-        RECORDED
-        | RETURNS_FD * (spec.returns is Returns.FD)
-        | MOVES * moves_position(spec)
-        | CLOSES * (spec.kind is CallKind.CLOSE)
-        | DROPPABLE
+    flags: int = (
+        lib.LO2_CALL_RETURNS_FD * (spec.returns is Returns.FD)
+        | lib.LO2_CALL_MOVES * moves_position(spec)
+        | lib.LO2_CALL_CLOSES * (spec.kind is CallKind.CLOSE)
+        | lib.LO2_CALL_DROPPABLE
         * (is_droppable and spec.name not in _READ_FIRST)  # its path stands in the ring before it can be left out
-        | BYTES * (spec.returns is Returns.BYTES)
-        | FIRST * (spec.name in _READ_FIRST)
-        | ENDS * (spec.name in _END_MANY)
+        | lib.LO2_CALL_BYTES * (spec.returns is Returns.BYTES)
+        | lib.LO2_CALL_FIRST * (spec.name in _READ_FIRST)
+        | lib.LO2_CALL_ENDS * (spec.name in _END_MANY)
     )
+    return flags
 
 
 def moves_position(spec: CallSpec) -> bool:

@@ -6,7 +6,8 @@ records), counts, and calls that are still running when the programs stop. What 
 Counts, the switch and the selected processes are the programs' own memory, mapped: looking at it takes no bpf(2), which
 would keep programs from running on its CPU meanwhile (bpf_disable_instrumentation in include/linux/bpf.h).
 
-Facts: ``lo2io/bpf/programs/config.h`` and ``maps.h``, mirrored in ``layout.py``; bpf(2), include/uapi/linux/bpf.h.
+Structures and constants are those of ``lo2io/bpf/programs/config.h`` and ``records.h``; bpf(2),
+include/uapi/linux/bpf.h.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import contextlib
 import errno
 import mmap
 import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lo2io.bpf import libbpf
-from lo2io.bpf.layout import MAX_CALLS, MAX_DEVICES, MAX_PREFIX, Call, Compat, Cpu, Told
 from lo2io.bpf.refusals import refused
 from lo2io.catalog.compat_calls import knows_compat
 from lo2io.errors import AccessError, CaptureError
+from lo2io.native._lib import ffi, lib
+from lo2io.native.records import framed, pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 
 OBJECT = Path(__file__).parent / "programs" / "lo2io.bpf.o"
 ROOT = Path("/")
-RECORDED, RETURNS_FD, MOVES, CLOSES, DROPPABLE, BYTES, FIRST, ENDS = (1 << bit for bit in range(8))
-"""``flags`` of a call: ``LO2_CALL_...`` in config.h."""
-ALWAYS = 2
-"""``facts`` where the programs do not see every end of a descriptor: nothing that was told stays true by itself."""
-
 _ENTER, _EXIT = "lo2_enter", "lo2_exit"
 _CALLS = {"sys_enter": "lo2_raw_enter", "sys_exit": "lo2_raw_exit"}
 _SWITCH = {"sched_switch": "lo2_switch_task"}
@@ -50,15 +46,8 @@ _RINGS = {
 }
 _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
 """Raw tracepoint → its program, in the order of attaching."""
-_SELECTED_SHIFT = 12
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
-_ENTER_HEAD = struct.Struct("<QIHHH6x")
-"""``lo2_kernel_enter`` without its arguments."""
-_LOST = struct.Struct("<QIHHQQ")  # lo2_kernel_lost
-_ENTER_TYPE, _LOST_TYPE = 2, 9
-_SKIPPED, _FOREIGN = 3, 4
-"""Places among the misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class BpfCall:
     """Of the counters."""
     exit_index: int
     flags: int
-    """:data:`RECORDED` and so on."""
+    """``LO2_CALL_RETURNS_FD`` and so on."""
     nr_args: int
     fd: int = 0
     fd2: int = 0
@@ -116,14 +105,14 @@ class BpfConfig:
     cgroup: Path | None = None
     """The folder of a cgroup v2: only tasks in it and below."""
     facts: int = 1
-    """What descriptors, paths and requests stand for is written; 1: if it is news, :data:`ALWAYS`: with every call."""
+    """What descriptors, paths and requests stand for is written; 1: if it is news; ``LO2_FACTS_ALWAYS``: with every
+    call."""
     min_latency_ns: int = 0
     """Shorter calls are left out, if droppable."""
     min_bytes: int = 0
     """Likewise those that ask for fewer."""
     devices: tuple[int, ...] = ()
     """Kernel numbers, ``major << 20 | minor``."""
-    prefix: bytes = b""
 
 
 class Programs:
@@ -153,7 +142,7 @@ class Programs:
         made.set_entries("lo2_cpus", possible)
         made.set_entries("lo2_rings", possible)
         if not config.all_tasks:
-            made.set_entries("lo2_selected", 1 << (_PID_BITS - _SELECTED_SHIFT))
+            made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
             made.leave_out(program)
         made.load()
@@ -166,7 +155,7 @@ class Programs:
                 os.close(folder)
         self._stride = made.value_bytes("lo2_cpus") + 7 & ~7
         self._memory = self._map("lo2_cpus", self._stride * possible)
-        self._switch = self._map(".data.lo2io", 8)
+        self._switch = self._map(".data.lo2io", ffi.sizeof("struct lo2_bpf_switch"))
         self._selected = None if config.all_tasks else self._map("lo2_selected", 1 << _PID_BITS)
         self._nr_events = 1 + max((max(call.enter_index, call.exit_index) for call in calls), default=-1)
 
@@ -261,26 +250,24 @@ class Programs:
 
     def read_counts(self) -> list[list[tuple[int, int, int]]]:
         """Per index of the counters, per CPU of ``cpus``: how often it happened, was lost, was left out."""
-        counts = [self._cpu(cpu).counts for cpu in self._cpus]
-        return [[tuple(of_cpu[index]) for of_cpu in counts] for index in range(self._nr_events)]
+        counts = [ffi.unpack(self._cpu(cpu).counts, self._nr_events) for cpu in self._cpus]
+        return [[(each.count, each.lost, each.left_out) for each in of_event] for of_event in zip(*counts, strict=True)]
 
     def read_misses(self) -> list[tuple[int, int, int]]:
         """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
-        return [tuple(self._cpu(cpu).misses[:_SKIPPED]) for cpu in self._cpus]
+        misses = [self._cpu(cpu).misses for cpu in self._cpus]
+        return [(each.facts_lost, each.unreadable, each.unpaired) for each in misses]
 
     def count_foreign(self) -> int:
         """Calls of recorded processes through tables whose numbers are not known: x32, 32 bit programs on arm64."""
-        foreign: int = sum(self._cpu(cpu).misses[_FOREIGN] for cpu in self._cpus)
+        foreign: int = sum(self._cpu(cpu).misses.foreign for cpu in self._cpus)
         return foreign
 
     def missed_runs(self) -> int:
         """How often a program did nothing, or was not run, because one was at work on that CPU already."""
-        skipped: int = sum(self._cpu(cpu).misses[_SKIPPED] for cpu in self._cpus)
-        return skipped + sum(misses for misses, _ in self._read_programs())
-
-    def verified_instructions(self) -> int:
-        """How many instructions the verifier looked at (0 before Linux 5.16): what loading takes its time for."""
-        return sum(instructions for _, instructions in self._read_programs())
+        skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
+        names = {_ENTER, _EXIT, *_RAW.values()} - self._unused()
+        return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
         """What the programs would have written next: CPU → records behind the ring's headers.
@@ -291,14 +278,14 @@ class Programs:
         found = {}
         for cpu in self._cpus:
             of_cpu, records = self._cpu(cpu), []
-            slot, lost = of_cpu.slot, of_cpu.lost
-            if lost:
-                records.append(_LOST.pack(of_cpu.lost_end_ns, 0, _LOST_TYPE, 0, of_cpu.lost_begin_ns, lost))
-            if slot.occupied:
-                head = _ENTER_HEAD.pack(slot.time_ns, slot.tid, _ENTER_TYPE, slot.event, slot.nr_args)
-                records.append(head + bytes(slot.args)[: 8 * slot.nr_args])
+            losing, call = of_cpu.losing, of_cpu.slot.record
+            if losing.lost:
+                records.append(pack("lost", losing.end_ns, 0, begin_ns=losing.begin_ns, lost=losing.lost))
+            if of_cpu.slot.occupied:
+                head, args = call.head, bytes(ffi.buffer(call.args)[: 8 * call.nr_args])
+                records.append(pack("enter", head.time_ns, head.tid, event=head.event, nr_args=call.nr_args, tail=args))
             if records:
-                found[cpu] = b"".join(struct.pack("<II", len(record), 0) + record for record in records)
+                found[cpu] = b"".join(map(framed, records))
         return found
 
     def close(self) -> None:
@@ -326,10 +313,6 @@ class Programs:
             unused |= set(_RINGS.values())
         return unused
 
-    def _read_programs(self) -> list[tuple[int, int]]:
-        names = {_ENTER, _EXIT, *_RAW.values()} - self._unused()
-        return [libbpf.read_program(self._loaded.program_fd(name)) for name in sorted(names)]
-
     def _make_ring(self, cpu: int) -> int:
         ring = self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
         self._fds.callback(os.close, ring)
@@ -340,8 +323,9 @@ class Programs:
         self._fds.callback(memory.close)
         return memory
 
-    def _cpu(self, cpu: int) -> Cpu:
-        return Cpu.from_buffer_copy(self._memory, self._stride * cpu)
+    def _cpu(self, cpu: int) -> Any:
+        """The ``struct lo2_bpf_cpu`` of a CPU, which its programs go on writing."""
+        return ffi.cast("struct lo2_bpf_cpu *", ffi.from_buffer(self._memory) + self._stride * cpu)
 
 
 def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[int], ring_bytes: int) -> Programs:
@@ -349,7 +333,7 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
 
     Args:
         config: What is recorded.
-        calls: At most :data:`MAX_CALLS`; :meth:`Programs.attach` names them by their place.
+        calls: At most ``LO2_MAX_CALLS``; :meth:`Programs.attach` names them by their place.
         cpus: Those that get a ring.
         ring_bytes: Of each: a power of two of whole pages.
 
@@ -386,26 +370,25 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
     """What the programs read as constants.
 
     Raises:
-        CaptureError: There is no room for so many calls, devices, or bytes of prefix.
+        CaptureError: There is no room for so many calls or devices.
     """
-    if len(calls) > MAX_CALLS or len(config.devices) > MAX_DEVICES or len(config.prefix) > MAX_PREFIX:
+    if len(calls) > lib.LO2_MAX_CALLS or len(config.devices) > lib.LO2_MAX_DEVICES:
         raise CaptureError("tell the kernel programs what to record", "they hold no more", "ask for less")
-    told = Told()
+    told = ffi.new("struct lo2_bpf_told *")
     told.config.compat = knows_compat()
-    for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes", "prefix"):
+    for name in ("recorder", "calls", "all_tasks", "facts", "min_latency_ns", "min_bytes"):
         setattr(told.config, name, getattr(config, name))
     told.config.one_cgroup = config.cgroup is not None
     told.config.nr_devices = len(config.devices)
-    told.config.devices[: len(config.devices)] = config.devices
-    told.config.prefix_length = len(config.prefix)
+    told.config.devices[0 : len(config.devices)] = config.devices
     for place, call in enumerate(calls):
-        for name, *_ in Call._fields_:
-            setattr(told.calls[place], name, getattr(call, name, 0))
-        if 0 <= call.number < MAX_CALLS and config.calls:
+        for name, _ in ffi.typeof("struct lo2_bpf_call").fields:
+            setattr(told.calls[place], name, getattr(call, name))
+        if 0 <= call.number < lib.LO2_MAX_CALLS and config.calls:
             told.of_number[call.number] = 1 + place
             for each in call.compat:
-                told.compat[each.number] = Compat(1 + place, each.memory, each.nr_given, each.args)
-    return bytes(told)
+                told.compat[each.number] = (1 + place, each.memory, each.nr_given, each.args)
+    return bytes(ffi.buffer(told))
 
 
 def _read_possible() -> int:

@@ -22,9 +22,7 @@ def try_bpf(cpu: int, tracepoint_id: int | None) -> None:
         AccessError: The kernel refuses them, or what they need is not there.
         CaptureError: Likewise.
     """
-    call = loader.BpfCall(
-        enter_event=tracepoint_id or 0, exit_event=0, enter_index=0, exit_index=1, flags=loader.RECORDED, nr_args=0
-    )
+    call = loader.BpfCall(enter_event=tracepoint_id or 0, exit_event=0, enter_index=0, exit_index=1, flags=0, nr_args=0)
     with loader.load_programs(loader.BpfConfig(recorder=os.getpid()), [call], [cpu], _TRIED_RING_BYTES) as programs:
         programs.attach_raw()
         if tracepoint_id is None:

@@ -11,31 +11,26 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import struct
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lo2io.native._lib import ffi
+from reference.kernel_records import iter_records
+
 from lo2io.bpf import loader
-from lo2io.bpf.layout import Cpu
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.call_numbers import call_number
 from lo2io.kernel import abi, sysfs, tracefs
+from lo2io.model import UNKNOWN_I64
+from lo2io.native.records import KINDS, record_bytes, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CALL, ENTER, EXIT, LOST, USAGE, EXEC = 1, 2, 3, 9, 11, 12
-KINDS = {CALL: "call", ENTER: "enter", EXIT: "exit", LOST: "lost"}
 RING_BYTES = 1 << 22
-NOT_READ = -(1 << 63)
-HEADER_BYTES = 8
-HEAD = struct.Struct("<QIHH")
-CALL_BODY = struct.Struct("<HHIQqqq")
-EXIT_BODY = struct.Struct("<qqq")
-LOST_BODY = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True)
@@ -80,32 +75,30 @@ class Loaded:
             for part in parts:
                 part.release()
             ring.release(length)
-            calls = (record for record in iter_records(content) if HEAD.unpack_from(record)[2] not in {USAGE, EXEC})
-            found += [self.decode(cpu, record) for record in calls]
+            records = [(KINDS[unpack("head", record).type], record) for record in iter_records(content)]
+            found += [self.decode(cpu, record) for kind, record in records if kind not in {"usage", "exec"}]
         return found
 
     def decode(self, cpu: int, record: bytes) -> Record:
         """One record, without the ring's header."""
-        time_ns, tid, kind, event = HEAD.unpack_from(record)
-        if kind == LOST:
-            assert (tid, event, len(record)) == (0, 0, HEAD.size + LOST_BODY.size)
-            return Record(KINDS[kind], "", cpu, time_ns, tid, LOST_BODY.unpack_from(record, HEAD.size))
-        decoded = Record(KINDS[kind], self._ids[event].split("_", 2)[2], cpu, time_ns, tid)
-        if kind == CALL:
-            exit_event, nr_args, _, duration_ns, result, position, value = CALL_BODY.unpack_from(record, HEAD.size)
-            assert self._ids[exit_event] == self._ids[event].replace("enter", "exit")
-            assert position == value == NOT_READ
-            args = struct.unpack_from(f"<{nr_args}Q", record, HEAD.size + CALL_BODY.size)
-            assert len(record) == HEAD.size + CALL_BODY.size + 8 * nr_args
-            return replace(decoded, args=args, duration_ns=duration_ns, result=result)
-        if kind == ENTER:
-            nr_args = record[HEAD.size]
-            assert len(record) == HEAD.size + 8 + 8 * nr_args
-            return replace(decoded, args=struct.unpack_from(f"<{nr_args}Q", record, HEAD.size + 8))
-        assert len(record) == HEAD.size + EXIT_BODY.size
-        result, *rest = EXIT_BODY.unpack_from(record, HEAD.size)
-        assert rest == [NOT_READ, NOT_READ]
-        return replace(decoded, result=result)
+        head = unpack("head", record)
+        kind = KINDS[head.type]
+        body = unpack(kind, record)
+        if kind == "lost":
+            assert (head.tid, head.event, len(record)) == (0, 0, record_bytes(kind))
+            return Record(kind, "", cpu, head.time_ns, head.tid, (body.begin_ns, body.lost))
+        decoded = Record(kind, self._ids[head.event].split("_", 2)[2], cpu, head.time_ns, head.tid)
+        if kind in {"call", "enter"}:
+            assert len(record) == record_bytes(kind) + 8 * body.nr_args
+            decoded = replace(decoded, args=tuple(body.args)[: body.nr_args])
+        if kind == "enter":
+            return decoded
+        assert body.position == body.value == UNKNOWN_I64
+        if kind == "call":
+            assert self._ids[body.exit_event] == self._ids[head.event].replace("enter", "exit")
+            return replace(decoded, duration_ns=body.duration_ns, result=body.result)
+        assert len(record) == record_bytes(kind)
+        return replace(decoded, result=body.result)
 
     def pending(self) -> list[Record]:
         """The calls that still run, each alone on its CPU."""
@@ -123,12 +116,8 @@ class Loaded:
 
     def set_of_cpus(self, field: str, value: int) -> None:
         """Write a number into every CPU's memory: ``busy``: a program is at work; ``slot.occupied``: a call runs."""
-        owner, offset = Cpu, 0
-        for name in field.split("."):
-            offset += getattr(owner, name).offset
-            owner = dict(owner._fields_)[name]
         for cpu in self.cpus:
-            owner.from_buffer(self.programs._memory, self.programs._stride * cpu + offset).value = value
+            ffi.addressof(self.programs._cpu(cpu)[0], *field.split("."))[0] = value
 
     def close(self) -> None:
         """Unmap the rings, unload the programs."""
@@ -140,15 +129,6 @@ class Loaded:
 def _sums(counts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
     count, lost, left_out = (sum(of_cpu) for of_cpu in zip(*counts, strict=True))
     return count, lost, left_out
-
-
-def iter_records(content: bytes) -> Iterator[bytes]:
-    """Records behind the ring's headers, each padded to a multiple of 8 bytes."""
-    at = 0
-    while at < len(content):
-        size = int.from_bytes(content[at : at + 4], "little")
-        yield content[at + HEADER_BYTES :][:size]
-        at += HEADER_BYTES + size + 7 & ~7
 
 
 @contextlib.contextmanager
@@ -182,7 +162,7 @@ def loaded(
             enter_index=2 * place,
             exit_index=2 * place + 1,
             nr_args=sum(field.offset >= 16 for field in layouts[f"sys_enter_{name}"].fields),
-            **{"flags": loader.RECORDED, "number": call_number(name) if raw else -1, **(extra or {}).get(name, {})},
+            **{"flags": 0, "number": call_number(name) if raw else -1, **(extra or {}).get(name, {})},
         )
         for place, name in enumerate(names)
     ]

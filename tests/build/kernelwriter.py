@@ -1,7 +1,7 @@
 """Records of the kernel's own programs, written by hand into the spools of :mod:`perfwriter`.
 
-Layouts as ``lo2io/bpf/programs/records.h`` has them, framing as kernel/bpf/ringbuf.c; nothing is taken from there, so
-that a wrong layout cannot hide. :class:`Programs` is what the programs do with the history of a machine.
+Layouts are those of ``lo2io/bpf/programs/records.h``. :class:`Programs` is what the programs do with the
+history of a machine.
 
 >>> spool = KernelSpool(folder / "spool", 1).kernel_call(60_000, 0, 10, "read", 512, fd=3, count=512)
 >>> sorted(path.name for path in spool.write().iterdir())
@@ -11,11 +11,13 @@ that a wrong layout cannot hide. :class:`Programs` is what the programs do with 
 from __future__ import annotations
 
 import dataclasses
-import struct
 from typing import TYPE_CHECKING, Any
+
+from lo2io.native._lib import ffi, lib
 
 from build.perfwriter import SpoolBuilder
 from lo2io.model import UNKNOWN_I64
+from lo2io.native.records import framed, pack
 from lo2io.spool.format import kernel_name
 
 if TYPE_CHECKING:
@@ -24,16 +26,12 @@ if TYPE_CHECKING:
 
     from lo2io.model import SpoolMeta
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE, EXEC = range(1, 13)
-UNFINISHED, DISCARDED = 1 << 31, 1 << 30
-WHOLE, DELETED, MOVED, SLOT = 1, 2, 4, 8
-OF_RESULT, OF_ARGUMENT, OF_REQUEST = 0, 1, 2
+WHOLE, DELETED, MOVED, SLOT = lib.LO2_FILE_WHOLE, lib.LO2_FILE_DELETED, lib.LO2_FILE_MOVED, lib.LO2_FILE_SLOT
+OF_RESULT, OF_ARGUMENT = lib.LO2_FILE_OF_RESULT, lib.LO2_FILE_OF_ARGUMENT
+OF_REQUEST = lib.LO2_FILE_OF_REQUEST
 EXT4 = 0xEF53
-
-
-def framed(body: bytes, flags: int = 0) -> bytes:
-    """A record as it lies in the ring: length, page offset, record, padding."""
-    return struct.pack("<II", len(body) | flags, 3) + body + bytes(-len(body) % 8)
+USAGE = tuple(name for name, _ in ffi.typeof("lo2_kernel_usage").fields if name != "head")
+"""Members of a ``USAGE``."""
 
 
 def _number(value: int | None) -> int:
@@ -52,6 +50,10 @@ class KernelSpool(SpoolBuilder):
         """Any record."""
         self.calls[cpu].append(framed(body, flags))
         return self
+
+    def record(self, kind: str, t: int, cpu: int, tid: int, **members: Any) -> KernelSpool:
+        """A record of a kind, as :func:`lo2io.native.records.pack` makes it."""
+        return self.kernel(cpu, pack(kind, t, tid, **members))
 
     def arguments(self, call: str, values: Mapping[str, int | bytes]) -> bytes:
         """As many as the call takes, 8 bytes each; strings a kernel of the era would copy are not among them."""
@@ -79,15 +81,26 @@ class KernelSpool(SpoolBuilder):
         """``CALL``: from ``t`` to ``t + duration``, on one CPU."""
         entry, exit_ = (self._counted(cpu, f"syscalls:sys_{half}_{call}") for half in ("enter", "exit"))
         packed = self.arguments(call, args)
-        body = struct.pack("<QIHHHHI", t, tid, CALL, entry, exit_, len(packed) // 8, 0)
-        told = _number(position), _number(value)
-        return self.kernel(cpu, body + struct.pack("<Qqqq", duration, ret, *told) + packed)
+        return self.record(
+            "call",
+            t,
+            cpu,
+            tid,
+            event=entry,
+            exit_event=exit_,
+            nr_args=len(packed) // 8,
+            duration_ns=duration,
+            result=ret,
+            position=_number(position),
+            value=_number(value),
+            tail=packed,
+        )
 
     def kernel_enter(self, t: int, cpu: int, tid: int, call: str, **args: int | bytes) -> KernelSpool:
         """``ENTER``: the thread left the CPU inside of its call."""
         packed = self.arguments(call, args)
         entry = self._counted(cpu, f"syscalls:sys_enter_{call}")
-        return self.kernel(cpu, struct.pack("<QIHHHHHH", t, tid, ENTER, entry, len(packed) // 8, 0, 0, 0) + packed)
+        return self.record("enter", t, cpu, tid, event=entry, nr_args=len(packed) // 8, tail=packed)
 
     def kernel_exit(
         self,
@@ -102,21 +115,22 @@ class KernelSpool(SpoolBuilder):
     ) -> KernelSpool:
         """``EXIT``, of a call whose entry was an ``ENTER`` or was not seen."""
         event = self._counted(cpu, f"syscalls:sys_exit_{call}")
-        return self.kernel(cpu, struct.pack("<QIHHqqq", t, tid, EXIT, event, ret, _number(position), _number(value)))
+        told = {"position": _number(position), "value": _number(value)}
+        return self.record("exit", t, cpu, tid, event=event, result=ret, **told)
 
     def kernel_value(
         self, t: int, cpu: int, tid: int, *, position: int | None = None, value: int | None = None
     ) -> KernelSpool:
         """``VALUE``, just before the sample of an exit."""
-        return self.kernel(cpu, struct.pack("<QIHHqq", t, tid, VALUE, 0, _number(position), _number(value)))
+        return self.record("value", t, cpu, tid, position=_number(position), value=_number(value))
 
     def kernel_usage(self, t: int, cpu: int, tid: int, *numbers: int) -> KernelSpool:
-        """``USAGE``: CPU, user and system time, delay, major faults, voluntary and involuntary switches."""
-        return self.kernel(cpu, struct.pack("<QIHH7Q", t, tid, USAGE, 0, *numbers))
+        """``USAGE``: the numbers in the order of ``lo2_kernel_usage``."""
+        return self.kernel(cpu, pack("usage", t, tid, **dict(zip(USAGE, numbers, strict=True))))
 
     def kernel_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
         """``LOST``: entries and exits from ``begin`` to ``t`` that found the ring full."""
-        return self.kernel(cpu, struct.pack("<QIHHQQ", t, 0, LOST, 0, begin, lost))
+        return self.record("lost", t, cpu, 0, begin_ns=begin, lost=lost)
 
     def kernel_file(
         self,
@@ -142,9 +156,28 @@ class KernelSpool(SpoolBuilder):
     ) -> KernelSpool:
         """``FILE``; the names go from the file upwards."""
         text = b"".join(name + b"\0" for name in names)
-        body = struct.pack("<QIHHQQQqQ", t, tid, FILE, 0, file, inode, device, _number(position), table)
-        body += struct.pack("<iIIIIIIBBH", fd, generation, mode, links, open_flags, mount, magic, of, flags, len(text))
-        return self.kernel(cpu, body + text)
+        return self.record(
+            "file",
+            t,
+            cpu,
+            tid,
+            file=file,
+            inode=inode,
+            device=device,
+            position=_number(position),
+            table=table,
+            fd=fd,
+            generation=generation,
+            mode=mode,
+            links=links,
+            open_flags=open_flags,
+            mount=mount,
+            magic=magic,
+            of=of,
+            flags=flags,
+            names_length=len(text),
+            tail=text,
+        )
 
     def kernel_path(
         self,
@@ -159,12 +192,12 @@ class KernelSpool(SpoolBuilder):
     ) -> KernelSpool:
         """``PATH``; the names are those of the directory that it is relative to, upwards."""
         text = b"".join(name + b"\0" for name in names)
-        body = struct.pack("<QIHHBBHHH", t, tid, PATH, 0, place, flags, len(path), len(text), 0)
-        return self.kernel(cpu, body + path + text)
+        lengths = {"path_length": len(path), "names_length": len(text)}
+        return self.record("path", t, cpu, tid, place=place, flags=flags, **lengths, tail=path + text)
 
     def exec(self, t: int, cpu: int, tid: int, command: bytes, *, cut: bool = False) -> KernelSpool:
         """``EXEC``: the arguments of a new program."""
-        return self.kernel(cpu, struct.pack("<QIHHHB5x", t, tid, EXEC, 0, len(command), cut) + command)
+        return self.record("exec", t, cpu, tid, length=len(command), cut=cut, tail=command)
 
     def meta(self) -> SpoolMeta:
         """What ``spool.json`` will say."""

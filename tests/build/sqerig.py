@@ -10,10 +10,11 @@ Layouts are those of ``lo2io/bpf/programs/records.h``.
 
 from __future__ import annotations
 
-import struct
 from typing import Any, cast
 
-from build.kernelwriter import EVENTS, IOCB, OF_REQUEST, SLOT, SQE, WHOLE, KernelSpool
+from lo2io.native._lib import ffi
+
+from build.kernelwriter import OF_REQUEST, SLOT, WHOLE, KernelSpool
 from build.ringrig import PID, A, Rig
 
 UNKNOWN_BYTES = 2**64 - 1
@@ -60,10 +61,27 @@ class SqeRig(Rig):
         ioprio: int = 0,
     ) -> int:
         """What a request asks for, right before its submission."""
-        body = struct.pack("<QIHH", self.tick(), tid, SQE, 0)
-        body += struct.pack("<QQQQQ", req, ctx, user_data, off, file)
-        body += struct.pack("<IIiIHBBHH", length, op_flags, fd, file_index, buf_index, opcode, flags, ioprio, 0)
-        self.kernel.kernel(0, body + struct.pack("<QQ", nr_bytes, file2))
+        self.kernel.record(
+            "sqe",
+            self.tick(),
+            0,
+            tid,
+            request=req,
+            ring=ctx,
+            user_data=user_data,
+            offset=off,
+            file=file,
+            length=length,
+            op_flags=op_flags,
+            fd=fd,
+            file_index=file_index,
+            buf_index=buf_index,
+            opcode=opcode,
+            flags=flags,
+            ioprio=ioprio,
+            bytes=nr_bytes,
+            file2=file2,
+        )
         return self.now
 
     def ask(self, req: int, tid: int = PID, **asked: Any) -> int:
@@ -99,8 +117,20 @@ class SqeRig(Rig):
     ) -> int:
         """What an io_submit is given, right before its entry; those of one call bear the same time."""
         at = self.tick() if time is None else time
-        body = struct.pack("<QIHHQQqQiHH", at, tid, IOCB, 0, iocb, data, off, length, fd, opcode, place)
-        self.kernel.kernel(0, body + struct.pack("<II", rw_flags, 0))
+        self.kernel.record(
+            "iocb",
+            at,
+            0,
+            tid,
+            iocb=iocb,
+            data=data,
+            offset=off,
+            length=length,
+            fd=fd,
+            opcode=opcode,
+            place=place,
+            rw_flags=rw_flags,
+        )
         return at
 
     def collect(
@@ -124,8 +154,9 @@ class SqeRig(Rig):
         self, events: tuple[tuple[int, int, int], ...], context: int = CONTEXT, tid: int = PID, count: int | None = None
     ) -> None:
         """What programs tell of such a call right before the sample of its exit."""
-        body = struct.pack("<QIHHQII", self.tick(), tid, EVENTS, 0, context, len(events) if count is None else count, 0)
-        self.kernel.kernel(0, body + b"".join(struct.pack("<QQqq", data, iocb, res, 0) for iocb, data, res in events))
+        array = ffi.new("lo2_kernel_event[]", [(data, iocb, res, 0) for iocb, data, res in events])
+        count = len(events) if count is None else count
+        self.kernel.record("events", self.tick(), 0, tid, context=context, count=count, tail=bytes(ffi.buffer(array)))
 
     def told(self, fd: int, *names: bytes, file: int = 0x1000, tid: int = PID, slot: bool = False, **known: int) -> int:
         """The fact about a file that a request names: a descriptor, or a registered one; names go upwards."""

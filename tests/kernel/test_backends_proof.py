@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from reference.kernel_records import iter_records
 from workloads.record import record
 from workloads.sidebyside import ended, gate, go_on, read_all, recorders
 
 from lo2io.kernel import sysfs
+from lo2io.native.records import FRAME_BYTES, record_bytes, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,8 +47,8 @@ if second:
 """
 """Four processes, for the second fork is made by parent and child; three threads each."""
 NR_LOAD = 4 * 3 * NR_CALLS
-CALL_BYTES = 8 + 56 + 4 * 8
-"""A CALL of a pwrite64 in a ring: the kernel's header, the record, four arguments (records.h, config.h)."""
+CALL_BYTES = FRAME_BYTES + record_bytes("call") + 4 * 8
+"""A CALL of a pwrite64 in a ring: the kernel's header, the record, four arguments."""
 PWRITE = ("syscalls:sys_enter_pwrite64", "syscalls:sys_exit_pwrite64")
 
 
@@ -203,15 +204,8 @@ def busy_neighbours() -> Iterator[None]:
 
 
 def threads_in(path: Path) -> Iterator[int]:
-    """The thread of each record in a file of the kernel's programs: framing and head are those of records.h."""
-    content = path.read_bytes()
-    position = 0
-    while position < len(content):
-        (length,) = struct.unpack_from("<I", content, position)
-        size = length & ~(3 << 30)
-        if not length >> 30:
-            yield struct.unpack_from("<QI", content, position + 8)[1]
-        position += 8 + (size + 7) // 8 * 8
+    """The thread of each record in a file of the kernel's programs."""
+    return (unpack("head", record).tid for record in iter_records(path.read_bytes()))
 
 
 def reading(pid: int) -> int:

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,10 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build.rawspool import EVENTS, NR_CALLS, ids_of, iter_samples, work
+from reference.kernel_records import frames
 from workloads.machine import cgroups
 
 from lo2io.capture.recording import RecordOptions, record
 from lo2io.model import CallFilter
+from lo2io.native.records import KINDS, unpack
 from lo2io.spool.format import META_NAME, parse_meta
 from lo2io.spool.reader import SpoolReader
 from lo2io.trace.reader import open_trace
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
 
 LO2IO = Path(sys.executable).parent / "lo2io"
-CALL, ENTER, EXIT, FILE, VALUE, USAGE, EXEC = 1, 2, 3, 4, 6, 11, 12
-HEAD = struct.Struct("<II QIHHH")
-"""The ring's header, then ``lo2_kernel_head``, and of a CALL the number of its exit's event."""
 NEIGHBOUR = """
 import os
 fd = os.open("/dev/null", os.O_WRONLY)
@@ -82,24 +80,25 @@ def neighbour() -> Iterator[int]:
         process.communicate()
 
 
-def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int, int]]:
-    """Type, event, thread and event of the exit of each record of a CPU; 0 where it has none."""
+def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[str, int, int, int]]:
+    """Kind, event, thread and event of the exit of each record of a CPU; 0 where it has none."""
     content = b"".join(path.read_bytes() for path in paths)
-    position = 0
-    while position < len(content):
-        length, _, _, tid, kind, event, exit_event = HEAD.unpack_from(content, position)
-        assert position + 8 + length <= len(content)
-        yield kind, event, tid, exit_event if kind == CALL else 0
-        position += 8 + (length + 7 & ~7)
+    end = 0
+    for end, body in frames(content):  # noqa: B007 - looked at behind the loop
+        assert body, "discarded"
+        head = unpack("head", body)
+        kind = KINDS[head.type]
+        yield kind, head.event, head.tid, unpack(kind, body).exit_event if kind == "call" else 0
+    assert end == len(content)
 
 
 def seen_on(paths: tuple[Path, ...]) -> collections.Counter[tuple[int, int]]:
     """(event, thread) → how often, as the kernel counts: a whole call is an entry and an exit."""
     seen: collections.Counter[tuple[int, int]] = collections.Counter()
     for kind, event, tid, exit_event in iter_calls(paths):
-        if kind in {CALL, ENTER, EXIT}:
+        if kind in {"call", "enter", "exit"}:
             seen[event, tid] += 1
-        if kind == CALL:
+        if kind == "call":
             seen[exit_event, tid] += 1
     return seen
 
@@ -188,8 +187,8 @@ def test_facts_beside_perf_samples(options: RecordOptions, tmp_path: Path) -> No
     samples = [event for paths, _ in spool.streams() for _, event, tid in iter_samples(paths) if tid == root]
     assert collections.Counter(samples) == dict.fromkeys(ids, 300)
     kinds = collections.Counter(kind for paths, _ in spool.kernel_streams() for kind, *_ in iter_calls(paths))
-    assert kinds.keys() <= {FILE, VALUE, USAGE, EXEC}
-    assert kinds[FILE] == 300
+    assert kinds.keys() <= {"file", "value", "usage", "exec"}
+    assert kinds["file"] == 300
     content = b"".join(path.read_bytes() for paths, _ in spool.kernel_streams() for path in paths)
     assert b"the file\0" in content
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from build.bpfrig import Child, Loaded, Record, assert_in_order, kinds, loaded, run
+from lo2io.native._lib import lib
 
-from lo2io.bpf import loader
 from lo2io.kernel import abi, sysfs, tracefs
 
 if TYPE_CHECKING:
@@ -472,7 +472,7 @@ def test_calls_of_32_bits_are_nobodys() -> None:
 
 def droppable(**more: int) -> dict[str, dict[str, int]]:
     """A call that nothing depends on, which asks for as many bytes as its third argument says."""
-    return {name: {"flags": loader.RECORDED | loader.DROPPABLE, "count": 3, **more} for name in ("pwrite64", "read")}
+    return {name: {"flags": lib.LO2_CALL_DROPPABLE, "count": 3, **more} for name in ("pwrite64", "read")}
 
 
 def test_small_calls_are_left_out_and_counted(raw: bool) -> None:

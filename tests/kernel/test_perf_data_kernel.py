@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from build.rawspool import NR_CALLS, ids_of, iter_samples, work
+from reference.kernel_records import iter_records
 from workloads.record import LO2IO, record
 
+from lo2io.native.records import KINDS, unpack
 from lo2io.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
@@ -20,25 +21,18 @@ pytestmark = [
     pytest.mark.requires("root", "tracefs", "events", "perf"),
     pytest.mark.usefixtures("busy_cpus"),
 ]
-CALL, ENTER, EXIT = 1, 2, 3
 
 
 def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int]]:
     """Time, event id and thread of each entry and exit that lo2io's programs recorded."""
-    content = b"".join(path.read_bytes() for path in paths)
-    position = 0
-    while position < len(content):
-        (word,) = struct.unpack_from("<I", content, position)
-        body = content[position + 8 : position + 8 + (word & 0x3FFFFFFF)]
-        position += 8 + len(body) + -len(body) % 8
-        if word >> 30:
-            continue
-        time_ns, tid, kind, event = struct.unpack_from("<QIHH", body)
-        if kind in {CALL, ENTER, EXIT}:
-            yield time_ns, event, tid
-        if kind == CALL:
-            exit_event, _, _, duration_ns = struct.unpack_from("<HHIQ", body, 16)
-            yield time_ns + duration_ns, exit_event, tid
+    for body in iter_records(b"".join(path.read_bytes() for path in paths)):
+        head = unpack("head", body)
+        kind = KINDS[head.type]
+        if kind in {"call", "enter", "exit"}:
+            yield head.time_ns, head.event, head.tid
+        if kind == "call":
+            call = unpack(kind, body)
+            yield head.time_ns + call.duration_ns, call.exit_event, head.tid
 
 
 @pytest.mark.parametrize("backend", ["bpf", "perf"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lo2io.native._lib import ffi
+
 from lo2io.model import UNKNOWN_I64, Role
+from lo2io.native.records import DISCARDED, FRAME_BYTES, KINDS, UNFINISHED, record_bytes, unpack
 from reference.records import Record, Stream
 
 if TYPE_CHECKING:
@@ -14,28 +16,20 @@ if TYPE_CHECKING:
 
     from reference.records import Decoder, Meaning
 
-CALL, ENTER, EXIT, FILE, PATH, VALUE, SQE, IOCB, LOST, EVENTS, USAGE, EXEC = range(1, 13)
-FACT_BYTES = {FILE: 88, PATH: 24, VALUE: 32, SQE: 96, IOCB: 64, LOST: 32, EVENTS: 32, USAGE: 72, EXEC: 24}
-LENGTHS = {FILE: (86,), PATH: (18, 20), EXEC: (16,)}
-"""Where the lengths of texts stand that follow."""
-CALL_BYTES, ENTER_BYTES = 56, 24
-NUMBERS = [
-    *("file", "inode", "device", "position", "table", "fd"),
-    *("generation", "mode", "links", "open_flags", "mount", "magic"),
-]
-"""Of a `FILE`, in their order."""
-UNFINISHED, DISCARDED = 1 << 31, 1 << 30
+TEXTS = {"file": ("names_length",), "path": ("path_length", "names_length"), "exec": ("length",)}
+"""How long the texts are that follow a record."""
 
 
 def read_stream(decoder: Decoder, data: bytes) -> Stream:
     """One CPU's file."""
     stream, at, newest, exited = Stream(), 0, None, None
-    for end, body in _frames(data):
+    for end, body in frames(data):
         at = end
         if not body:
             continue
-        time, tid, kind = struct.unpack_from("<QIH", body)
-        told = kind in (FILE, PATH, EVENTS) and exited == (tid, time)
+        head = unpack("head", body)
+        kind, tid, time = KINDS.get(head.type), head.tid, head.time_ns
+        told = kind in {"file", "path", "events"} and exited == (tid, time)
         for record in _records(decoder, body):
             if newest is not None and record.time < newest:
                 stream.reordered += 1
@@ -43,7 +37,7 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
             # What is told of a call lies behind its exit, and takes the place before it.
             stream.records.insert(len(stream.records) - told, record)
         if not told:
-            exits = kind == EXIT or (kind == CALL and len(body) >= CALL_BYTES)
+            exits = kind == "exit" or (kind == "call" and len(body) >= record_bytes("call"))
             exited = (tid, stream.records[-1].time) if exits else None
             if record.kind == "lost":
                 stream.losses.append((record.values["begin"], record.time, record.values["lost"]))
@@ -52,16 +46,21 @@ def read_stream(decoder: Decoder, data: bytes) -> Stream:
     return stream
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+def iter_records(data: bytes) -> Iterator[bytes]:
+    """The records of a ring or of a file; those that were discarded are left out."""
+    return (body for _, body in frames(data) if body)
+
+
+def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Where each record ends, and what it holds; nothing of one that was discarded."""
     at = 0
-    while len(data) - at >= 8:
-        (length,) = struct.unpack_from("<I", data, at)
+    while len(data) - at >= FRAME_BYTES:
+        length = int.from_bytes(data[at : at + 4], "little")
         size = length & ~(UNFINISHED | DISCARDED)
-        end = at + 8 + size + -size % 8
-        if length & UNFINISHED or end > len(data) or (size < 16 and not length & DISCARDED):
+        end = at + FRAME_BYTES + size + -size % 8
+        if length & UNFINISHED or end > len(data) or (size < record_bytes("head") and not length & DISCARDED):
             return
-        yield end, b"" if length & DISCARDED else data[at + 8 : at + 8 + size]
+        yield end, b"" if length & DISCARDED else data[at + FRAME_BYTES : at + FRAME_BYTES + size]
         at = end
 
 
@@ -70,60 +69,64 @@ def _records(  # noqa: C901 - one case per kind of record
 ) -> Iterator[Record]:
     if not body:
         return
-    time, tid, kind, event = struct.unpack_from("<QIHH", body)
-    entry, exit_ = _Half(decoder, time, tid, event), _Half(decoder, time, tid, event)
-    if kind == CALL:
-        exit_event, nr_args = struct.unpack_from("<HH", body.ljust(20, b"\0"), 16)
-        yield entry.entered(nr_args, body[CALL_BYTES:] if len(body) >= CALL_BYTES else None)
-        if len(body) >= CALL_BYTES:
-            (duration,) = struct.unpack_from("<Q", body, 24)
-            yield _Half(decoder, time + duration, tid, exit_event).left(body[32:])
-    elif kind == ENTER:
-        (nr_args,) = struct.unpack_from("<H", body.ljust(18, b"\0"), 16)
-        yield entry.entered(nr_args, body[ENTER_BYTES:] if len(body) >= ENTER_BYTES else None)
-    elif kind == EXIT:
-        yield exit_.left(body[16:])
-    elif kind == VALUE and len(body) >= FACT_BYTES[VALUE]:
-        yield Record(time, 0, "value", {"tid": tid} | _told(*struct.unpack_from("<qq", body, 16)))
-    elif kind == LOST and len(body) >= FACT_BYTES[LOST]:
-        begin, lost = struct.unpack_from("<QQ", body, 16)
-        yield Record(time, 0, "lost", {"begin": min(begin, time), "lost": lost})
+    head = unpack("head", body)
+    time, tid, kind = head.time_ns, head.tid, KINDS.get(head.type, "")
+    half = _Half(decoder, time, tid, head.event)
+    if kind in {"call", "enter"}:
+        call, at = unpack(kind, body), record_bytes(kind)
+        whole = len(body) >= at
+        yield half.entered(call.nr_args, body[at:] if whole else None)
+        if kind == "call" and whole:
+            yield _Half(decoder, time + call.duration_ns, tid, call.exit_event).left(call)
+    elif kind == "exit":
+        yield half.left(unpack("exit", body) if len(body) >= record_bytes("exit") else None)
+    elif kind == "value" and len(body) >= record_bytes(kind):
+        yield Record(time, 0, "value", {"tid": tid} | _told(unpack(kind, body)))
+    elif kind == "lost" and len(body) >= record_bytes(kind):
+        lost = unpack(kind, body)
+        yield Record(time, 0, "lost", {"begin": min(lost.begin_ns, time), "lost": lost.lost})
     elif len(body) < _least(kind, body):
         yield Record(time, 0, "broken", {})
-    elif kind == USAGE:
-        yield Record(time, 0, "usage", {"tid": tid} | _usage(*struct.unpack_from("<7Q", body, 16)))
-    elif kind in (EXEC, FILE):
-        yield _fact(time, tid, kind, body)
+    elif kind == "usage":
+        yield Record(time, 0, "usage", {"tid": tid} | _usage(unpack(kind, body)))
+    elif kind == "file":
+        yield Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
+    elif kind == "exec":
+        told, at = unpack(kind, body), record_bytes(kind)
+        yield Record(time, 0, "exec", {"tid": tid, "cut": told.cut, "command": body[at : at + told.length]})
 
 
-def _fact(time: int, tid: int, kind: int, body: bytes) -> Record:
-    if kind == FILE:
-        return Record(time, 0, "file", {"tid": tid, "time": time} | _file(body))
-    length, cut = struct.unpack_from("<HB", body, 16)
-    return Record(time, 0, "exec", {"tid": tid, "cut": cut, "command": body[24 : 24 + length]})
-
-
-def _usage(*numbers: int) -> dict[str, int | None]:
+def _usage(used: Any) -> dict[str, int | None]:
     """What a thread has used: the time on its CPU divided as the ticks are."""
-    cpu, _, _, *others = (None if number >= 1 << 63 else number for number in numbers)
-    ticks = float(numbers[1]) + float(numbers[2])
-    system = user = None
+    system = user = cpu = _known(used.cpu_ns)
     if cpu is not None:
-        part = float(cpu) * (float(numbers[2]) / ticks) if ticks else 0.0
+        ticks = float(used.user) + float(used.system)
+        part = float(cpu) * (float(used.system) / ticks) if ticks else 0.0
         system = int(part) if part < float(cpu) else cpu
         user = cpu - system
-    names = ("block_delay_ns", "major_faults", "voluntary_switches", "involuntary_switches")
-    return {"cpu_ns": cpu, "user_ns": user, "system_ns": system, **dict(zip(names, others, strict=True))}
+    return {
+        "cpu_ns": cpu,
+        "user_ns": user,
+        "system_ns": system,
+        "block_delay_ns": _known(used.block_delay_ns),
+        "major_faults": _known(used.major_faults),
+        "voluntary_switches": _known(used.voluntary),
+        "involuntary_switches": _known(used.involuntary),
+    }
 
 
-def _least(kind: int, body: bytes) -> int:
-    """Bytes that such a record has, with all names that it announces."""
-    least = FACT_BYTES.get(kind, 1 << 30)
-    if len(body) >= least and kind == EVENTS:
-        return least + 32 * int(struct.unpack_from("<I", body, 24)[0])
-    if len(body) < least or kind not in LENGTHS:
-        return least
-    return least + sum(struct.unpack_from("<H", body, at)[0] for at in LENGTHS[kind])
+def _known(number: int) -> int | None:
+    return None if number >= 1 << 63 else number
+
+
+def _least(kind: str, body: bytes) -> int:
+    """Bytes that such a record has, with all that it announces."""
+    if not kind or len(body) < record_bytes(kind):
+        return 1 << 30
+    record = unpack(kind, body)
+    if kind == "events":
+        return record_bytes(kind) + 32 * int(record.count)
+    return record_bytes(kind) + sum(getattr(record, name) for name in TEXTS.get(kind, ()))
 
 
 @dataclass
@@ -148,13 +151,13 @@ class _Half:
                     values[role] = int.from_bytes(raw[offset : offset + size], "little", signed=signed)
         return Record(self.time, 0, "sample", values)
 
-    def left(self, result: bytes) -> Record:
+    def left(self, record: Any) -> Record:
+        """What a ``CALL`` or an ``EXIT`` says of the exit; None: too little of it is there."""
         meaning = self._meaning(Role.EXIT)
-        if meaning is None or len(result) < 24:
+        if meaning is None or record is None:
             return Record(self.time, 0, "sample", {"meaning": None})
-        ret, *told = struct.unpack_from("<qqq", result)
-        values = {"meaning": meaning, "common_pid": self.tid, "ret": ret}
-        return Record(self.time, 0, "sample", values | _told(*told))
+        values = {"meaning": meaning, "common_pid": self.tid, "ret": record.result}
+        return Record(self.time, 0, "sample", values | _told(record))
 
     def _meaning(self, role: Role) -> Meaning | None:
         meaning = self.decoder.by_type.get(self.event)
@@ -162,13 +165,14 @@ class _Half:
 
 
 def _file(body: bytes) -> dict[str, Any]:
-    *numbers, of, flags, length = struct.unpack_from("<QQQqQiIIIIIIBBH", body, 16)
-    values = dict(zip(NUMBERS, numbers, strict=True)) | {"of": of, "flags": flags, "names": body[88 : 88 + length]}
-    return values | {"position": None if values["position"] == UNKNOWN_I64 else values["position"]}
+    file, at = unpack("file", body), record_bytes("file")
+    members = [name for name, _ in ffi.typeof("lo2_kernel_file").fields if name not in {"head", "names_length"}]
+    values = {name: getattr(file, name) for name in members} | {"names": body[at : at + file.names_length]}
+    return values | {"position": None if file.position == UNKNOWN_I64 else file.position}
 
 
-def _told(position: int, value: int) -> dict[str, int | None]:
+def _told(record: Any) -> dict[str, int | None]:
     return {
-        "told_position": None if position == UNKNOWN_I64 else position,
-        "told_value": None if value == UNKNOWN_I64 else value,
+        "told_position": None if record.position == UNKNOWN_I64 else record.position,
+        "told_value": None if record.value == UNKNOWN_I64 else record.value,
     }

@@ -1,40 +1,48 @@
 /*
- * What lo2io tells the programs before they are loaded, and what they count. Mirrored in lo2io/bpf/loader.py.
+ * What lo2io and the kernel programs share besides records: what the programs are told before they are loaded, and the
+ * memory of each CPU, which user space maps.
+ *
+ * Read by clang for the programs and by cffi for Python (plain declarations, see build.py).
  */
 #ifndef LO2IO_BPF_CONFIG_H
 #define LO2IO_BPF_CONFIG_H
 
-#define LO2_MAX_CALLS 1024   /* numbers of system calls */
-#define LO2_MAX_EVENTS 1024  /* events of a spool */
-#define LO2_MAX_CPUS 4096
-#define LO2_MAX_PREFIX 256
-#define LO2_MAX_COMMAND 4096    /* bytes of a command line */
-#define LO2_FACTS_ALWAYS 2      /* FILE with every call: where closes are not recorded, nothing told stays true */
+#include "records.h"
+
+enum {
+    LO2_MAX_CALLS = 1024,            /* numbers of system calls */
+    LO2_MAX_EVENTS = 1024,           /* events of a spool */
+    LO2_MAX_DEVICES = 16,
+    LO2_MAX_COMMAND = 4096,          /* bytes of a command line */
+    LO2_NAMES_ROOM = 32768,          /* a name may begin before here */
+    LO2_KNOWN_FILES = 512,
+    LO2_SELECTED_SHIFT = 12
+};
+enum { LO2_FACTS_ALWAYS = 2 };       /* FILE with every call: where closes are not recorded, nothing told stays true */
 
 /* What of a call is worth reading: from tracepoints/syscalls.toml. Arguments are numbered from 1; 0: it has none. */
 enum {
-    LO2_CALL_RECORDED = 1,
-    LO2_CALL_RETURNS_FD = 2,
-    LO2_CALL_MOVES = 4,      /* the file's position, which is read at the exit */
-    LO2_CALL_CLOSES = 8,     /* its descriptor is looked at before the call */
-    LO2_CALL_DROPPABLE = 16, /* nothing but its own row depends on it: the filters below apply */
-    LO2_CALL_BYTES = 32,     /* its result counts bytes */
-    LO2_CALL_FIRST = 64,     /* its paths are read before the call */
-    LO2_CALL_ENDS = 128      /* may end any descriptors of its table */
+    LO2_CALL_RETURNS_FD = 1,
+    LO2_CALL_MOVES = 2,              /* the file's position, which is read at the exit */
+    LO2_CALL_CLOSES = 4,             /* its descriptor is looked at before the call */
+    LO2_CALL_DROPPABLE = 8,          /* nothing but its own row depends on it: the filters below apply */
+    LO2_CALL_BYTES = 16,             /* its result counts bytes */
+    LO2_CALL_FIRST = 32,             /* its paths are read before the call */
+    LO2_CALL_ENDS = 64               /* may end any descriptors of its table */
 };
 
 struct lo2_bpf_call {
-    __u16 enter_event, exit_event;   /* common_type */
-    __u16 enter_index, exit_index;   /* of the counters */
-    __u8 flags, nr_args;
-    __u8 fd, fd2;
-    __u8 path, path2, dirfd, dirfd2;
-    __u8 vector, vector_count;       /* iovecs */
-    __u8 how, how_size;              /* struct open_how */
-    __u8 iocbs, iocbs_count;
-    __u8 events, context;            /* of libaio: where its completions are returned, and from which context */
-    __u8 count;                      /* bytes asked for */
-    __u8 filled;                     /* bit n: the kernel may write where argument n + 1 points */
+    uint16_t enter_event, exit_event; /* common_type */
+    uint16_t enter_index, exit_index; /* of the counters */
+    uint8_t flags, nr_args;
+    uint8_t fd, fd2;
+    uint8_t path, path2, dirfd, dirfd2;
+    uint8_t vector, vector_count;    /* iovecs */
+    uint8_t how, how_size;           /* struct open_how */
+    uint8_t iocbs, iocbs_count;
+    uint8_t events, context;         /* of libaio: where its completions are returned, and from which context */
+    uint8_t count;                   /* bytes asked for */
+    uint8_t filled;                  /* bit n: the kernel may write where argument n + 1 points */
 };
 
 /* A call of 32 bit programs, and where each argument of the 64 bit call that does the same comes from: the register of the
@@ -47,38 +55,116 @@ enum {
 };
 
 struct lo2_bpf_compat {
-    __u16 call;                      /* 1 + index into calls; 0: not recorded */
-    __u8 memory;                     /* register that points to the arguments; 0: they are in registers */
-    __u8 nr_given;                   /* words there */
-    __u16 args[6];
+    uint16_t call;                   /* 1 + index into calls; 0: not recorded */
+    uint8_t memory;                  /* register that points to the arguments; 0: they are in registers */
+    uint8_t nr_given;                /* words there */
+    uint16_t args[6];
 };
 
 struct lo2_bpf_config {              /* constant while the programs are loaded */
-    __u32 recorder;                  /* its pid: never recorded */
-    __u8 calls;                      /* CALL, ENTER, EXIT are written; else only facts, for calls that are perf samples */
-    __u8 all_tasks;                  /* else the processes in the map `selected`, and their children */
-    __u8 one_cgroup;                 /* only the cgroup in the map `cgroup` and those below it */
-    __u8 facts;                      /* FILE, PATH, SQE, IOCB, EVENTS are written */
-    __u8 compat;                     /* the numbers of 32 bit calls are known */
-    __u64 min_latency_ns;            /* shorter calls are left out, if droppable; 0: none */
-    __s64 min_bytes;                 /* likewise, calls that ask for fewer; 0: none */
-    __u32 nr_devices;                /* likewise, of files on other devices (s_dev); 0: all */
-    __u32 devices[16];
-    __u32 prefix_length;             /* likewise, of files whose path does not begin so; 0: all */
-    char prefix[LO2_MAX_PREFIX];
+    uint32_t recorder;               /* its pid: never recorded */
+    uint8_t calls;                   /* CALL, ENTER, EXIT are written; else only facts, for calls that are perf samples */
+    uint8_t all_tasks;               /* else the processes in the map `selected`, and their children */
+    uint8_t one_cgroup;              /* only the cgroup in the map `cgroup` and those below it */
+    uint8_t facts;                   /* FILE, PATH, SQE, IOCB, EVENTS are written */
+    uint8_t compat;                  /* the numbers of 32 bit calls are known */
+    uint64_t min_latency_ns;         /* shorter calls are left out, if droppable; 0: none */
+    int64_t min_bytes;               /* likewise, calls that ask for fewer; 0: none */
+    uint32_t nr_devices;             /* likewise, of files on other devices (s_dev); 0: all */
+    uint32_t devices[LO2_MAX_DEVICES];
+};
+
+struct lo2_bpf_told {                /* the section .rodata.lo2io */
+    struct lo2_bpf_config config;
+    struct lo2_bpf_call calls[LO2_MAX_CALLS];
+    uint16_t of_number[LO2_MAX_CALLS]; /* system call's number -> 1 + index into calls; 0: none, or by perf events */
+    struct lo2_bpf_compat compat[LO2_MAX_CALLS]; /* by the number of the 32 bit call */
+};
+
+struct lo2_bpf_switch {              /* the section .data.lo2io */
+    uint32_t on;                     /* written by user space through its mapping */
+    uint32_t reserved;
 };
 
 struct lo2_bpf_counts {              /* per event and CPU */
-    __u64 count;                     /* it happened in what is recorded */
-    __u64 lost;                      /* for want of room in the ring */
-    __u64 left_out;                  /* by the filters above */
+    uint64_t count;                  /* it happened in what is recorded */
+    uint64_t lost;                   /* for want of room in the ring */
+    uint64_t left_out;               /* by the filters above */
 };
 
 struct lo2_bpf_misses {              /* per CPU */
-    __u64 facts_lost;                /* records of facts, for want of room in the ring */
-    __u64 unreadable;                /* strings and arrays in the program's memory that were not there */
-    __u64 unpaired;                  /* entries whose thread left the CPU unseen */
-    __u64 skipped;                   /* runs that found another one at work on the CPU */
-    __u64 foreign;                   /* calls whose numbers are not known: of other ABIs than the machine's own */
+    uint64_t facts_lost;             /* records of facts, for want of room in the ring */
+    uint64_t unreadable;             /* strings and arrays in the program's memory that were not there */
+    uint64_t unpaired;               /* entries whose thread left the CPU unseen */
+    uint64_t skipped;                /* runs that found another one at work on the CPU */
+    uint64_t foreign;                /* calls whose numbers are not known: of other ABIs than the machine's own */
 };
+
+/* The call that is running on a CPU. */
+struct lo2_bpf_slot {
+    uint32_t occupied;
+    uint32_t call;                   /* index into lo2.calls */
+    lo2_kernel_call record;          /* head, exit_event, nr_args, args: from the entry on */
+    uint64_t spare[2];               /* so that args may be indexed by (n & 7) */
+};
+
+/* Where names.h works, and where records of facts are put together. */
+struct lo2_bpf_names {
+    uint64_t first_dentry, first_mount; /* struct dentry *, struct vfsmount *: whose name is wanted */
+    uint64_t dentry, mount;          /* where we are on the way up */
+    uint64_t sum;
+    uint64_t pointer;                /* on its way to become a number */
+    uint64_t fence;
+    uint32_t begin, end;             /* of the names within `record` */
+    uint32_t flags;                  /* enum lo2_kernel_file_flag */
+    uint32_t reserved;
+    uint8_t record[LO2_NAMES_ROOM + 256];
+};
+
+/* What a descriptor of a process stood for when it was last told on this CPU. */
+struct lo2_bpf_known {
+    uint64_t table;                  /* struct files_struct *, or the ring whose registered files they are */
+    uint64_t file, inode, number;    /* struct file *, struct inode *, i_ino */
+    uint32_t process;
+    int32_t fd;
+    uint32_t ends;                   /* lo2_count_ends() before it was looked at */
+    uint32_t reserved;
+};
+
+/* The file of the call that is being looked at. */
+struct lo2_bpf_look {
+    uint64_t file, inode;            /* 0: there is none */
+    uint64_t table, number;          /* as above */
+    int32_t fd;
+    uint32_t mode;                   /* i_mode */
+    uint32_t flags;                  /* enum lo2_kernel_file_flag */
+    uint32_t ends;                   /* as above */
+};
+
+/* Entries and exits that found no room since the last record that did: told as soon as there is room again. */
+struct lo2_bpf_losing {
+    uint64_t lost;
+    uint64_t begin_ns, end_ns;       /* of the first and of the last */
+};
+
+/* All that belongs to one CPU: only programs on that CPU write it. */
+struct lo2_bpf_cpu {
+    struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
+    struct lo2_bpf_misses misses;
+    struct lo2_bpf_slot slot;
+    struct lo2_bpf_losing losing;
+    uint64_t busy;                   /* a program is at work on what is here: lo2_take_cpu() */
+    uint64_t written;                /* records, lost ones among them */
+    uint32_t given[8];               /* arguments of a 32 bit call, from 1 on */
+    struct lo2_bpf_look look;
+    struct lo2_bpf_known known[LO2_KNOWN_FILES];
+    struct lo2_bpf_names names;
+};
+
+/* Which processes are recorded: a byte for each number that one can have (PID_MAX_LIMIT is 1 << 22). A look-up is a
+ * load, and user space sets a byte through its mapping without a call that would keep programs from running. */
+struct lo2_bpf_selected {
+    uint8_t process[1 << LO2_SELECTED_SHIFT];
+};
+
 #endif

@@ -14,6 +14,12 @@
  * or has just left.
  */
 
+#ifndef LO2IO_BPF_RECORDS_H
+#define LO2IO_BPF_RECORDS_H
+
+/* The kernel's own header (kernel/bpf/ringbuf.c): its size, and bits of the length. */
+enum { LO2_FRAME_BYTES = 8, LO2_FRAME_DISCARDED_BIT = 30, LO2_FRAME_UNFINISHED_BIT = 31 };
+
 enum lo2_kernel_record {
     LO2_KERNEL_CALL = 1,
     LO2_KERNEL_ENTER = 2,
@@ -174,3 +180,5 @@ typedef struct {
     uint64_t begin_ns;       /* of the first */
     uint64_t lost;           /* how many: a call that would have been one record is two */
 } lo2_kernel_lost;
+
+#endif

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.calls import plan_calls
-from lo2io.bpf.loader import ALWAYS, BpfConfig, load_programs
+from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
 from lo2io.kernel import abi
 from lo2io.model import CallFilter, EventCounts
+from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -220,16 +221,16 @@ def open_kernel(request: KernelRequest) -> Kernel:
         CaptureError: Likewise.
     """
     calls = plan_calls(request.events, request.catalog, request.left_out.droppable)
+    tells_news_only = not left_out(request.catalog.calls, ENDING, {event.name for event in request.events})
     config = BpfConfig(
         recorder=os.getpid(),
         calls=request.calls,
         all_tasks=request.all_tasks,
         cgroup=request.cgroup,
-        facts=ALWAYS if left_out(request.catalog.calls, ENDING, {event.name for event in request.events}) else 1,
+        facts=1 if tells_news_only else lib.LO2_FACTS_ALWAYS,
         min_latency_ns=request.left_out.min_latency_ns,
         min_bytes=request.left_out.min_bytes,
         devices=request.left_out.devices,
-        prefix=b"",
     )
     programs = load_programs(config, [call.spec for call in calls], request.cpus, request.ring_bytes)
     try:

@@ -8,11 +8,13 @@ In: files of perf records, or of what lo2io's programs in the kernel recorded. O
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.errors import SpoolError
+from lo2io.native.records import DISCARDED, FRAME_BYTES, UNFINISHED, gather, member_at, record_bytes, record_type
 from lo2io.spool.facts import FACT_TASK
 
 if TYPE_CHECKING:
@@ -31,12 +33,7 @@ _LEAST_WORDS: Final = {
     **dict.fromkeys((RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK), 5),
 }
 """Kinds of records that are taken, and how many words such a one has at least; others are passed over."""
-KERNEL_CALL, KERNEL_ENTER, KERNEL_EXIT, KERNEL_LOST = 1, 2, 3, 9
-"""``enum lo2_kernel_record``."""
-_LEAST_KERNEL_BYTES: Final = {KERNEL_CALL: 56, KERNEL_ENTER: 24, KERNEL_EXIT: 24, KERNEL_LOST: 32}
-_KERNEL_HEAD_BYTES: Final = 16
-_DISCARDED, _UNFINISHED = 1, 2
-_LENGTH: Final = (1 << 30) - 1
+_LEAST_KERNEL_BYTES: Final = {record_type(kind): record_bytes(kind) for kind in ("call", "enter", "exit", "lost")}
 _TASK_WORDS: Final = 7
 _NR_IDS: Final = 1 << 16
 """Of tracepoints: ``common_type`` is a u16."""
@@ -121,39 +118,43 @@ def call_rows(
     """The rows of files of calls; arguments and errors as of :func:`perf_rows`."""
     for path in files:
         for words, places in _blocks(path, block, advance, _walk_calls):
-            bodies, heads = places + 1, words[places + 2]
-            lengths = (words[places] & _U32).astype(np.int64)
-            kinds = (heads >> 32 & _U16).astype(np.int64)
+            bodies, lengths = places + FRAME_BYTES // 8, (words[places] & _U32).astype(np.int64)
+            kinds = gather(words, bodies, "head", "type").astype(np.int64)
             _check(path, kinds, lengths, _LEAST_KERNEL_BYTES)
             yield _samples_and_losses(words, bodies, kinds, lengths, events)
 
 
 def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
-    """The samples that records of lo2io's programs stand for: layouts of ``bpf/programs/records.h``, in words."""
-    calls, enters, exits, losses = (
-        bodies[kinds == kind] for kind in (KERNEL_CALL, KERNEL_ENTER, KERNEL_EXIT, KERNEL_LOST)
+    """The samples that records of lo2io's programs stand for."""
+    take = partial(gather, words)
+    found = {kind: bodies[kinds == record_type(kind)] for kind in ("call", "enter", "exit", "lost")}
+    calls, enters, exits, losses = found.values()
+    in_call, in_enter = (
+        np.minimum(take(at, kind, "nr_args"), (lengths[kinds == record_type(kind)] - record_bytes(kind)) // 8)
+        for kind, at in (("call", calls), ("enter", enters))
     )
-    times, heads = words.astype(np.int64), words >> 48
-    in_call = np.minimum(words[calls + 2] >> 16 & _U16, (lengths[kinds == KERNEL_CALL] - 56) // 8)
-    in_enter = np.minimum(words[enters + 2] & _U16, (lengths[kinds == KERNEL_ENTER] - 24) // 8)
+    ends = take(calls, "call", "time_ns") + take(calls, "call", "duration_ns")
+    heads = {kind: (take(at, kind, "time_ns"), take(at, kind, "event")) for kind, at in found.items()}
+    arguments_of = {kind: found[kind] + record_bytes(kind) // 8 for kind in ("call", "enter")}
+    result_of = {kind: found[kind] + member_at(kind, "result") // 8 for kind in ("call", "exit")}
     parts = (
-        (calls, times[calls], heads[calls + 1], in_call, calls + 7),
-        (calls, times[calls] + times[calls + 3], words[calls + 2] & _U16, np.ones_like(calls), calls + 4),
-        (enters, times[enters], heads[enters + 1], in_enter, enters + 3),
-        (exits, times[exits], heads[exits + 1], np.ones_like(exits), exits + 2),
+        (calls, *heads["call"], in_call, arguments_of["call"]),
+        (calls, ends, take(calls, "call", "exit_event"), np.ones_like(calls), result_of["call"]),
+        (enters, *heads["enter"], in_enter, arguments_of["enter"]),
+        (exits, *heads["exit"], np.ones_like(exits), result_of["exit"]),
     )
     at, time_ns, event, nr_args, arguments = (
-        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
+        np.concatenate([part.astype(np.int64) for part in column]) for column in zip(*parts, strict=True)
     )
-    begins, sizes, built = _raw_data(words, event, words[at + 1] & _U32, (arguments, nr_args), events)
+    begins, sizes, built = _raw_data(words, event, take(at, "head", "tid"), (arguments, nr_args), events)
     of_loss = np.full(len(losses), 2)
     rows = Rows(
-        np.concatenate([time_ns, times[losses]]),
+        np.concatenate([time_ns, heads["lost"][0].astype(np.int64)]),
         np.repeat([RECORD_SAMPLE, RECORD_LOST], [len(at), len(losses)]),
         np.zeros(len(at) + len(losses), np.int64),
         np.concatenate([begins, len(built) + 2 * np.arange(len(losses))]),
         np.concatenate([sizes, of_loss]),
-        np.concatenate([built, words[spread(losses + 2, of_loss)]]),
+        np.concatenate([built, words[spread(losses + member_at("lost", "begin_ns") // 8, of_loss)]]),
     )
     return rows.in_order(np.concatenate([at, losses]))
 
@@ -231,13 +232,13 @@ def _walk_calls(held: bytes) -> tuple[list[int], int | None]:
     heads = memoryview(held)[: 8 * end].cast("I")
     while at < end:
         word = heads[2 * at]
-        flags, length = word >> 30, word & _LENGTH
-        if flags & _UNFINISHED or length < _KERNEL_HEAD_BYTES:
+        length = word & ~(UNFINISHED | DISCARDED)
+        if word & UNFINISHED or length < record_bytes("head"):
             return places, None
-        size = (length + 15) // 8
+        size = (FRAME_BYTES + length + 7) // 8
         if at + size > end:
             break
-        if not flags & _DISCARDED:
+        if not word & DISCARDED:
             places.append(at)
         at += size
     return places, at

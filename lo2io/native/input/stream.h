@@ -21,9 +21,9 @@ typedef struct {
     uint64_t bytes_read;
 } stream;
 
-/* Records of the kernel's own programs: bits of the length before each (kernel/bpf/ringbuf.c, Linux 5.8 to 6.18). */
-#define KERNEL_UNFINISHED (1u << 31)
-#define KERNEL_DISCARDED (1u << 30)
+/* Records of the kernel's own programs: bits of the length before each (Linux 5.8 to 6.18). */
+#define KERNEL_UNFINISHED (1u << LO2_FRAME_UNFINISHED_BIT)
+#define KERNEL_DISCARDED (1u << LO2_FRAME_DISCARDED_BIT)
 /* In the offset of such a record, which is a multiple of 8: the exit of a whole call; not to be parted from the entry before. */
 enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
 

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from lo2io.native._lib import lib
 
-from lo2io.bpf import loader
 from lo2io.bpf.calls import KernelCall, plan_calls
-from lo2io.bpf.layout import MAX_CALLS
 from lo2io.catalog.catalog import load_catalog
 from lo2io.catalog.compat_calls import HIGH_SHIFT, LOCK, PAGES, RESULT, SIGNED, CompatCall, compat_calls
 from lo2io.model import EventFormat, FieldLayout
@@ -65,19 +64,22 @@ def plan(name: str) -> KernelCall:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("read", {"fd": 1, "count": 3, "nr_args": 3, "flags": loader.MOVES | loader.BYTES}),
-        ("pread64", {"fd": 1, "count": 3, "nr_args": 4, "flags": loader.BYTES}),
-        ("preadv2", {"fd": 1, "vector": 2, "vector_count": 3, "nr_args": 6, "flags": loader.MOVES | loader.BYTES}),
-        ("lseek", {"fd": 1, "nr_args": 3, "flags": loader.MOVES}),
-        ("openat", {"dirfd": 1, "path": 2, "nr_args": 4, "flags": loader.RETURNS_FD}),
-        ("openat2", {"dirfd": 1, "path": 2, "how": 3, "how_size": 4, "nr_args": 4, "flags": loader.RETURNS_FD}),
-        ("close", {"fd": 1, "nr_args": 1, "flags": loader.CLOSES}),
-        ("close_range", {"nr_args": 3, "flags": loader.ENDS}),
-        ("dup2", {"fd": 1, "nr_args": 2, "flags": loader.RETURNS_FD}),
+        ("read", {"fd": 1, "count": 3, "nr_args": 3, "flags": lib.LO2_CALL_MOVES | lib.LO2_CALL_BYTES}),
+        ("pread64", {"fd": 1, "count": 3, "nr_args": 4, "flags": lib.LO2_CALL_BYTES}),
+        (
+            "preadv2",
+            {"fd": 1, "vector": 2, "vector_count": 3, "nr_args": 6, "flags": lib.LO2_CALL_MOVES | lib.LO2_CALL_BYTES},
+        ),
+        ("lseek", {"fd": 1, "nr_args": 3, "flags": lib.LO2_CALL_MOVES}),
+        ("openat", {"dirfd": 1, "path": 2, "nr_args": 4, "flags": lib.LO2_CALL_RETURNS_FD}),
+        ("openat2", {"dirfd": 1, "path": 2, "how": 3, "how_size": 4, "nr_args": 4, "flags": lib.LO2_CALL_RETURNS_FD}),
+        ("close", {"fd": 1, "nr_args": 1, "flags": lib.LO2_CALL_CLOSES}),
+        ("close_range", {"nr_args": 3, "flags": lib.LO2_CALL_ENDS}),
+        ("dup2", {"fd": 1, "nr_args": 2, "flags": lib.LO2_CALL_RETURNS_FD}),
         ("fcntl", {"fd": 1, "nr_args": 3, "flags": 0}),
-        ("copy_file_range", {"fd": 1, "fd2": 3, "count": 5, "nr_args": 6, "flags": loader.BYTES}),
+        ("copy_file_range", {"fd": 1, "fd2": 3, "count": 5, "nr_args": 6, "flags": lib.LO2_CALL_BYTES}),
         ("renameat2", {"dirfd": 1, "path": 2, "dirfd2": 3, "path2": 4, "nr_args": 5, "flags": 0}),
-        ("chdir", {"path": 1, "nr_args": 1, "flags": loader.FIRST}),
+        ("chdir", {"path": 1, "nr_args": 1, "flags": lib.LO2_CALL_FIRST}),
         ("io_submit", {"iocbs": 3, "iocbs_count": 2, "nr_args": 3, "flags": 0}),
         ("io_getevents", {"events": 4, "context": 1, "nr_args": 5, "flags": 0}),
         ("sync", {"nr_args": 0, "flags": 0}),
@@ -87,7 +89,7 @@ def test_arguments_by_number(name: str, expected: dict[str, int]) -> None:
     """Roles of the catalog become numbers by where the kernel's format has them; a role that is not there is 0."""
     told = asdict(plan(name).spec)
     wanted = dict.fromkeys(told, 0) | expected
-    wanted |= {"flags": expected["flags"] | loader.RECORDED, "number": told["number"], "compat": told["compat"]}
+    wanted |= {"number": told["number"], "compat": told["compat"]}
     wanted |= {"enter_event": 700, "exit_event": 699, "enter_index": 0, "exit_index": 1}
     assert told == wanted
 
@@ -101,9 +103,9 @@ def test_a_string_in_the_sample_is_no_argument() -> None:
 
 def test_what_is_read_before_a_call_is_followed_by_it() -> None:
     """The next call of the thread would have chdir's path, were chdir left out for its latency; a pread has none."""
-    for name, left_out in (("chdir", 0), ("pread64", loader.DROPPABLE)):
+    for name, left_out in (("chdir", 0), ("pread64", lib.LO2_CALL_DROPPABLE)):
         (call,) = plan_calls([entry(name), leave(name)], load_catalog(), frozenset({"chdir", "pread64"}))
-        assert call.spec.flags & loader.DROPPABLE == left_out
+        assert call.spec.flags & lib.LO2_CALL_DROPPABLE == left_out
 
 
 def test_where_the_kernel_may_write() -> None:
@@ -127,7 +129,7 @@ def test_counters_follow_the_calls() -> None:
     told = [(c.spec.enter_event, c.spec.exit_event, c.spec.enter_index, c.spec.exit_index) for c in calls]
     assert told == [(12, 11, 0, 1), (13, 0, 2, 3)]
     assert [(call.enter and call.enter.id, call.leave and call.leave.id) for call in calls] == [(12, 11), (13, None)]
-    assert [bool(call.spec.flags & loader.DROPPABLE) for call in calls] == [False, True]
+    assert [bool(call.spec.flags & lib.LO2_CALL_DROPPABLE) for call in calls] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_no_number_of_32_bit_programs_means_two_calls() -> None:
     names = [call.name for call in load_catalog().calls]
     numbers = [each.number for name in names for each in compat_calls(name, "x86_64")]
     assert len(numbers) == len(set(numbers)) > 200
-    assert max(numbers) < MAX_CALLS
+    assert max(numbers) < lib.LO2_MAX_CALLS
     assert not any(compat_calls(name, "aarch64") for name in names)
 
 

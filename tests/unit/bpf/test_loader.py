@@ -2,99 +2,52 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import cffi
 import pytest
+from lo2io.native._lib import ffi, lib
 
-from lo2io.bpf import layout, libbpf, loader
+from lo2io.bpf import libbpf, loader
 from lo2io.catalog.call_numbers import call_number
 from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import AccessError, CaptureError
 from lo2io.model.tracepoints import CallSpec
 
-if TYPE_CHECKING:
-    import ctypes
-
-SOURCES = Path(loader.__file__).parent / "programs"
-TYPES = "typedef uint8_t __u8; typedef uint16_t __u16; typedef uint32_t __u32; typedef uint64_t __u64;"
 NOTHING = loader.BpfConfig(recorder=1)
-CALL = loader.BpfCall(enter_event=7, exit_event=8, enter_index=0, exit_index=1, flags=loader.RECORDED, nr_args=4)
+CALL = loader.BpfCall(enter_event=7, exit_event=8, enter_index=0, exit_index=1, flags=0, nr_args=4)
 
 
-def parse_structs() -> cffi.FFI:
-    """The structures that both sides share, as a C compiler lays them out."""
-    records = (SOURCES / "records.h").read_text(encoding="utf-8")
-    config = (SOURCES / "config.h").read_text(encoding="utf-8")
-    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
-    text = records + config + re.search(r"struct lo2_bpf_slot \{.*?\n\};", maps, re.DOTALL)[0]  # type: ignore[index]
-    sizes = dict(re.findall(r"#define (LO2_MAX_\w+) +(\d+)", text))
-    text = re.sub(r"/\*.*?\*/|^#.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub("|".join(sizes), lambda found: sizes[found[0]], text)
-    ffi = cffi.FFI()
-    ffi.cdef(f"{TYPES} typedef int64_t __s64; {text}")
-    return ffi
-
-
+@pytest.mark.skipif(not loader.OBJECT.exists(), reason="built without kernel programs")
 @pytest.mark.parametrize(
-    ("mirror", "name", "renamed"),
+    ("name", "struct"),
     [
-        (layout.Call, "struct lo2_bpf_call", {}),
-        (layout.Config, "struct lo2_bpf_config", {}),
-        (
-            layout.Slot,
-            "struct lo2_bpf_slot",
-            {
-                "time_ns": "record.head.time_ns",
-                "tid": "record.head.tid",
-                "type": "record.head.type",
-                "event": "record.head.event",
-                "exit_event": "record.exit_event",
-                "nr_args": "record.nr_args",
-                "ignored": "record.reserved",
-                "exit": "record.duration_ns",
-                "args": "record.args",
-            },
-        ),
+        (".rodata.lo2io", "struct lo2_bpf_told"),
+        (".data.lo2io", "struct lo2_bpf_switch"),
+        ("lo2_cpus", "struct lo2_bpf_cpu"),
+        ("lo2_selected", "struct lo2_bpf_selected"),
     ],
 )
-def test_structures_are_those_of_the_programs(
-    mirror: type[ctypes.Structure], name: str, renamed: dict[str, str]
-) -> None:
-    """Every member lies where the programs' own header puts it."""
-    ffi = parse_structs()
-    for field, *_ in mirror._fields_:
-        path = renamed.get(field, field).split(".")
-        assert getattr(mirror, field).offset == ffi.offsetof(name, *path), field
-
-
-def test_counts_stand_first_of_what_belongs_to_a_cpu() -> None:
-    """User space reads counts, misses and the slot; what follows is the programs' own."""
-    maps = (SOURCES / "maps.h").read_text(encoding="utf-8")
-    members = re.search(r"struct lo2_bpf_cpu \{(.*?)\};", maps, re.DOTALL)
-    assert members is not None
-    declared = re.findall(r"struct (\w+) (\w+)", members[1])
-    assert declared[:3] == [("lo2_bpf_counts", "counts"), ("lo2_bpf_misses", "misses"), ("lo2_bpf_slot", "slot")]
-    ffi = parse_structs()
-    assert layout.Cpu.misses.offset == layout.MAX_EVENTS * ffi.sizeof("struct lo2_bpf_counts")
-    assert layout.Cpu.slot.offset == layout.Cpu.misses.offset + ffi.sizeof("struct lo2_bpf_misses")
-    assert re.search(r"struct lo2_bpf_slot slot;\s+struct lo2_bpf_losing losing;\s+__u64 busy;", members[1])
-    assert re.search(r"struct lo2_bpf_losing \{\s+__u64 lost;\s+__u64 begin_ns, end_ns;", maps)
-    assert layout.Cpu.lost.offset == layout.Cpu.slot.offset + ffi.sizeof("struct lo2_bpf_slot")
-    assert layout.Cpu.busy.offset == layout.Cpu.lost.offset + 3 * 8
+def test_structures_are_as_large_as_in_the_programs(name: str, struct: str) -> None:
+    """Clang lays them out for BPF as the C compiler does for this machine."""
+    programs = libbpf.BpfObject(loader.OBJECT.read_bytes())
+    try:
+        assert programs.value_bytes(name) == ffi.sizeof(struct)
+    finally:
+        programs.close()
 
 
 def test_what_is_told_lies_where_the_programs_look() -> None:
     """A call's number leads to its place, and its place to what is worth reading of it."""
-    calls = [CALL, loader.BpfCall(9, 10, 2, 3, loader.RECORDED | loader.CLOSES, 1, fd=1, number=3)]
-    told = layout.Told.from_buffer_copy(loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls))
+    calls = [CALL, loader.BpfCall(9, 10, 2, 3, lib.LO2_CALL_CLOSES, 1, fd=1, number=3)]
+    told = ffi.from_buffer(
+        "struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=77, devices=(8 << 20,)), calls)
+    )
     assert (told.config.recorder, told.config.nr_devices, told.config.devices[0]) == (77, 1, 8 << 20)
-    assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (loader.RECORDED | loader.CLOSES, 1, 3)
+    assert (told.calls[1].flags, told.calls[1].fd, told.calls[1].exit_index) == (lib.LO2_CALL_CLOSES, 1, 3)
     assert {number: place for number, place in enumerate(told.of_number) if place} == {3: 2}
-    told = layout.Told.from_buffer_copy(loader.tell(loader.BpfConfig(recorder=1, calls=False), calls))
+    told = ffi.from_buffer("struct lo2_bpf_told *", loader.tell(loader.BpfConfig(recorder=1, calls=False), calls))
     assert not any(told.of_number)  # facts alone come from the events that are open anyway
 
 
@@ -156,7 +109,7 @@ def test_every_call_of_the_catalog_has_a_number() -> None:
 
 def test_calls_need_events_where_their_number_is_not_known() -> None:
     """Else raw tracepoints see them; facts alone always come with the perf events of their samples."""
-    calls = [CALL, loader.BpfCall(9, 10, 2, 3, loader.RECORDED, 1, number=3)]
+    calls = [CALL, loader.BpfCall(9, 10, 2, 3, 0, 1, number=3)]
     for has_calls, expected in ((True, [True, False]), (False, [True, True])):
         programs: Any = loader.Programs(loader.BpfConfig(recorder=1, calls=has_calls), [0], 4096)
         programs._calls = calls

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from lo2io.errors import SpoolError, UsageError
 from lo2io.exports.formats import export as export_as
 from lo2io.exports.perf_data import export, records
+from lo2io.native.records import member_at, pack
 from lo2io.trace.reader import Trace, open_trace
 
 if TYPE_CHECKING:
@@ -274,7 +275,9 @@ def test_time_beyond_all(tmp_path: Path) -> None:
 
 def test_call_that_is_too_short(tmp_path: Path) -> None:
     """A record of lo2io's programs that lacks its duration is an error of the spool's."""
-    builder = KernelSpool(tmp_path / "T" / "spool").kernel(0, struct.pack("<QIHHQ", 1000, 9, 1, FIRST_ID, 0))
+    builder = KernelSpool(tmp_path / "T" / "spool").kernel(
+        0, pack("call", 1000, 9, event=FIRST_ID)[: member_at("call", "result")]
+    )
     with pytest.raises(SpoolError, match="too short"):
         exported(builder, tmp_path)
 
@@ -283,7 +286,7 @@ def test_call_that_is_too_short(tmp_path: Path) -> None:
 def test_more_arguments_than_the_record_has(tmp_path: Path) -> None:
     """Nothing is read beyond the end of a record."""
     builder = KernelSpool(tmp_path / "T" / "spool")
-    events = (builder.ids[f"syscalls:sys_{half}_close"] for half in ("enter", "exit"))
-    builder.kernel(0, struct.pack("<QIHHHHI", 1000, 9, 1, *events, 60_000, 0) + struct.pack("<Qqqqq", 5, 0, 0, 0, 77))
+    events = {"event": builder.ids["syscalls:sys_enter_close"], "exit_event": builder.ids["syscalls:sys_exit_close"]}
+    builder.record("call", 1000, 0, 9, **events, nr_args=60_000, duration_ns=5, tail=(77).to_bytes(8, "little"))
     file, _ = exported(builder, tmp_path)
     assert [line.split()[-1] for line in perf("script", "-F", "trace", "-i", file).splitlines()] == ["fd=4d", "ret=0"]

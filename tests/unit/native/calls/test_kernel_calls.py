@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from build.kernelwriter import DISCARDED, OF_ARGUMENT, UNFINISHED, KernelSpool, Programs, framed
+from build.kernelwriter import OF_ARGUMENT, KernelSpool, Programs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lo2io.native._lib import ffi
 from reference.compare import Tables, run_native, run_reference
 from reference.engines import EBADF, O_APPEND, O_RDWR, each_engine, rows
 from reference.histories import call_histories
@@ -19,6 +19,7 @@ from reference.specs import SPECS
 
 from lo2io.catalog.layouts import compile_layout
 from lo2io.errors import SpoolError
+from lo2io.native.records import DISCARDED, KINDS, UNFINISHED, framed, pack, record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -357,28 +358,39 @@ def test_an_unfinished_tail_ends_the_file(run: Run, spool: KernelSpool, tail: by
     assert tables["totals"]["truncated_bytes"] == len(tail)
 
 
+def head(kind: int, t: int = 60_000, tid: int = 10, event: int = 700) -> bytes:
+    """The head of a record, of any type."""
+    return bytes(ffi.buffer(ffi.new("lo2_kernel_head *", (t, tid, kind, event))))
+
+
+def call(event: int, exit_event: int, nr_args: int, args: bytes) -> bytes:
+    """A ``CALL`` with these numbers of events, right or wrong ones, and with these bytes of arguments."""
+    told = {"duration_ns": 1, "result": 2, "position": 3, "value": 4}
+    return pack("call", 60_000, 10, event=event, exit_event=exit_event, nr_args=nr_args, **told, tail=args)
+
+
 @pytest.mark.parametrize(
     ("body", "undecoded"),
     [
-        (struct.pack("<QIHH", 60_000, 10, 0, 700), 1),
-        (struct.pack("<QIHH", 60_000, 10, 10, 700), 1),
-        (struct.pack("<QIHHQ", 60_000, 0, 9, 0, 60_000), 1),
-        (struct.pack("<QIHH", 60_000, 10, 1, 700), 1),
-        (struct.pack("<QIHHHHI", 60_000, 10, 1, 700, 703, 3, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(16), 1),
-        (struct.pack("<QIHHHHI", 60_000, 10, 1, 700, 703, 7, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(56), 1),
-        (struct.pack("<QIHHHHI", 60_000, 10, 1, 700, 703, 2, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(16), 1),
-        (struct.pack("<QIHHHHI", 60_000, 10, 1, 703, 700, 3, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(24), 2),
-        (struct.pack("<QIHHHHI", 60_000, 10, 1, 65_535, 9, 3, 0) + struct.pack("<Qqqq", 1, 2, 3, 4) + bytes(24), 2),
-        (struct.pack("<QIHHHHHH", 60_000, 10, 2, 703, 3, 0, 0, 0) + bytes(24), 1),
-        (struct.pack("<QIHHHHHH", 60_000, 10, 2, 700, 65_535, 0, 0, 0) + bytes(24), 1),
-        (struct.pack("<QIHHH", 60_000, 10, 2, 700, 3), 1),
-        (struct.pack("<QIHHqq", 60_000, 10, 3, 703, 5, 5), 1),
-        (struct.pack("<QIHHqqq", 60_000, 10, 3, 700, 5, 5, 5), 1),
-        (struct.pack("<QIHHq", 60_000, 10, 6, 0, 5), 1),
-        (struct.pack("<QIHH", 60_000, 10, 4, 0) + bytes(71), 1),
-        (struct.pack("<QIHH", 60_000, 10, 4, 0) + bytes(70) + b"\xff\xff", 1),
-        (struct.pack("<QIHH", 60_000, 10, 5, 0) + bytes(7), 1),
-        (struct.pack("<QIHHBBHHH", 60_000, 10, 5, 0, 0, 0, 60_000, 60_000, 0), 1),
+        (head(0), 1),
+        (head(max(KINDS) + 1), 1),
+        (pack("lost", 60_000, 0, begin_ns=60_000)[:-8], 1),
+        (pack("call", 60_000, 10, event=700)[: record_bytes("head")], 1),
+        (call(700, 703, 3, bytes(16)), 1),
+        (call(700, 703, 7, bytes(56)), 1),
+        (call(700, 703, 2, bytes(16)), 1),
+        (call(703, 700, 3, bytes(24)), 2),
+        (call(65_535, 9, 3, bytes(24)), 2),
+        (pack("enter", 60_000, 10, event=703, nr_args=3, tail=bytes(24)), 1),
+        (pack("enter", 60_000, 10, event=700, nr_args=65_535, tail=bytes(24)), 1),
+        (pack("enter", 60_000, 10, event=700, nr_args=3)[: record_bytes("head") + 2], 1),
+        (pack("exit", 60_000, 10, event=703, result=5, position=5)[:-8], 1),
+        (pack("exit", 60_000, 10, event=700, result=5, position=5, value=5), 1),
+        (pack("value", 60_000, 10, position=5)[:-8], 1),
+        (pack("file", 60_000, 10)[:-1], 1),
+        (pack("file", 60_000, 10, names_length=65_535), 1),
+        (pack("path", 60_000, 10)[:-1], 1),
+        (pack("path", 60_000, 10, path_length=60_000, names_length=60_000), 1),
     ],
 )
 def test_records_that_are_none_are_counted(spool: KernelSpool, body: bytes, undecoded: int) -> None:
@@ -390,7 +402,9 @@ def test_records_that_are_none_are_counted(spool: KernelSpool, body: bytes, unde
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 70_000), st.integers(0, 10), st.binary(max_size=120)),
+        st.tuples(
+            st.integers(0, 2**32 - 1), st.integers(0, 70_000), st.integers(0, max(KINDS) + 1), st.binary(max_size=120)
+        ),
         max_size=12,
     ),
     st.binary(max_size=64),
@@ -400,7 +414,7 @@ def test_any_records_are_read_or_counted(records: list[tuple[int, int, int, byte
     with tempfile.TemporaryDirectory() as folder:
         spool = KernelSpool(Path(folder))
         for tid, event, kind, rest in records:
-            spool.kernel(0, struct.pack("<QIHH", 5, tid % 300, kind, 700 + event % 80) + rest)
+            spool.kernel(0, head(kind, 5, tid % 300, 700 + event % 80) + rest)
         spool.calls[1].append(tail)
         run_native(spool.write(), 64)
 
