@@ -156,7 +156,7 @@ def _name(row: ProcessNow | FileNow) -> str:
         return printable(getattr(row, "path", None) or "unknown")
     if kind == "none":
         return "no descriptor"
-    name = who(row.pid, row.comm)
+    name = who(row.pid, row.process)
     return f"unnamed, of {name}" if kind == "unnamed" else name
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 SCHEMA: Final = "lo2io-top"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class ProcessNow:
     """One process; ``pid`` None: threads nobody announced."""
 
     pid: int | None
-    comm: str | None
+    process: str | None
+    """Its name: its title or script where the command line tells, else the kernel's."""
     activity: Activity
 
 
@@ -54,7 +55,7 @@ class FileNow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
     activity: Activity
 
 

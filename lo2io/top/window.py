@@ -60,7 +60,7 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
     span = max(0, trace.metadata["stop_ns"] - trace.metadata["start_ns"])
     proof = trace.completeness
     process_rows = _busiest(tally.by_process)
-    comms = people.comms(process_rows)
+    process_names = people.names(process_rows)
     processes, files = tally.by_process.spreads(), tally.by_file.spreads()
     file_rows = _busiest(tally.by_file)
     names = file_names(trace, owners, people, file_rows)
@@ -68,7 +68,7 @@ def watch_window(trace: Trace, leave_out: Collection[int] = ()) -> Window:
         span_ns=span,
         total=tally.whole.activity(0, tally.whole.spreads()),
         processes=tuple(
-            ProcessNow(people.pid(row), comms.get(row), tally.by_process.activity(row, processes))
+            ProcessNow(people.pid(row), process_names.get(row), tally.by_process.activity(row, processes))
             for row in process_rows
         ),
         files=tuple(FileNow(*names[row], tally.by_file.activity(row, files)) for row in file_rows),

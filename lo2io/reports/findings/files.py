@@ -367,7 +367,7 @@ def _listed(
         name = names[finding.group]
         is_named = name.kind == "named"
         finding.subject = (
-            printable(name.path or "unnamed") if is_named else f"unnamed fds of {who(name.pid, name.comm)}"
+            printable(name.path or "unnamed") if is_named else f"unnamed fds of {who(name.pid, name.process)}"
         )
     return found
 

@@ -108,7 +108,7 @@ RING_RULES: Final[dict[str, Callable[[RingsSummary], list[Finding]]]] = {
 
 def ring_name(ring: RingRow) -> str:
     """Its number in the table, whose it is, and by which descriptor; libaio has none."""
-    who = ring.comm or "unknown"
+    who = ring.process or "unknown"
     owner = who if ring.pid is None else f"{who} ({ring.pid})"
     where = " libaio" if ring.kind == "libaio" else "" if ring.fd is None else f" fd {ring.fd}"
     return owner if ring.ring is None else f"{ring.ring}: {owner}{where}"

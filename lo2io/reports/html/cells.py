@@ -49,7 +49,7 @@ class OfFile(Protocol):
         """Of unnamed ones: whose they are."""
 
     @property
-    def comm(self) -> str | None:
+    def process(self) -> str | None:
         """Its name."""
 
 
@@ -87,7 +87,7 @@ def latency(of: Latency) -> list[Cell]:
 def file_of(row: OfFile) -> Cell:
     """What a row's file is called."""
     if row.kind == "unnamed":
-        return Cell(f"unnamed fds of {who(row.pid, row.comm)}")
+        return Cell(f"unnamed fds of {who(row.pid, row.process)}")
     if row.kind == "none":
         return Cell("calls without an fd")
     return Cell(printable(row.path or "unnamed"))

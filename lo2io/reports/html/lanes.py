@@ -94,7 +94,7 @@ def file_text(name: FileName) -> str:
     if name.kind == "named":
         return printable(name.path or "unnamed")
     if name.kind == "unnamed":
-        return f"unnamed fds of {who(name.pid, name.comm)}"
+        return f"unnamed fds of {who(name.pid, name.process)}"
     return "calls without an fd"
 
 

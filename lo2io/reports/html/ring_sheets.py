@@ -38,7 +38,7 @@ def _ring(ring: RingRow) -> list[Cell]:
     workers = ring.workers.bounded + ring.workers.unbounded + ring.workers.untold
     return [
         _name(ring),
-        Cell(who(ring.pid, ring.comm)),
+        Cell(who(ring.pid, ring.process)),
         text(" ".join(ring.flags or ())),
         count(ring.sq_entries),
         count(ring.cq_entries),

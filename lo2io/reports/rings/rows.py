@@ -55,7 +55,7 @@ class RingFileRow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
     requests: int
     errors: int
     bytes_read: int
@@ -73,7 +73,7 @@ class WorkerFileRow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
     requests: int
     worker_ns: int
 
@@ -158,7 +158,8 @@ class RingRow:
     ring: int | None
     """Number in the table of rings."""
     pid: int | None
-    comm: str | None
+    process: str | None
+    """Name of the process, as :attr:`~lo2io.reports.summary.rows.ProcessRow.name` has it."""
     fd: int | None
     context: str
     """The kernel's address of it, libaio's context."""

@@ -110,9 +110,9 @@ def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) 
     names = file_names(trace, owners, people, [*most_used, *(group for groups in by_workers for group in groups)])
     made = _Rows(trace, tally, names)
     processes = owners.process_rows(rows["process"][: slots.others]).tolist()
-    comms = people.comms(set(processes))
+    process_names = people.names(set(processes))
     rings = [
-        made.ring(slot, _identity(rows, slot, comms.get(process)), by_workers[slot])
+        made.ring(slot, _identity(rows, slot, process_names.get(process)), by_workers[slot])
         for slot, process in enumerate(processes)
     ]
     rest = made.ring(slots.others, _sum_of_others(rows, slots), by_workers[-1])
@@ -162,14 +162,14 @@ def _ring_columns(trace: Trace, slots: RingSlots) -> dict[str, NDArray[Any]]:
     return {column: values[order] for column, values in rows.items()}
 
 
-def _identity(rows: dict[str, NDArray[Any]], slot: int, comm: str | None) -> dict[str, Any]:
+def _identity(rows: dict[str, NDArray[Any]], slot: int, process: str | None) -> dict[str, Any]:
     """What the table of rings says of one."""
     row = {column: int(values[slot]) for column, values in rows.items()}
     return {
         "kind": RING_KIND[row["kind"]],
         "ring": row["ring"],
         "pid": None if row["pid"] == UNKNOWN_U32 else row["pid"],
-        "comm": comm,
+        "process": process,
         "fd": None if row["fd"] < 0 else row["fd"],
         "context": f"{row['context']:#x}",
         "sq_entries": row["sq_entries"] or None,
@@ -187,13 +187,20 @@ def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str,
     """Of the rings that are not listed."""
     rest = {column: values[slots.others :] for column, values in rows.items()}
     unknown = dict.fromkeys(
-        ("kind", "ring", "pid", "comm", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
+        ("kind", "ring", "pid", "process", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
     )
     totals = {name: int(rest[column].sum()) for name, column in _TOTALS.items()}
     totals["most_in_flight"] = int(rest["most_in_flight"].max(initial=0))
     number = slots.nr_rings - slots.others
     others = count_of(number, "other ring") if number else "no ring that is known"
-    return {**unknown, **totals, "comm": others, "context": "", "poller": False, "born": int(rest["nr_workers"].sum())}
+    return {
+        **unknown,
+        **totals,
+        "process": others,
+        "context": "",
+        "poller": False,
+        "born": int(rest["nr_workers"].sum()),
+    }
 
 
 def setup_flags(flags: int) -> tuple[str, ...]:

@@ -126,6 +126,8 @@ def device_name(meta: Mapping[str, Any], device: int) -> str:
 def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]:
     slow = sums.slow.slowest()
     threads = _threads(sums.trace, {row.task for row in slow})
+    owners = {row.task: int(sums.owners.processes(np.array([row.task]))[0]) for row in slow}
+    processes = sums.people.names(set(owners.values()))
     given = given_paths(sums.trace, {row.id for row in slow if row.group == sums.owners.no_handle})
     meta = sums.trace.metadata
     rows = []
@@ -144,6 +146,7 @@ def _slowest(sums: TraceSums, names: dict[int, FileName]) -> tuple[SlowRow, ...]
                 kind=name.kind,
                 path=name.path,
                 pid=who.pid,
+                process=processes.get(owners[row.task]),
                 tid=who.tid,
                 comm=who.comm,
                 offset_bytes=row.offset_bytes,
@@ -227,7 +230,7 @@ def _pattern(sums: TraceSums, name: FileName, key: int, direction: int) -> Patte
         kind=name.kind,
         path=name.path,
         pid=name.pid,
-        comm=name.comm,
+        process=name.process,
         operation=("read", "write")[direction],
         **_counts(found, files),
         extent_bytes=int(found.extent(files).sum()),
@@ -254,7 +257,7 @@ def _open(sums: TraceSums, name: FileName, key: int) -> OpenRow:
         kind=name.kind,
         path=name.path,
         pid=name.pid,
-        comm=name.comm,
+        process=name.process,
         **{column: int(getattr(pattern, column)[files].sum()) for column in _OPENS},
         files=_nr_files(sums, files, used),
     )

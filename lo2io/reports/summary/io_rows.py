@@ -107,8 +107,11 @@ class SlowRow:
     """Of the file, as in :class:`~lo2io.reports.summary.rows.FileRow`; ``given``: without a descriptor, by its path."""
     path: str | None
     pid: int | None
+    process: str | None
+    """Name of the process, as :attr:`~lo2io.reports.summary.rows.ProcessRow.name` has it."""
     tid: int | None
     comm: str | None
+    """The thread's."""
     offset_bytes: int | None
     bytes: int | None
     """Moved, or else asked for."""
@@ -155,7 +158,7 @@ class PatternRow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
     operation: str
     accesses: int
     small: int
@@ -178,7 +181,7 @@ class OpenRow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
     opens: int
     syncs: int
     sync_ns: int

@@ -44,13 +44,9 @@ class People:
         """The process's pid."""
         return int(self._pids[row]) if self._pids[row] >= 0 else None
 
-    def comms(self, rows: Iterable[int]) -> dict[int, str | None]:
-        """The name of each of these processes: its leader's."""
-        return self.texts("comm", rows)
-
     def names(self, rows: Collection[int]) -> dict[int, str | None]:
         """The name of each of these processes, with its title or script where its command line tells."""
-        comms, lines = self.comms(rows), self.texts("cmdline", rows)
+        comms, lines = (self.texts(column, rows) for column in ("comm", "cmdline"))
         return {row: process_name(comms.get(row), lines.get(row)) for row in comms.keys() | lines.keys()}
 
     def texts(self, column: str, rows: Iterable[int]) -> dict[int, str | None]:
@@ -63,13 +59,13 @@ class People:
 class FileName(NamedTuple):
     """What a file group is called.
 
-    ``kind`` is as in :class:`~lo2io.reports.summary.rows.FileRow`, or ``given``: to one call.
+    As :class:`~lo2io.reports.summary.rows.FileRow` has it; besides, a path may be ``given`` to a call.
     """
 
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
 
 
 def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[int]) -> dict[int, FileName]:
@@ -77,14 +73,14 @@ def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[in
     wanted = sorted(set(groups))
     paths = trace.texts("files", "file", "path", [group for group in wanted if group < owners.nr_files])
     processes = {group: group - owners.nr_files for group in wanted if owners.nr_files <= group < owners.no_handle}
-    comms = people.comms(processes.values())
+    process_names = people.names(processes.values())
     names = {}
     for group in wanted:
         if group < owners.nr_files:
             names[group] = FileName("named", paths.get(group), None, None)
         elif group in processes:
             process = processes[group]
-            names[group] = FileName("unnamed", None, people.pid(process), comms.get(process))
+            names[group] = FileName("unnamed", None, people.pid(process), process_names.get(process))
         else:
             names[group] = FileName("none", None, None, None)
     return names

@@ -92,7 +92,8 @@ class FileRow:
     kind: str
     path: str | None
     pid: int | None
-    comm: str | None
+    process: str | None
+    """Name of the process whose unnamed fds they are, as :attr:`ProcessRow.name` has it."""
     activity: Activity
     files: int
     """How many rows of the table of files (inodes, as a rule): several where it was made anew; 0: none has a name."""

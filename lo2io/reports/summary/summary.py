@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 SCHEMA: Final = "lo2io-summary"
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 MAX_ROWS: Final = 100
 """Processes, files and pipes and their like listed, by time spent in calls; the rest is summed in one row."""
 

@@ -41,7 +41,7 @@ def render_io(io: IoSummary, console: Console) -> None:
 def file_name(row: PatternRow | OpenRow | SlowRow) -> str:
     """A file by its path, or what stands for one."""
     if row.kind == "unnamed":
-        return f"unnamed fds of {who(row.pid, row.comm)}"
+        return f"unnamed fds of {who(row.pid, row.process)}"
     if row.kind == "none":
         return "-"
     return named(row.path, 1 if isinstance(row, SlowRow) else row.files)

@@ -283,7 +283,7 @@ def _file_table(heading: str, files: Sequence[FileRow], console: Console) -> Non
 
 def _file_name(row: FileRow) -> str:
     if row.kind == "unnamed":
-        return f"unnamed fds of {who(row.pid, row.comm)}"
+        return f"unnamed fds of {who(row.pid, row.process)}"
     if row.kind == "none":
         return "calls without an fd"
     return named(row.path, row.files if row.kind == "named" else 1)

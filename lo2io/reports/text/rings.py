@@ -266,7 +266,7 @@ def _files(files: Sequence[RingFileRow], console: Console) -> None:
 
 def _file_name(row: RingFileRow | WorkerFileRow) -> str:
     if row.kind == "unnamed":
-        return f"unnamed fds of {who(row.pid, row.comm)}"
+        return f"unnamed fds of {who(row.pid, row.process)}"
     if row.kind == "none":
         return "no fd, or a registered file"
     return printable(row.path or "unnamed")

@@ -189,7 +189,7 @@ def test_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
 def test_json(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     """Keys and values; a key that changes breaks what users have built on it."""
     text = to_json(summarize(example(tmp_path))).replace(str(tmp_path), "T")
-    assert json.loads(text)["schema_version"] == 4
+    assert json.loads(text)["schema_version"] == 5
     golden("summary.json", text + "\n")
 
 

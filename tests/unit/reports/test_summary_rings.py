@@ -122,7 +122,7 @@ def test_sums_agree_with_plain_python(rows: list[Row], cut: int, tmp_path_factor
     assert (summary.rings.bytes_read, summary.rings.bytes_written) == tuple(map(sum, zip((0, 0), *total, strict=True)))
     assert summary.rings.written == len(rows)
     assert summary.rings.requests == 1005
-    assert None not in found or found[None].comm == "no ring that is known"
+    assert None not in found or found[None].process == "no ring that is known"
     by_pid = Counter(THREADS[row["task"]]["pid"] if row["task"] < 3 else None for row in rows)
     assert {row.pid: row.ring_requests for row in summary.processes} == by_pid
     assert sum(row.ring_bytes for row in summary.processes) == sum(map(sum, total))
@@ -289,7 +289,7 @@ def test_what_the_table_of_rings_says(tmp_path: Path) -> None:
     summary = summarize(ring_trace(tmp_path))
     assert summary.rings is not None
     first, second, aio = summary.rings.rings
-    assert (first.pid, first.comm, first.fd, first.context) == (100, "db", 5, "0xffff888100000000")
+    assert (first.pid, first.process, first.fd, first.context) == (100, "db", 5, "0xffff888100000000")
     assert (first.sq_entries, first.cq_entries) == (64, 128)
     assert first.flags == ("SINGLE_ISSUER", "DEFER_TASKRUN")
     assert (first.requests, first.completions, first.most_in_flight, first.punts) == (1000, 990, 32, 3)
@@ -346,7 +346,7 @@ def test_many_rings_are_summed_up(tmp_path: Path) -> None:
     weights = [ring.requests for ring in summary.rings.rings[:-1]]
     assert weights == sorted(weights, reverse=True)
     last = summary.rings.rings[-1]
-    assert (last.kind, last.comm, last.written) == (None, "5 other rings", 5)
+    assert (last.kind, last.process, last.written) == (None, "5 other rings", 5)
     assert summary.rings.requests == sum(ring["nr_requests"] for ring in rings)
     assert sum(ring.written for ring in summary.rings.rings) == len(rows)
 

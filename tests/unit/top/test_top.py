@@ -367,7 +367,7 @@ def test_views_in_a_pipe(capsys: pytest.CaptureFixture[str], *, as_json: bool) -
     if as_json:
         assert json.loads(first) == {
             "schema": "lo2io-top",
-            "schema_version": 2,
+            "schema_version": 3,
             **json.loads(json.dumps(asdict(WINDOW))),
         }
         assert first.count("\n") == 1
