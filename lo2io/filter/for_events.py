@@ -212,7 +212,7 @@ def _operation_parts(spec: TracepointSpec, requests: Collection[RequestOp]) -> I
     tests = [f'{rwbs} ~ "{before}{letter}*"' for letter in letters for before in ("", "F")]
     if RequestOp.FLUSH in requests:
         tests += [f'{rwbs} == "F"', f'{rwbs} ~ "FF*"']
-        # A write without sectors is a flush, too: see docs/explanation/design.md.
+        # A write without sectors is a flush, too: see docs/explanation/rules/block.md.
         empty = " || ".join(f'{rwbs} ~ "{before}{letter}*"' for letter in "RWD" for before in ("", "F"))
         tests.append(f"({spec.fields['nr_sector']} == 0 && ({empty}))")
     yield " || ".join(tests)

@@ -29,7 +29,7 @@ NEGATIVE = frozenset({DIFFERENT, UNLIKE})
 ORDER = ("<", "<=", ">", ">=")
 KINDS = ("call", "request", "ring")
 PATHS = tuple(path.name.lower() for path in RingPath if path is not RingPath.UNKNOWN)
-"""Ways of a ring's request: docs/explanation/design.md."""
+"""Ways of a ring's request: docs/explanation/rules/ring-requests.md."""
 
 
 class Kind(enum.Enum):

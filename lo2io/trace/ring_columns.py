@@ -1,4 +1,4 @@
-"""The columns of the tables about io_uring and libaio; what they mean: docs/explanation/design.md."""
+"""The columns of the tables about io_uring and libaio; what they mean: docs/explanation/rules/rings.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rules of the tables of handles, files and paths that lo2io writes beside a trace; and whether all tables are whole.
 
-In: the tables. Out: findings. It does not know how names were come by; ``docs/explanation/design.md`` says that.
+In: the tables. Out: findings. It does not know how names were come by; ``docs/explanation/rules/names.md`` says that.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _UNSAID: Final = "completed"
 
 
 def path_problem(path: str, status: str) -> str:
-    """What is impossible about a way and how it ended; empty: nothing (docs/explanation/design.md, Paths)."""
+    """What is impossible about a path and its end, or nothing ("Paths" in docs/explanation/rules/ring-requests.md)."""
     if path not in PATHS or status not in STATUSES:
         return f"{path!r} is no way" if path not in PATHS else f"{status!r} is no status"
     if (path == "refused") != (status == "refused"):

@@ -1,1 +1,1 @@
-"""The engine once more: slow, plain Python, from docs/explanation/design.md alone. The native one must agree."""
+"""The engine once more: slow, plain Python, from docs/explanation/rules alone. The native one must agree."""

@@ -182,7 +182,7 @@ static void give_up_oldest(engine *e)
     request_drop(e, r);
 }
 
-/* ---- ends that nobody saw: docs/explanation/design.md has the rules ---- */
+/* ---- ends that nobody saw: docs/explanation/rules/block.md has the rules ---- */
 
 /* So many may end at once that their rows wait for room. */
 static void ended_unseen(engine *e, request *r, int64_t latest, uint8_t proof)

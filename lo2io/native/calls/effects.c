@@ -1,4 +1,4 @@
-/* What successful calls do to the fd table. The rules stand in docs/explanation/design.md. */
+/* What successful calls do to the fd table. The rules stand in docs/explanation/rules/calls.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -1,7 +1,7 @@
 /*
  * Which open file a descriptor stands for, as the kernel's own programs have seen it. A fact tells of the moment at which
  * a call's exit was about to be: whether the call itself has met the same file is concluded here. The rules, and what
- * others who share the table may do meanwhile, stand in docs/explanation/design.md.
+ * others who share the table may do meanwhile, stand in docs/explanation/rules/names.md.
  */
 #include <errno.h>
 #include <fcntl.h>

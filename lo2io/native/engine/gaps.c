@@ -2,7 +2,7 @@
  * Where records are lacking. What gave a descriptor to another file may be among them, so what the tables say ends with a
  * gap, and no call that touches one has met what they say. Who lost records says so behind the gap: so the gaps are looked
  * for before anything else is read, if the spool's counts say that there are any. The rules stand in
- * docs/explanation/design.md.
+ * docs/explanation/rules/order.md.
  */
 #include "engine/gaps.h"
 #include "rings/rings.h"

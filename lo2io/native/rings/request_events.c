@@ -1,5 +1,5 @@
 /*
- * Requests of io_uring: each from its submission to its last CQE. The rules stand in docs/explanation/design.md.
+ * Requests of io_uring: each from its submission to its last CQE. The rules stand in docs/explanation/rules/ring-requests.md.
  * on_ring takes every sample of the ring's tracepoints; those about rings alone go to rings/rings.c.
  */
 #include "rings/requests.h"

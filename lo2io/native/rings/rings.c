@@ -1,4 +1,4 @@
-/* Rings: which there are, whose they are, when they begin and end. The rules stand in docs/explanation/design.md. */
+/* Rings: which there are, whose they are, when they begin and end. The rules stand in docs/explanation/rules/rings.md. */
 #include "rings/rings.h"
 #include "tables/tasks.h"
 

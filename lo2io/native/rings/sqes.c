@@ -2,7 +2,7 @@
  * What requests of rings ask for, as the kernel's own programs read it off the submission queue. An SQE waits for the
  * submission, which comes next in its thread; nothing but that request takes it. Files that a ring has registered are
  * handles, too: of a place in its table, from the first request that names it on. The rules stand in
- * docs/explanation/design.md.
+ * docs/explanation/rules/ring-requests.md.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /*
  * What a ring looks like: requests in flight, workers, and how many CQEs may lie in its completion queue. A row of
  * changes in one direction (submissions, completions) gets one row, at its last. The rules stand in
- * docs/explanation/design.md.
+ * docs/explanation/rules/rings.md.
  */
 #include "rings/rings.h"
 #include "tables/tasks.h"

@@ -1,4 +1,4 @@
-/* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/design.md. */
+/* File positions: followed from call to call, and told by the kernel's own programs. Rules: docs/explanation/rules/calls.md. */
 #include <fcntl.h>
 
 #include "tables/descriptors.h"

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for block requests: one test each, both engines, two kernels' layouts."""
+"""docs/explanation/rules/block.md: block requests: one test each, both engines, two kernels' layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for calls, order and tasks: one test each, both engines."""
+"""docs/explanation/rules: calls, order and tasks: one test each, both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What facts of the kernel's own programs tell of files, by the rules of docs/explanation/design.md: both back ends."""
+"""What facts of the kernel's own programs tell of files (docs/explanation/rules/names.md): both back ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of paths: what calls were given, by the rules of docs/explanation/design.md, in both back ends."""
+"""The table of paths: what calls were given, by the rules of docs/explanation/rules/names.md, in both back ends."""
 
 from __future__ import annotations
 

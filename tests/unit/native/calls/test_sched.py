@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for the scheduler: one test each, both engines."""
+"""docs/explanation/rules/scheduler.md: the scheduler: one test each, both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for batches, and for libaio, which is known by its calls alone."""
+"""docs/explanation/rules/rings.md: batches, and for libaio, which is known by its calls alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for gaps: nothing that is known of descriptors outlasts one."""
+"""docs/explanation/rules/order.md: gaps: nothing that is known of descriptors outlasts one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of libaio: which event ends which."""
+"""docs/explanation/rules/rings.md: requests of libaio: which event ends which."""
 
 from __future__ import annotations
 

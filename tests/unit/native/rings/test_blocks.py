@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for what rings share with the rest: block requests, and the sampling rate."""
+"""docs/explanation/rules/rings.md: what rings share with the rest: block requests, and the sampling rate."""
 
 from __future__ import annotations
 

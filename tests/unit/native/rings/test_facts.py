@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for rings older than the trace, and for facts about rings."""
+"""docs/explanation/rules/rings.md: rings older than the trace, and for facts about rings."""
 
 from __future__ import annotations
 

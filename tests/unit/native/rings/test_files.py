@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for descriptors that requests of rings open and close."""
+"""docs/explanation/rules/rings.md: descriptors that requests of rings open and close."""
 
 from __future__ import annotations
 

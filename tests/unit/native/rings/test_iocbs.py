@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of libaio, as the kernel's own programs tell of them."""
+"""docs/explanation/rules/rings.md: requests of libaio, as the kernel's own programs tell of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for overflows and sizes: what proves that a completion queue is full."""
+"""docs/explanation/rules/rings.md: overflows and sizes: what proves that a completion queue is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of rings: which of them an event is about."""
+"""docs/explanation/rules/ring-requests.md: requests of rings: which of them an event is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for block requests that a ring request caused."""
+"""docs/explanation/rules/ring-requests.md: block requests that a ring request caused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of rings: how they end, whose they are, which are older."""
+"""docs/explanation/rules/ring-requests.md: requests of rings: how they end, whose they are, which are older."""
 
 from __future__ import annotations
 

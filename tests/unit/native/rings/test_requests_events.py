@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of rings as events; rows where a batch has no room."""
+"""docs/explanation/rules/ring-requests.md: requests of rings as events; rows where a batch has no room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for the descriptors that requests of rings look up."""
+"""docs/explanation/rules/ring-requests.md: the descriptors that requests of rings look up."""
 
 from __future__ import annotations
 

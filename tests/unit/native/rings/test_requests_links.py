@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for linked requests, and for workers."""
+"""docs/explanation/rules/ring-requests.md: linked requests, and for workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for an address that is another request's by now, whose begin was lost."""
+"""docs/explanation/rules/ring-requests.md: an address that is another request's by now, whose begin was lost."""
 
 from __future__ import annotations
 

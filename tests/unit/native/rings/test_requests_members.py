@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for the ways that linked requests go, and those without a CQE."""
+"""docs/explanation/rules/ring-requests.md: the ways that linked requests go, and those without a CQE."""
 
 from __future__ import annotations
 

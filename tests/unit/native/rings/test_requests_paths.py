@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for the ways that requests of rings go."""
+"""docs/explanation/rules/ring-requests.md: the ways that requests of rings go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for requests of rings: when they are executed, and their phases."""
+"""docs/explanation/rules/ring-requests.md: requests of rings: when they are executed, and their phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for chains that break at a request with CQE_SKIP."""
+"""docs/explanation/rules/ring-requests.md: chains that break at a request with CQE_SKIP."""
 
 from __future__ import annotations
 

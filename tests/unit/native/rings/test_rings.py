@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for rings: their lives, owners and totals."""
+"""docs/explanation/rules/rings.md: rings: their lives, owners and totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for what requests of rings ask for, as the kernel's own programs tell it."""
+"""docs/explanation/rules/ring-requests.md: what requests of rings ask for, as the kernel's own programs tell it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for ``ring_states``: in flight, punted, workers, what may lie in the CQ."""
+"""docs/explanation/rules/rings.md: ``ring_states``: in flight, punted, workers, what may lie in the CQ."""
 
 from __future__ import annotations
 

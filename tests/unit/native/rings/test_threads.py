@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for threads that the kernel makes for rings."""
+"""docs/explanation/rules/rings.md: threads that the kernel makes for rings."""
 
 from __future__ import annotations
 

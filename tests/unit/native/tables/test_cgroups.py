@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for cgroups: one test each, both engines."""
+"""docs/explanation/rules/tasks.md: cgroups: one test each, both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of docs/explanation/design.md for descriptors, names and offsets: one test each, both engines."""
+"""docs/explanation/rules (calls, names): descriptors, names and offsets: one test each, both engines."""
 
 from __future__ import annotations
 
