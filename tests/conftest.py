@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from leftovers import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +27,24 @@ settings.load_profile("search" if "LO2IO_EXAMPLES" in os.environ else "suite")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden``: the only way golden files change."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    """No recorder outlives the tests; no process of theirs does."""
+    with kept():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_as_from_a_terminal() -> None:
+    """Let tests' processes have the default of signals that pytest was started to ignore (``nohup``, ``sh … &``).
+
+    What is ignored stays so across exec, while what is handled becomes the default again.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
 
 
 @pytest.fixture

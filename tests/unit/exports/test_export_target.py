@@ -318,8 +318,7 @@ def test_a_damaged_trace(tmp_path: Path, damage: str, words: tuple[str, ...]) ->
 def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
     """Nothing is left behind."""
     write_trace(tmp_path / "T", [make_batch()])
-    # As from a shell, whoever ignores signals around this test (nohup).
-    command = ["env", "--default-signal", sys.executable, "-c", SLOW, "export", str(tmp_path / "T"), "--to", "parquet"]
+    command = [sys.executable, "-c", SLOW, "export", str(tmp_path / "T"), "--to", "parquet"]
     command += ["-o", str(tmp_path / "P")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

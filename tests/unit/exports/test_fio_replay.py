@@ -208,8 +208,7 @@ def test_ended_amid_the_work(tmp_path: Path, number: int, code: int) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     make_trace(tmp_path / "T", tmp_path / "data", pause_ns=300 * 10**9)
-    # As from a shell, whoever ignores signals around this test (nohup).
-    command = ["env", "--default-signal", sys.executable, "-m", "lo2io", "replay", str(tmp_path / "T")]
+    command = [sys.executable, "-m", "lo2io", "replay", str(tmp_path / "T")]
     command += ["--on", str(scratch)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as replaying:
         while len(processes_in(scratch)) < 2:  # fio and its job

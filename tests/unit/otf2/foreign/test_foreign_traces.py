@@ -578,7 +578,7 @@ def test_temporary_tables_go_with_a_report_that_is_ended(tmp_path: Path, number:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     path = lo2s().trace.write(tmp_path / "T")
-    command = ["env", "--default-signal", f"TMPDIR={scratch}", sys.executable, "-c", SLOW, "report", str(path)]
+    command = ["env", f"TMPDIR={scratch}", sys.executable, "-c", SLOW, "report", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
