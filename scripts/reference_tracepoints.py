@@ -23,14 +23,16 @@ exits are orphans.
 """
 OPCODES = """\
 What a request of a ring does, in the terms of calls: *kind* and *I/O mode* as below, and what its completion returns.
-The names are those the kernel prints; in programs they begin with `IORING_OP_`.
+The names are those the kernel prints; in programs they begin with `IORING_OP_`. What the traits mean stands in
+[tracepoint files](tracepoint-files.md#opcode-what-a-request-of-io_uring-does).
 """
 CALLS = """\
 A call is the tracepoints `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`; NAME is given in brackets where it is
 not the call's own. *Fields* says which field of the entry is what: `fd`, `fd2` (the target; the written side of a
 copy), `count` (bytes; † a number of vectors, messages or requests), `offset`, `flags` (whence, command or mode where
 the call has such), `path`, `wanted` (completions to wait for), `context` (of libaio). The result comes from the exit's
-field `ret`. *Kind* and *I/O mode* are what lo2io makes of it; region roles are `file_io` for calls in italics,
+field `ret`. *Kind* and *I/O mode* are what lo2io makes of it, *class* is its class in reports (‡ it waits for others by
+its nature); region roles are `file_io` for calls in italics,
 `function` for those in `code`, else `file_io_metadata`.
 """
 
@@ -58,10 +60,14 @@ def call_row(call: CallSpec) -> str:
         fields.append(f"flags always `0o{call.fixed_flags:o}`")
     if call.fd_unless:
         fields.append(f"no fd if flags have `0x{call.fd_unless:x}`")
+    if call.waits_if:
+        fields.append(f"waits if flags have `0x{call.waits_if:x}`")
+    of_class = call.report_class.name.lower() + ("‡" if call.waits else "")
     kind = call.kind.name.lower() + (
         f", {call.io_mode}" if call.io_mode not in {"none", call.kind.name.lower()} else ""
     )
-    return f"| {name} | {kind} | {call.returns.name.lower()} | {', '.join(fields)} | {escape(call.summary)} |"
+    cells = (name, kind, of_class, call.returns.name.lower(), ", ".join(fields), escape(call.summary))
+    return f"| {' | '.join(cells)} |"
 
 
 def escape(text: str) -> str:
@@ -104,13 +110,14 @@ def tracepoint_rows(tracepoints: list[TracepointSpec]) -> list[str]:
 
 def opcode_rows(catalog: Catalog) -> list[str]:
     """A table of the opcodes of io_uring."""
-    rows = ["| number | opcode | kind | returns | |", "|---|---|---|---|---|"]
+    rows = ["| number | opcode | kind | returns | traits | |", "|---|---|---|---|---|---|"]
     for opcode in catalog.opcodes:
         kind = opcode.kind.name.lower()
         if opcode.io_mode not in {"none", kind}:
             kind += f", {opcode.io_mode}"
         name, returns = escape(opcode.name), opcode.returns.name.lower()
-        rows.append(f"| {opcode.number} | {name} | {kind} | {returns} | {escape(opcode.summary)} |")
+        traits = ", ".join(escape(str(trait.name).lower()) for trait in opcode.traits)
+        rows.append(f"| {opcode.number} | {name} | {kind} | {returns} | {traits} | {escape(opcode.summary)} |")
     return rows
 
 
@@ -126,7 +133,7 @@ def page(catalog: Catalog) -> str:
     parts += ["## Calls\n", CALLS]
     groups = dict.fromkeys(call.group for call in catalog.calls)
     for group in groups:
-        parts += [f"### {group}\n", "| call | kind | returns | fields | |", "|---|---|---|---|---|"]
+        parts += [f"### {group}\n", "| call | kind | class | returns | fields | |", "|---|---|---|---|---|---|"]
         parts += [call_row(call) for call in catalog.calls if call.group == group]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"

@@ -26,10 +26,6 @@ MAX_ARGUMENTS = 6
 _WITHOUT_HANDLE = frozenset({CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE})
 """What such a call has for an fd does not name the file it is about."""
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
-_READ_FIRST = frozenset({"chdir", "chroot", "pivot_root", "execve", "execveat"})
-"""Their paths mean something else afterwards, or stand in memory that is gone."""
-_END_MANY = frozenset({"close_range", "execve", "execveat"})
-"""They end descriptors that they do not name one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +133,10 @@ def _flags(spec: CallSpec, *, is_droppable: bool) -> int:
         | lib.LO2_CALL_MOVES * moves_position(spec)
         | lib.LO2_CALL_CLOSES * (spec.kind is CallKind.CLOSE)
         | lib.LO2_CALL_DROPPABLE
-        * (is_droppable and spec.name not in _READ_FIRST)  # its path stands in the ring before it can be left out
+        * (is_droppable and not spec.reads_first)  # its path stands in the ring before it can be left out
         | lib.LO2_CALL_BYTES * (spec.returns is Returns.BYTES)
-        | lib.LO2_CALL_FIRST * (spec.name in _READ_FIRST)
-        | lib.LO2_CALL_ENDS * (spec.name in _END_MANY)
+        | lib.LO2_CALL_FIRST * spec.reads_first
+        | lib.LO2_CALL_ENDS * spec.ends_many
     )
     return flags
 

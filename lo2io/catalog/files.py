@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.catalog.entry import NAME, Table
 from lo2io.catalog.rings import RING_FIELDS, RING_LONE_ROLES, RING_REQUEST_ROLES, RING_ROLE_FIELDS, read_opcodes
 from lo2io.errors import CatalogError
-from lo2io.model import CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
+from lo2io.model import CallClass, CallKind, CallSpec, OpcodeSpec, Returns, Role, TracepointSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,10 @@ EXIT_FIELD = "ret"
 REQUEST_ROLES = ("dev", "sector", "nr_sector", "bytes", "rwbs", "error")
 REQUIRED_REQUEST_ROLES = ("dev", "sector", "nr_sector", "rwbs")
 IO_MODES = ("none", "read", "write", "flush")
+ACCOUNTS = ("read", "write")
+"""What ``/proc/PID/io`` counts of calls: rchar and syscr, wchar and syscw."""
+CLASSES = tuple(kind.name.lower() for kind in CallClass if kind <= CallClass.OTHER)
+"""Classes that a call can be of by itself; the others follow from its file."""
 REGION_ROLES = ("file_io", "file_io_metadata", "function")
 BLOCK_ROLES = {
     "insert": Role.RQ_INSERT,
@@ -154,7 +158,7 @@ def read_file(file: Traversable) -> FileContent:
     _check_top(file.name, document)
     operations = tuple(_operation(table) for table in _tables(file.name, document, "operation"))
     return FileContent(
-        tuple(_call(table) for table in _tables(file.name, document, "call")),
+        tuple(_call(table) for table in _with_defaults(file.name, document)),
         tuple(_tracepoint(table, operations) for table in _tables(file.name, document, "tracepoint")),
         operations,
         read_opcodes(_tables(file.name, document, "opcode")),
@@ -166,7 +170,7 @@ def _check_top(file: str, document: dict[str, Any]) -> None:
     schema = top.left.pop("schema", None)
     if schema != SCHEMA or isinstance(schema, bool):
         top.fail("schema", f"{schema!r} is not {SCHEMA}")
-    for key in ("call", "operation", "tracepoint", "opcode"):
+    for key in ("group", "call", "operation", "tracepoint", "opcode"):
         top.left.pop(key, None)
     top.done()
 
@@ -179,6 +183,21 @@ def _tables(file: str, document: dict[str, Any], key: str) -> list[Table]:
         Table(file, f"{key} {table.get('name') or table.get('event') or f'number {number}'}", table)
         for number, table in enumerate(content, 1)
     ]
+
+
+def _with_defaults(file: str, document: dict[str, Any]) -> list[Table]:
+    """The calls, each with the keys of its group that it does not have itself."""
+    groups = document.get("group", {})
+    if not isinstance(groups, dict) or not all(isinstance(keys, dict) for keys in groups.values()):
+        Table(file, "top", {}).fail("group", "is no table of groups: write [group.NAME]")
+    tables = _tables(file, document, "call")
+    for group, keys in groups.items():
+        members = [table for table in tables if table.left.get("group") == group]
+        if not members:
+            Table(file, f"group {group}", {}).fail("group", "no call is in it")
+        for table in members:
+            table.left = {**keys, **table.left}
+    return tables
 
 
 def _call(table: Table) -> CallSpec:
@@ -196,6 +215,13 @@ def _call(table: Table) -> CallSpec:
         vectored=table.flag("vectored"),
         fixed_flags=_flag_word(table, "fixed_flags"),
         fd_unless=_flag_word(table, "fd_unless") or 0,
+        report_class=CallClass[table.one_of("class", CLASSES, "other").upper()],
+        waits=table.flag("waits"),
+        waits_if=_flag_word(table, "waits_if") or 0,
+        synced_if=_flag_word(table, "synced_if") or 0,
+        accounts=table.names("accounts", ACCOUNTS) if "accounts" in table.left else (),
+        reads_first=table.flag("reads_first"),
+        ends_many=table.flag("ends_many"),
         summary=table.text("summary"),
     )
     table.done()
@@ -241,6 +267,11 @@ def _check_leaning(table: Table, call: CallSpec) -> None:
         table.fail("vector", "is an array of what count counts: the call is vectored")
     if call.fd_unless and not {"fd", "flags"} <= call.fields.keys():
         table.fail("fd_unless", "is for calls with fd and flags")
+    for key, bits in (("waits_if", call.waits_if), ("synced_if", call.synced_if)):
+        if bits and "flags" not in call.fields:
+            table.fail(key, "is for calls with flags")
+    if call.reads_first and "path" not in call.fields:
+        table.fail("reads_first", "is for calls with a path")
 
 
 def _operation(table: Table) -> OperationSpec:

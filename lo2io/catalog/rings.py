@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lo2io.model import CallKind, OpcodeSpec, Returns, Role
+from lo2io.model import CallKind, OpcodeSpec, OpcodeTrait, Returns, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,8 +84,16 @@ OPCODE_IO_MODES: Mapping[CallKind, tuple[str, ...]] = {
     CallKind.COPY: ("read",),
 }
 """Kind → the I/O modes it can have; of the others ``none``."""
+OPCODE_TRAITS = tuple(str(trait.name).lower() for trait in OpcodeTrait)
 MAX_OPCODES = 255
 """The number is a byte of the SQE, and 255 is unknown."""
+_LEAN_ON = {
+    OpcodeTrait.TWO_FILES: OpcodeTrait.FILE,
+    OpcodeTrait.LOOKS_UP: OpcodeTrait.FILE,
+    OpcodeTrait.MAY_VECTOR: OpcodeTrait.LENGTH,
+    OpcodeTrait.NOTIFIES: OpcodeTrait.REPEATS,
+}
+"""Trait → the one that it says more of."""
 _OPCODE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -107,6 +115,7 @@ def read_opcodes(tables: Sequence[Table]) -> tuple[OpcodeSpec, ...]:
 
 def _opcode(table: Table) -> OpcodeSpec:
     kind = CallKind[table.one_of("kind", OPCODE_KINDS, "meta").upper()]
+    traits = table.names("traits", OPCODE_TRAITS) if "traits" in table.left else ()
     opcode = OpcodeSpec(
         number=table.number("number", MAX_OPCODES),
         name=table.text("name", None, _OPCODE),
@@ -114,8 +123,12 @@ def _opcode(table: Table) -> OpcodeSpec:
         returns=Returns[table.one_of("returns", OPCODE_RETURNS).upper()],
         io_mode=table.one_of("io_mode", OPCODE_IO_MODES.get(kind, ("none",)), "none"),
         summary=table.text("summary"),
+        traits=OpcodeTrait(sum(OpcodeTrait[name.upper()] for name in dict.fromkeys(traits))),
     )
     table.done()
+    for trait, needed in _LEAN_ON.items():
+        if trait in opcode.traits and needed not in opcode.traits:
+            table.fail("traits", f"{str(trait.name).lower()!r} needs {str(needed.name).lower()!r}")
     if (opcode.returns is Returns.FD) != (kind is CallKind.OPEN):
         table.fail("returns", "fd is what kind open returns, and nothing else")
     return opcode

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 COMPLETE_EVENT: Final = "block:block_rq_complete"
 MARGIN_NS: Final = 100_000
 """The kernel counts a request some time after the tracepoint, and the clocks agree no better than to some µs."""
-READ_CALLS: Final = frozenset(
-    {"read", "pread64", "readv", "preadv", "preadv2", "sendfile64", "sendfile", "copy_file_range"}
-)
-"""Calls that add to rchar and syscr (add_rchar and inc_syscr in fs/read_write.c, Linux 6.18) …"""
-WRITE_CALLS: Final = frozenset(
-    {"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile64", "sendfile", "copy_file_range"}
-)
-"""… and to wchar and syscw. Neither io_uring, nor libaio, nor splice(2), nor recv(2) and send(2) do."""
 _UNCOUNTED_ERRORS: Final = (9, 29)
 """EBADF and ESPIPE: found before the file is asked."""
 REMEMBERED_BATCHES: Final = 8
@@ -111,8 +103,8 @@ class Reconciler:
             return "only a cgroup was recorded"
         if self._meta.nr_left_out:
             return "the filter left calls out in the kernel"
-        calls = READ_CALLS if name in {"rchar", "syscr"} else WRITE_CALLS
-        return _event_reason(self._meta, self._processes.events(calls))
+        account = "read" if name in {"rchar", "syscr"} else "write"
+        return _event_reason(self._meta, self._processes.events(account))
 
 
 def _event_reason(meta: SpoolMeta, events: Iterable[str]) -> str:
@@ -227,14 +219,15 @@ class _Processes:
     def __init__(self, accounts: Sequence[Account], calls: Sequence[CallSpec]) -> None:
         self.accounts = accounts
         self._calls = calls
-        self._reads = np.array([call.name in READ_CALLS for call in calls], np.bool_)
-        self._writes = np.array([call.name in WRITE_CALLS for call in calls], np.bool_)
+        self._reads = np.array(["read" in call.accounts for call in calls], np.bool_)
+        self._writes = np.array(["write" in call.accounts for call in calls], np.bool_)
         self._sums = np.zeros((len(self._SUMS), 0), np.int64)
         self._tasks: list[tuple[int, int, int, int]] = []
 
-    def events(self, names: frozenset[str]) -> list[str]:
-        """The tracepoints of these calls, as far as the catalog knows them."""
-        return [event for call in self._calls if call.name in names for event in (call.enter_event, call.exit_event)]
+    def events(self, account: str) -> list[str]:
+        """The tracepoints of the calls that add to ``read`` or to ``write``."""
+        calls = [call for call in self._calls if account in call.accounts]
+        return [event for call in calls for event in (call.enter_event, call.exit_event)]
 
     def add(self, rows: Columns, tasks: Columns) -> None:
         if not self.accounts:

@@ -44,6 +44,41 @@ class Role(enum.IntEnum):
     RING_COMPLETE = 28
 
 
+class CallClass(enum.IntEnum):
+    """What a call is for, by which reports sum calls up; each call belongs to one."""
+
+    READ = 0
+    WRITE = 1
+    COPY = 2
+    SYNC = 3
+    OPEN = 4
+    CLOSE = 5
+    SEEK = 6
+    STAT = 7
+    DIRECTORY = 8
+    NAME = 9
+    ATTRIBUTE = 10
+    LOCK = 11
+    POLL = 12
+    MEMORY = 13
+    RING = 14
+    DESCRIPTOR = 15
+    SOCKET = 16
+    PROCESS = 17
+    OTHER = 18
+    PIPE = 19
+    """Reads, writes and copies that are about no storage: of pipes …"""
+    TERMINAL = 20
+    """… of terminals …"""
+    SPECIAL = 21
+    """… and of other devices and what the kernel makes up. Those of sockets are ``SOCKET``, of eventfds ``POLL``."""
+
+    @classmethod
+    def of_kind(cls, kind: CallKind) -> CallClass:
+        """The class that bears a kind's name; of a kind that has none, ``OTHER``."""
+        return cls.__members__.get(kind.name, cls.OTHER)
+
+
 class CallKind(enum.IntEnum):
     """What a system call does to fds and positions (``enum lo2_call_kind``)."""
 
@@ -119,6 +154,32 @@ class RingStatus(enum.IntEnum):
     UNSEEN = 6
 
 
+class OpcodeTrait(enum.IntFlag):
+    """What an opcode of io_uring does with its request's fields, and how it ends (``enum lo2_opcode_trait``)."""
+
+    FILE = 1
+    TWO_FILES = 2
+    LOOKS_UP = 4
+    OFFSET = 8
+    LENGTH = 16
+    COUNTED = 32
+    MAY_VECTOR = 64
+    RANGE = 128
+    NEW_SIZE = 256
+    FIXED_BUFFER = 512
+    QUEUES = 1024
+    POLLED = 2048
+    REPEATS = 4096
+    NOTIFIES = 8192
+    UNBOUNDED = 16384
+    READINESS = 32768
+    TIMES_OUT = 65536
+    OPEN_FLAGS = 131072
+    CHANGES_PLACES = 262144
+    UNKNOWN = 524288
+    NONE = 0
+
+
 @dataclass(frozen=True, slots=True)
 class OpcodeSpec:
     """One opcode of io_uring, of ``tracepoints/io_uring.toml``."""
@@ -132,6 +193,7 @@ class OpcodeSpec:
     io_mode: str
     """``read``, ``write``, ``flush`` or ``none``."""
     summary: str = ""
+    traits: OpcodeTrait = OpcodeTrait.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +251,20 @@ class CallSpec:
     """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
     fd_unless: int = 0
     """Bits of ``flags`` with which the kernel does not look at ``fd`` (mmap)."""
+    report_class: CallClass = CallClass.OTHER
+    """Its class in reports; the file that a transfer is about, and the command of ``fcntl``, may tell another."""
+    waits: bool = False
+    """It waits for others by its nature, whatever it is called on."""
+    waits_if: int = 0
+    """Bits of ``flags`` with any of which it waits (clone)."""
+    synced_if: int = 0
+    """Bits of ``flags`` with any of which a write waits for the device (pwritev2)."""
+    accounts: tuple[str, ...] = ()
+    """``read``, ``write``: it adds to rchar and syscr, to wchar and syscw of ``/proc/PID/io``."""
+    reads_first: bool = False
+    """Its paths are read at its entry: afterwards they mean something else, or their memory is gone."""
+    ends_many: bool = False
+    """It ends descriptors that it does not name one by one."""
     summary: str = ""
 
     @property

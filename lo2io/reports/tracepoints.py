@@ -270,12 +270,20 @@ def _facts(spec: Spec) -> dict[str, Any]:
         "vectored": spec.vectored,
         "fixed_flags": spec.fixed_flags,
         "fd_unless": spec.fd_unless,
+        "class": spec.report_class.name.lower(),
+        "waits": spec.waits,
+        "waits_if": spec.waits_if,
+        "synced_if": spec.synced_if,
+        "accounts": list(spec.accounts),
+        "reads_first": spec.reads_first,
+        "ends_many": spec.ends_many,
         **common,
     }
 
 
 def _opcode_facts(opcode: OpcodeSpec) -> dict[str, Any]:
-    return asdict(opcode) | {"kind": opcode.kind.name.lower(), "returns": opcode.returns.name.lower()}
+    names = {"kind": opcode.kind.name.lower(), "returns": opcode.returns.name.lower()}
+    return asdict(opcode) | names | {"traits": [str(trait.name).lower() for trait in opcode.traits]}
 
 
 def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:
@@ -284,6 +292,22 @@ def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:
     for opcode in opcodes:
         kind = f"{opcode.kind.name.lower()}, returns {opcode.returns.name.lower()}"
         yield f"{opcode.number:3}  {opcode.name:{width}}  {kind:21}  {opcode.summary}"
+
+
+def _trait_rows(spec: CallSpec) -> Iterator[tuple[str, str]]:
+    """What else is known of a call, as far as it applies."""
+    waits = (
+        ", waits for others" if spec.waits else f", waits if flags have 0x{spec.waits_if:x}" if spec.waits_if else ""
+    )
+    yield "in reports", f"class {spec.report_class.name.lower()}{waits}"
+    if spec.synced_if:
+        yield "synced", f"if flags have any of 0x{spec.synced_if:x}"
+    if spec.accounts:
+        yield "in /proc", f"adds to what /proc/PID/io counts of {' and '.join(spec.accounts)}"
+    if spec.reads_first:
+        yield "paths", "read when the call begins"
+    if spec.ends_many:
+        yield "ends", "descriptors that it does not name one by one"
 
 
 def _paragraph(catalog: Catalog, spec: Spec) -> str:
@@ -300,6 +324,7 @@ def _paragraph(catalog: Catalog, spec: Spec) -> str:
             rows.append(("flags", f"always 0o{spec.fixed_flags:o}"))
         if spec.fd_unless:
             rows.append(("no fd", f"if flags have 0x{spec.fd_unless:x}"))
+        rows += _trait_rows(spec)
     else:
         operation = next((o for o in catalog.operations if o.name == spec.operation), None)
         units = {role: DECODERS[decoder] for role, decoder in operation.decode.items()} if operation else {}

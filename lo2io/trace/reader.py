@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import TraceError
 from lo2io.model import Columns, Completeness, EventCompleteness
 from lo2io.trace.columns import (
@@ -39,9 +40,11 @@ from lo2io.trace.columns import (
 from lo2io.trace.ring_columns import BATCHES, IOCBS, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from lo2io.model import CallSpec
 
 __all__ = [
     "DIRECTORY",
@@ -55,6 +58,7 @@ __all__ = [
     "Trace",
     "arrow_schema",
     "as_numpy",
+    "call_traits",
     "open_trace",
 ]
 
@@ -297,4 +301,20 @@ def open_trace(path: Path | str) -> Trace:
     if metadata.get("schema_version") != SCHEMA_VERSION:
         answer = f"its tables have schema version {metadata.get('schema_version')}, this lo2io reads {SCHEMA_VERSION}"
         raise TraceError(tried, answer, "convert the spool with this lo2io")
+    _add_traits(metadata.get("calls", ()))
     return Trace(directory, metadata)
+
+
+def call_traits(call: CallSpec) -> dict[str, Any]:
+    """What reports have to know of a call, as ``calls`` in the metadata has it; what does not apply is left out."""
+    traits = {"waits": call.waits, "waits_if": call.waits_if, "synced_if": call.synced_if}
+    return {"class": call.report_class.name.lower(), **{key: value for key, value in traits.items() if value}}
+
+
+def _add_traits(calls: Iterable[dict[str, Any]]) -> None:
+    """Complete the calls of a trace that was written before its metadata held them."""
+    known = {call.name: call for call in load_catalog().calls}
+    for call in calls:
+        if "class" not in call:
+            spec = known.get(call["tracepoint"])
+            call.update({"class": "other"} if spec is None else call_traits(spec))

@@ -31,6 +31,7 @@ from lo2io.trace.reader import (
     TABLES,
     Column,
     arrow_schema,
+    call_traits,
 )
 
 if TYPE_CHECKING:
@@ -342,7 +343,13 @@ def _metadata(
         "recorded_by": meta.lo2io_version,
         **recorded,
         "calls": [
-            {"name": label, "tracepoint": call.name, "group": call.group, "kind": call.kind.name.lower()}
+            {
+                "name": label,
+                "tracepoint": call.name,
+                "group": call.group,
+                "kind": call.kind.name.lower(),
+                **call_traits(call),
+            }
             for label, call in zip(labels, calls, strict=True)
         ],
         "opcodes": [

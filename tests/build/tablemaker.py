@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lo2io.catalog.catalog import load_catalog
 from lo2io.model import (
     UNKNOWN_I64,
     UNKNOWN_U32,
     Batch,
     BlockDevice,
+    CallClass,
     CallKind,
     CallSpec,
     ClockSync,
@@ -37,8 +39,18 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+
+def known_call(name: str) -> CallSpec:
+    """What the catalog says of a call, by the name that programmers know."""
+    return next(call for call in load_catalog().calls if call.abi_name == name)
+
+
 CALLS = tuple(
-    CallSpec(name, abi_name, "core", True, kind, returns, mode, "file_io", {})
+    CallSpec(
+        *(name, abi_name, "core", True, kind, returns, mode, "file_io", {}),
+        report_class=CallClass.of_kind(kind),
+        accounts=known_call(abi_name).accounts,
+    )
     for name, abi_name, kind, returns, mode in [
         ("read", "read", CallKind.READ, Returns.BYTES, "read"),
         ("write", "write", CallKind.WRITE, Returns.BYTES, "write"),

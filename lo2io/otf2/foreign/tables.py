@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Batch, CallKind, CallSpec, RequestOp, Returns
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, Batch, CallClass, CallKind, CallSpec, RequestOp, Returns
 from lo2io.otf2.foreign.calls import ASYNCHRONOUS
 from lo2io.otf2.foreign.definitions import Texts, Threads, file_columns, handle_columns, make_columns
 from lo2io.otf2.foreign.rows import IN_FLIGHT, INFERRED, UNKNOWN_TICKS
@@ -57,6 +58,25 @@ _STAND_INS: Final = {
 """What filters take a call for that is no system call: a tracepoint of its kind."""
 _RING: Final = re.compile(r"ring (\d+): io_uring fd (\d+) of process (\d+)")
 """What lo2io calls a ring."""
+
+
+def _spec(label: str, kind: CallKind, known: CallSpec | None) -> CallSpec:
+    """A call of the trace; ``known``: the system call that it is, if it is one."""
+    if known is not None:
+        return replace(known, abi_name=label, core=False, returns=Returns.VALUE, io_mode="none", fields={})
+    return CallSpec(
+        name=_STAND_INS.get(kind, "fcntl"),
+        abi_name=label,
+        group="",
+        core=False,
+        kind=kind,
+        returns=Returns.VALUE,
+        io_mode="none",
+        region_role="file_io",
+        fields={},
+        report_class=CallClass.of_kind(kind),
+        waits=kind is CallKind.SYNC,
+    )
 
 
 class TableMaker:
@@ -129,9 +149,7 @@ class TableMaker:
         specs = []
         for (_, region, kind), name, label in zip(codes, names, _distinct(long_names), strict=True):
             known = self._system_calls.get(name) if region >= 0 else None
-            stand_in = _STAND_INS.get(CallKind(kind), "fcntl") if known is None else known.name
-            group = "" if known is None else known.group
-            specs.append(CallSpec(stand_in, label, group, False, CallKind(kind), Returns.VALUE, "none", "file_io", {}))
+            specs.append(_spec(label, CallKind(kind), known))
         return specs, np.array(of_key, np.uint16), [paradigm for paradigm, _, _ in codes]
 
     @staticmethod

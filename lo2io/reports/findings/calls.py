@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lo2io.errnos import INTERRUPTIONS, error_name
+from lo2io.model import CallClass
 from lo2io.reports.findings.finding import Finding
-from lo2io.reports.summary.classes import METADATA, PASSIVE, CallClass
+from lo2io.reports.summary.classes import METADATA, PASSIVE
 from lo2io.reports.text.lines import count_of, who
 from lo2io.units import format_bytes, format_duration
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_U32
+from lo2io.model import UNKNOWN_U32, CallClass
 from lo2io.reports.findings.finding import MAX_PER_RULE, Finding
-from lo2io.reports.summary.classes import CallClass
 from lo2io.reports.summary.file_types import FileType
 from lo2io.reports.summary.io import largest
 from lo2io.reports.summary.names import file_names

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
+from lo2io.model import UNKNOWN_I64, CallClass, CallKind
 from lo2io.reports.html.grid import PointSums, Presence, Smallest, TimeGrid, scatter_keys, time_grid
 from lo2io.reports.html.lanes import CLASSES, HUES, Lanes
-from lo2io.reports.summary.classes import CallClass, Classes, class_of
+from lo2io.reports.summary.classes import Classes
 from lo2io.reports.summary.tally import read_ahead
 from lo2io.trace.columns import latest_end
 from lo2io.units import SECTOR_BYTES
@@ -109,11 +109,11 @@ class Pictures:
         self._heat = time_grid(meta["start_ns"], self._stop_ns, HEAT_BINS)
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
         self._classes = Classes(meta["calls"])
-        self._way = np.array([class_of({"kind": call["kind"], "group": ""}) for call in meta["calls"]], np.int64)
+        self._way = np.array([CallClass.of_kind(CallKind[call["kind"].upper()]) for call in meta["calls"]], np.int64)
         """Of each call what it does with bytes, whatever answers it: the class of those about storage."""
         self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
         for opcode in meta.get("opcodes", ()):
-            self._opcode_class[opcode["number"]] = class_of({"kind": opcode["kind"], "group": ""})
+            self._opcode_class[opcode["number"]] = CallClass.of_kind(CallKind[opcode["kind"].upper()])
         self._devices = requests.devices
         self._last_ns = _last_moments(trace, self._stop_ns)
         self._whole = trace.completeness.proven and not trace.completeness.lost

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
-from lo2io.reports.summary.classes import METADATA, CallClass
+from lo2io.model import UNKNOWN_I64, CallClass
+from lo2io.reports.summary.classes import METADATA
 from lo2io.reports.summary.names import file_names
 from lo2io.reports.summary.tally import NR_REQUEST_OPS, read_ahead
 from lo2io.reports.text.lines import printable, who

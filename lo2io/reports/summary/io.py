@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.errnos import error_name
-from lo2io.model import UNKNOWN_U32
-from lo2io.reports.summary.classes import STORAGE, CallClass
+from lo2io.model import UNKNOWN_U32, CallClass
+from lo2io.reports.summary.classes import STORAGE
 from lo2io.reports.summary.io_rows import (
     TIME_PARTS,
     AccessRow,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.reports.summary.classes import CallClass
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64
-from lo2io.reports.summary.classes import NR_CLASSES, PASSIVE, CallClass
+from lo2io.model import UNKNOWN_I64, CallClass
+from lo2io.reports.summary.classes import NR_CLASSES, PASSIVE
 from lo2io.trace.columns import OFF_STATE
 
 if TYPE_CHECKING:

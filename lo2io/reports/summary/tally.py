@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
-from lo2io.reports.summary.classes import NR_CLASSES, CallClass, classes_of
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
+from lo2io.reports.summary.classes import NR_CLASSES, classes_of
 from lo2io.reports.summary.file_types import file_types
 from lo2io.reports.summary.histogram import LatencyHistograms
 

@@ -9,7 +9,6 @@ import pytest
 from build import tablemaker
 from build.tablemaker import OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, write_trace
 
-from lo2io.model import CallKind, CallSpec, Returns
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.summary import render, summarize
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 FSYNC = len(tablemaker.CALLS)
-SYNC = CallSpec("fsync", "fsync", "sync", True, CallKind.SYNC, Returns.ZERO, "none", "file_io", {})
+SYNC = tablemaker.known_call("fsync")
 NR_JOURNALS = 150
 HERE, ELSEWHERE = 64_769, 64_770
 THREADS = [{"task": 0, "process": 7, "pid": 100, "tid": 100, "comm": b"db"}]

@@ -11,7 +11,7 @@ import pytest
 from build import tablemaker
 from build.tablemaker import OPENAT, READ, READV, WRITE, Row, make_batch
 
-from lo2io.model import CallKind, CallSpec, RingPath
+from lo2io.model import RingPath
 from lo2io.reports.findings import RULES
 from lo2io.reports.summary.summary import summarize
 
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
 
 KIB, MIB = 1 << 10, 1 << 20
-EXTRA = (
-    ("fsync", CallKind.SYNC, "sync"),
-    ("newfstatat", CallKind.META, "metadata-stat"),
-    ("fcntl", CallKind.FCNTL, "descriptor"),
-    ("pselect6", CallKind.META, "poll"),
-    ("pwritev2", CallKind.WRITE, "write"),
-)
+EXTRA = tuple(map(tablemaker.known_call, ("fsync", "newfstatat", "fcntl", "pselect6", "pwritev2")))
 SYNC, STAT, FCNTL, POLL, PWRITEV2 = range(len(tablemaker.CALLS), len(tablemaker.CALLS) + len(EXTRA))
 SDA = 8 << 20
 F_SETLK, F_SETLKW, F_GETFL = 6, 7, 3
@@ -50,11 +44,7 @@ def access(call: int, offset: int, size: int, **more: Any) -> Row:
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Writes operations and other tables as a trace, and gives what stands out by rule."""
-    calls = tuple(
-        CallSpec(name, name, group, True, kind, tablemaker.Returns.ZERO, "none", "file_io", {})
-        for name, kind, group in EXTRA
-    )
-    monkeypatch.setattr(tablemaker, "CALLS", tablemaker.CALLS + calls)
+    monkeypatch.setattr(tablemaker, "CALLS", tablemaker.CALLS + EXTRA)
     numbers = iter(range(100))
 
     def find(operations: list[Row], span: int = 10**9, **tables: list[Row]) -> dict[str, Finding]:

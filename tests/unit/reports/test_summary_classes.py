@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,12 @@ from build import tablemaker
 from build.tablemaker import COMPLETE, Row, make_batch, meta, write_trace
 
 from lo2io.catalog.catalog import load_catalog
-from lo2io.model import EventCompleteness, Mount
+from lo2io.model import CallClass, EventCompleteness, Mount
 from lo2io.reports.html.page import gather_pictures
-from lo2io.reports.summary.classes import CallClass, class_of, classes_of, waits
+from lo2io.reports.summary.classes import class_of, classes_of
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
-from lo2io.trace.reader import Trace
+from lo2io.trace.reader import Trace, call_traits, open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -277,10 +278,23 @@ def test_tables_and_pictures_have_the_same_classes(recorded: Any) -> None:
 def test_every_class_has_a_call() -> None:
     """``other`` holds no group that has a name of its own elsewhere; only locks can also come of another call."""
     calls = [
-        {"name": spec.abi_name, "kind": spec.kind.name.lower(), "group": spec.group} for spec in load_catalog().calls
+        {"kind": spec.kind.name.lower(), "group": spec.group, **call_traits(spec)} for spec in load_catalog().calls
     ]
     assert {kind for call in calls for kind in classes_of(call)} == set(CallClass)
     others = {call["group"] for call in calls if class_of(call) is CallClass.OTHER}
     assert others == {"advice", "mount", "open", "process_vm"}
-    unknown = {"name": "x", "kind": "meta", "group": ""}
-    assert (class_of(unknown), waits(unknown)) == (CallClass.OTHER, False)
+
+
+def test_a_trace_without_the_traits_of_its_calls_gets_those_of_the_catalog(recorded: Any) -> None:
+    """As traces were written once; a call that nobody knows any more is of no class."""
+    trace = recorded(("fstat", {}), ("clone", {"flags": CLONE_VFORK}), ("poll", {}), ("dup", {}))
+    before = waited(trace)
+    file = trace.path / "lo2io" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    kept = ("name", "tracepoint", "group", "kind")
+    metadata["calls"] = [{key: call[key] for key in kept} for call in metadata["calls"]]
+    next(call for call in metadata["calls"] if call["name"] == "dup")["tracepoint"] = "gone"
+    file.write_text(json.dumps(metadata))
+    after = waited(open_trace(trace.path))
+    assert before["descriptor"] == (0, 1000)
+    assert after == {"other" if kind == "descriptor" else kind: times for kind, times in before.items()}

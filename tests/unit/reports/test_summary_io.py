@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lo2io.cli.report import report
 from lo2io.errors import UsageError
-from lo2io.model import UNKNOWN_I64, CallKind, CallSpec, EventCompleteness, Returns
+from lo2io.model import UNKNOWN_I64, EventCompleteness
 from lo2io.reports.summary.histogram import Bin, LatencyHistograms
 from lo2io.reports.summary.spans import Spans
 from lo2io.reports.summary.summary import render, summarize
@@ -413,8 +413,7 @@ def test_slow_calls_without_a_descriptor_show_their_path(tmp_path: Path) -> None
 
 def test_making_a_process_is_no_slow_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell's vfork lasts until the child has its program: no reason to look at storage."""
-    vfork = CallSpec("vfork", "vfork", "process", True, CallKind.CLONE, Returns.VALUE, "none", "file_io", {})
-    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, vfork))
+    monkeypatch.setattr(tablemaker, "CALLS", (*tablemaker.CALLS, tablemaker.known_call("vfork")))
     calls = [
         {"id": 1, "call": len(tablemaker.CALLS) - 1, "task": 0, "begin_time_ns": 0, "end_time_ns": 9_000},
         {"id": 2, "call": READ, "handle": 0, "task": 0, "begin_time_ns": 10_000, "end_time_ns": 10_001},

@@ -261,7 +261,9 @@ def test_devices_completeness_and_metadata(tmp_path: Path) -> None:
     assert (trace.metadata["start_ns"], trace.metadata["stop_ns"]) == (5, 9)
     assert trace.metadata["totals"]["nr_late"] == 4
     assert trace.metadata["notices"] == ["ring halved"]
-    assert trace.metadata["calls"][READ] == {"name": "read", "tracepoint": "read", "group": "core", "kind": "read"}
+    assert trace.metadata["calls"][READ] == {
+        "name": "read", "tracepoint": "read", "group": "core", "kind": "read", "class": "read",
+    }  # fmt: skip
     assert trace.metadata["tables"]["operations"] == {"file": "operations.arrow", "rows": 1}
     assert "formats" not in trace.metadata
 
