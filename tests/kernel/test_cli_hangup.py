@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from workloads.record import LO2IO
+from workloads.record import LO2IO, finished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,17 +27,11 @@ def hang_up(command: list[str], until: bytes) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def is_whole(trace: Path) -> bool:
-    """It keeps every rule, and no spool is left beside it."""
-    done = subprocess.run([LO2IO, "verify", trace], capture_output=True, check=False)
-    return done.returncode == 0 and not (trace / "spool").exists()
-
-
 def test_a_terminal_that_goes_away_costs_no_trace(tmp_path: Path) -> None:
     """The recording ends as by Ctrl-C, whole; what can no longer be shown is no error."""
     command = [str(LO2IO), "system-wide", "-e", "fsync", "-o", str(tmp_path / "T")]
     assert hang_up(command, b"events/s") == 0
-    assert is_whole(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_the_command_hears_of_it(tmp_path: Path) -> None:
@@ -46,4 +39,4 @@ def test_the_command_hears_of_it(tmp_path: Path) -> None:
     script = "trap 'exit 7' HUP; echo ready; while :; do sleep 0.1; done"
     command = [str(LO2IO), "record", "-q", "-e", "fsync", "-o", str(tmp_path / "T"), "--", "sh", "-c", script]
     assert hang_up(command, b"ready") == 7
-    assert is_whole(tmp_path / "T")
+    assert finished(tmp_path / "T")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from workloads.machine import Work, cgroups, complete, do_all, done_by, expected, finish, recording, workers
-from workloads.record import LO2IO, Recorded
+from workloads.record import LO2IO, Recorded, finished
 from workloads.terminal import on_terminal
 
 from lo2io.kernel import sysfs, tracefs
@@ -36,12 +36,6 @@ def run(*arguments: str, prefix: tuple[str, ...] = (), cwd: Path | None = None) 
     return done
 
 
-def is_verified(trace: Path) -> bool:
-    """It keeps every rule, and no spool is left beside it."""
-    done = subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, check=False)
-    return done.returncode == 0 and not (trace / "spool").exists()
-
-
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
@@ -56,7 +50,7 @@ def test_signals_end_it(tmp_path: Path, number: signal.Signals) -> None:
             return recorded
 
     assert "\r" not in complete(attempt).stderr, "no progress where nobody looks on"
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_the_time_ends_it(tmp_path: Path) -> None:
@@ -65,7 +59,7 @@ def test_the_time_ends_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     metadata = open_trace(tmp_path / "T").metadata
     assert metadata["stop_ns"] - metadata["start_ns"] >= 700_000_000
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 @pytest.mark.usefixtures("busy_cpus")
@@ -91,7 +85,7 @@ def test_the_command_ends_it(tmp_path: Path, code: int) -> None:
     threads = {row["tid"]: row for row in recorded.trace.threads.to_pylist()}
     assert first["begin_time_ns"] >= recorded.trace.metadata["start_ns"]
     assert threads[root]["comm"].startswith("python" if code == 0 else "sh"), "the name follows exec"
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_a_command_may_outlive_the_time(tmp_path: Path) -> None:
@@ -101,7 +95,7 @@ def test_a_command_may_outlive_the_time(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "the command goes on" in done.stderr
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
@@ -111,7 +105,7 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert code == 0, shown
     assert re.search(r"\rlo2io: \d+ s · [\d.]+ ?[kM]? ?events/s · .* lost · rings \d+% full · spool ", shown)
     assert "\r\x1b[K" in shown
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_no_progress_when_quiet(tmp_path: Path) -> None:
@@ -129,7 +123,7 @@ def test_nothing_recorded(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "nothing was recorded" in done.stderr
     assert open_trace(tmp_path / "T").operations.num_rows == 0
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_nobody_in_the_cgroup(tmp_path: Path) -> None:
@@ -139,7 +133,7 @@ def test_nobody_in_the_cgroup(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "no process is in the cgroup" in done.stderr
         assert str(group).endswith(open_trace(tmp_path / "T").metadata["cgroup"])
-    assert is_verified(tmp_path / "T")
+    assert finished(tmp_path / "T")
 
 
 def test_an_unknown_cgroup(tmp_path: Path) -> None:
@@ -211,5 +205,5 @@ def test_with_the_rights_it_names(theirs: Path) -> None:
     rights = (f"--inh-caps={names}", f"--ambient-caps={names}")
     done = run("-q", "-o", "T", *CALLS, "--duration", "300ms", prefix=(*NOBODY, *rights), cwd=theirs)
     assert done.returncode == 0, done.stderr
-    assert is_verified(theirs / "T")
+    assert finished(theirs / "T")
     assert tracefs.find_tracefs()

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer.testing import CliRunner
+
+from lo2io.cli.app import app
 from lo2io.trace.reader import Trace, open_trace
 
 if TYPE_CHECKING:
@@ -84,10 +87,16 @@ def only_ends_missing(proof: Completeness) -> bool:
 
 
 def verified(trace: Path) -> str:
-    """What ``lo2io verify`` says; it must find nothing wrong."""
-    done = subprocess.run([LO2IO, "verify", str(trace)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    """What ``lo2io verify`` says; it must find nothing wrong. No process is started for it: many tests ask."""
+    done = CliRunner().invoke(app, ["verify", str(trace)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def finished(trace: Path) -> bool:
+    """It keeps every rule, and no spool is left beside it."""
+    verified(trace)
+    return not (trace / "spool").exists()
 
 
 def read_json_lines(text: str) -> list[dict[str, Any]]:
