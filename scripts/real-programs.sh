@@ -1,22 +1,38 @@
 #!/bin/sh
-# Runs programs that people use under strace and lo2io at once, and prints a table of what the two disagree on.
-# By hand, as root, on Debian or Ubuntu: it installs the programs.
+# Runs programs that people use beside a second opinion, and prints a table of what the two disagree on.
+# By hand, as root, on Debian or Ubuntu: installs the programs. docs/explanation/reliability.md has the table of a run.
 # usage: scripts/real-programs.sh [NAME…]
 set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh test
-packages='sqlite3 make zstd git golang-go nodejs default-jdk-headless redis-server postgresql mariadb-server rocksdb-tools sudo fio strace'
+packages='sqlite3 make zstd git golang-go nodejs default-jdk-headless redis-server postgresql mariadb-server
+    rocksdb-tools sudo fio strace musl-tools gcc linux-perf dpkg-dev'
 # Databases start their services when they are installed, unless this forbids it.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
-    trap 'rm -f "$policy"' EXIT
 fi
-echo "» apt-get install $packages"
+echo "» apt-get install" $packages
 # shellcheck disable=SC2086 # one word per package is meant
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null
-folder=.cache/real-programs
+folder=$PWD/.cache/real-programs
 rm -rf "$folder"
 mkdir -p "$folder"
+
+build_liburing() {
+    cd "$folder"
+    if ! apt-get source -qq liburing >source.log 2>&1; then
+        echo "» without liburing's tests: add deb-src to the Types in /etc/apt/sources.list.d, and run apt-get update"
+        return
+    fi
+    mv liburing-*/ liburing
+    cd liburing
+    echo "» make -C test (liburing)"
+    { ./configure && make -C src && make -C test; } >../make.log 2>&1 || { tail ../make.log; exit 1; }
+}
+
+case " $* " in "  " | *" liburing "*) (build_liburing) ;; esac
+echo "» without LTP: Debian has no package of it"
 .venv/bin/python tests/workloads/real_programs.py "$folder" "$@"

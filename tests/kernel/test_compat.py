@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from workloads.as_strace import OWN_NAMES
 from workloads.build import build
 from workloads.disks import loop_device
 from workloads.record import LO2IO, Recorded, record
@@ -24,17 +25,6 @@ pytestmark = [
 
 COMPAT = ("gcc", "-m32", "-nostdlib", "-static", "-fno-stack-protector", "-fno-pie", "-no-pie", "-fcf-protection=none")
 EVENTS = ("-e", "syscalls,block,io_uring,aio,mmap,advice,metadata-stat,socket,execve")
-OWN_NAMES = {
-    "_llseek": "lseek",
-    "fadvise64_64": "fadvise64",
-    "fcntl64": "fcntl",
-    "ftruncate64": "ftruncate",
-    "mmap2": "mmap",
-    "recv": "recvfrom",
-    "send": "sendto",
-    "stat64": "stat",
-}
-"""What strace calls by names that programs of 64 bits have not."""
 UNRECORDED = {"fork", "waitpid", "exit"}
 GIB4 = 4 << 30
 BLOCK = 4096

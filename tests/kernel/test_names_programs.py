@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from workloads.named_programs import CATS, OPENS, PROGRAMS, compare, copies, log_of, opened, read_log, script, steady
+from workloads.as_strace import OPENS, compare, read_log
+from workloads.named_programs import CATS, PROGRAMS, copies, log_of, opened, script, steady
 from workloads.names import Names
 from workloads.record import record
 
@@ -73,7 +74,8 @@ def test_as_strace(backend: str, program: str, programs: Callable[..., Recording
     """One run, seen by both: all opens named, all right; whatever is read, written or closed is that file, too."""
     recording = programs(backend, traced=True)
     found = compare(recording.names, log_of(recording.places[program]))
-    assert not found.wrong, "\n".join(found.wrong or [])
+    assert not found.differences, "\n".join(found.differences)
+    assert not found.wrong, "\n".join(found.wrong)
     assert found.opens > 40
     assert found.named == found.opens
     assert found.used_unknown == 0

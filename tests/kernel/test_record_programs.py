@@ -2,96 +2,79 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
+import shlex
+import shutil
 import subprocess
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workloads.build import STATIC, build
-from workloads.record import Recorded, record
-
-from lo2io.catalog.catalog import load_catalog
-from lo2io.model import CallKind
+from workloads.as_strace import compare, strace
+from workloads.names import Names
+from workloads.real_programs import PROGRAMS
+from workloads.record import record
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
-
-CORE = [
-    call.abi_name for call in load_catalog().calls if call.core and call.kind not in {CallKind.CLONE, CallKind.UNSHARE}
-]
-_LINE = re.compile(
-    r"(?P<tid>\d+) +(?:<\.\.\. (?P<resumed>\w+) resumed>|(?P<call>\w+)\().*\)"
-    r" += (?P<result>-?[0-9a-fx]+)(?: (?P<error>E[A-Z]+))?"
-)
 
 METADATA = 16
 """``LO2_RQ_METADATA``."""
 
-PROGRAMS = {
-    "dd": "dd if=/dev/zero of=out bs=4k count=23 conv=fsync status=none",
-    "cat": "cat in in absent > out; true",
-    "git": "git init -q . && git add in && git -c user.name=a -c user.email=a@b commit -q -m x && git status > out",
-    "tar": "mkdir d && cp in d/1 && cp in d/2 && tar -cf d.tar d && tar -xf d.tar",
-    "python": (
-        '/usr/bin/python3 -S -c \'import threading as t; run = lambda i: open(f"o{i}", "w").write("x" * 9); '
-        "l = [t.Thread(target=run, args=(i,)) for i in range(7)]; [x.start() for x in l]; [x.join() for x in l]'"
-    ),
-}
+CHOSEN = (
+    "dd, cat",
+    "git",
+    "make -j2",
+    "Python threads",
+    "set-uid",
+    "sqlite",
+    "static musl",
+    "tar | zstd",
+)
+"""Of the programs that scripts/real-programs.sh tries; 32-bit programs and libaio have tests of their own."""
 
 
-def strace_calls(text: str) -> dict[int, list[tuple[str, int]]]:
-    """What strace wrote: per thread, call and result (-errno for failures)."""
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        if match:
-            result = -getattr(errno, match["error"]) if match["error"] else int(match["result"], 0)
-            found[int(match["tid"])].append((match["call"] or match["resumed"], result))
-        else:
-            assert re.search(r"<unfinished \.\.\.>|\+\+\+|---", line), f"strace wrote {line}"
-    return found
+def one_after_another(names: Sequence[str]) -> str:
+    """A script that runs each program in a new folder, under strace with a log beside the folder."""
+    lines = ["set -e"]
+    for name in names:
+        program, folder = PROGRAMS[name], shlex.quote(name)
+        run = shlex.join([*strace(Path("..", f"{name}.strace")), "sh", "-c", program.run])
+        lines.append(f"rm -rf {folder} && mkdir {folder} && cd {folder}")
+        lines.append(f"{shlex.join(['sh', '-e', '-c', program.prepare])} && {run}")
+        lines.append(f"cd .. && rm -r {folder}")
+    return "\n".join(lines)
 
 
-def assert_as_strace(recorded: Recorded, text: str) -> None:
-    """Thread by thread the same calls, in the same order, with the same results."""
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for row in recorded.operations():
-        if row["call"] in CORE:
-            found[row["tid"]].append((row["call"], row["result"]))
-    expected = strace_calls(text)
-    assert sum(map(len, expected.values())) > 20
-    first = next(iter(expected))
-    for tid, calls in expected.items():
-        # Before its exec the first thread was strace's own child, which strace does not show.
-        assert (found[tid][-len(calls) :] if tid == first else found[tid]) == calls
+@pytest.fixture(scope="module")
+def programs(
+    tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
+) -> tuple[Names, Path]:
+    """One recording of all that are installed, and where strace's logs lie."""
+    folder = tmp_path_factory.mktemp("programs")
+    names = [name for name in CHOSEN if shutil.which(PROGRAMS[name].needs)]
+    with awake():
+        return Names(
+            record(folder / "T", ["sh", "-c", one_after_another(names)], "-e", "syscalls", cwd=folder), []
+        ), folder
 
 
-@pytest.mark.requires("strace", "git", "tar")
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_same_calls_as_strace(name: str, tmp_path: Path) -> None:
-    """One run, seen by both: every call, every result, of every thread and child."""
-    (tmp_path / "in").write_bytes(b"x" * 10_000)
-    log = tmp_path / "strace"
-    command = ["strace", "-f", "-qq", "-o", log, "-e", f"trace={','.join(CORE)}", "sh", "-c", PROGRAMS[name]]
-    recorded = record(tmp_path / "T", command, "-e", "syscalls", cwd=tmp_path)
-    assert_as_strace(recorded, log.read_text())
-
-
-@pytest.mark.requires("strace", "musl-gcc")
-def test_static_program_as_strace(tmp_path: Path) -> None:
-    """A static program that starts processes in every way there is."""
-    (tmp_path / "in").write_bytes(bytes(64))
-    (tmp_path / "work").mkdir()
-    log = tmp_path / "strace"
-    program = [build("calls", STATIC), tmp_path / "work", tmp_path / "log"]
-    command = ["strace", "-f", "-qq", "-o", log, "-e", f"trace={','.join(CORE)}", *program]
-    recorded = record(tmp_path / "T", command, "-e", "syscalls", stdin=tmp_path / "in")
-    assert_as_strace(recorded, log.read_text())
+@pytest.mark.requires("strace")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.requires(PROGRAMS[name].needs)) for name in CHOSEN]
+)
+def test_same_calls_as_strace(name: str, programs: tuple[Names, Path]) -> None:
+    """One run, seen by both: every call, every result, of every thread and child; no file has another name."""
+    names, folder = programs
+    found = compare(names, folder / f"{name}.strace")
+    assert not found.differences, "\n".join(found.differences)
+    assert not found.wrong, "\n".join(found.wrong)
+    assert found.calls > 20
 
 
 def fio(folder: Path, *options: str) -> tuple[list[str | Path], Path]:

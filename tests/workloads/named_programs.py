@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING
 
-from lo2io.catalog.catalog import load_catalog
-from lo2io.model import CallKind
+from workloads.as_strace import OPENS, strace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from workloads.names import Names
-
-Row = dict[str, Any]
+    from workloads.as_strace import Seen
 
 PROGRAMS = {
     "git": "git status >status",
@@ -36,19 +31,7 @@ PROGRAMS = {
 DATES = {"GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z"}
 """Of the commit, on which the names of objects depend."""
 CATS = 500
-OPENS = frozenset(["open", "openat", "openat2", "creat"])
-COPIES = frozenset(["sendfile", "copy_file_range", "splice"])
-"""Two descriptors in an order of their own: left to the scenarios."""
-CALLS = [
-    call.abi_name for call in load_catalog().calls if call.core and call.kind not in {CallKind.CLONE, CallKind.UNSHARE}
-]
 
-STRACE = ("strace", "-f", "-qq", "-y", "-xx", "-s", "0")
-"""All strings in hexadecimal, descriptors with their names, data not at all."""
-
-_LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)")
-_END = re.compile(r"\) += (-?[0-9a-fx?]+)(?:<((?:\\x..)*)>(\(deleted\))?)?(?: (E[A-Z]+))?")
-_FIRST = re.compile(r"(\d+)(?:<((?:\\x..)*)>(\(deleted\))?)?")
 _CHANGING = (
     (re.compile(rb"^/proc/\d+"), b"/proc/PID"),
     (re.compile(rb"/cc[A-Za-z0-9]{6}\."), b"/ccXXXXXX."),
@@ -56,20 +39,6 @@ _CHANGING = (
     (re.compile(rb"^(pipe|socket):\[\d+\]"), rb"\1"),
 )
 """Names that are made up at each run."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One call as strace saw it."""
-
-    call: str
-    result: int
-    fd: int | None
-    """The first argument, where it is a descriptor."""
-    name: bytes | None
-    """What was open there at the call's entry."""
-    new_name: bytes | None
-    """What the descriptor that it returned stands for."""
 
 
 def prepare(folder: Path) -> None:
@@ -108,61 +77,13 @@ def script(places: dict[str, Path], *, traced: bool) -> str:
     lines = []
     for name, place in places.items():
         run = ["sh", "-c", f"cd {shlex.quote(str(place))} && {PROGRAMS[name]}"]
-        tracer = [
-            "strace",
-            "-f",
-            "-qq",
-            "-y",
-            "-xx",
-            "-s",
-            "0",
-            "-o",
-            str(log_of(place)),
-            "-e",
-            f"trace={','.join(CALLS)}",
-        ]
-        lines.append(shlex.join([*tracer, *run] if traced else run))
+        lines.append(shlex.join([*strace(log_of(place)), *run] if traced else run))
     return " && ".join(lines)
 
 
 def log_of(place: Path) -> Path:
     """Where strace writes what it sees of the program of this folder."""
     return place.with_suffix(".strace")
-
-
-def _decoded(text: str | None, deleted: str | None) -> bytes | None:
-    if text is None:
-        return None
-    return bytes.fromhex(text.replace("\\x", "")) + (b" (deleted)" if deleted else b"")
-
-
-def read_log(log: Path) -> dict[int, list[Seen]]:
-    """What strace wrote with ``-f -y -xx``: the calls of each thread."""
-    found: dict[int, list[Seen]] = defaultdict(list)
-    begun: dict[int, str] = {}
-    for line in log.read_text().splitlines():
-        match = _LINE.match(line)
-        if not match:
-            assert re.search(r"\+\+\+|---", line), f"strace wrote {line}"
-            continue
-        tid, resumed, call, rest = int(match[1]), match[2], match[3], match[4]
-        if rest.endswith("<unfinished ...>"):
-            begun[tid] = rest
-            continue
-        end = _END.search(rest)
-        if not end or end[1] == "?":
-            continue
-        first = _FIRST.match(begun.pop(tid) if resumed else rest)
-        found[tid].append(
-            Seen(
-                call=resumed or call,
-                result=-getattr(errno, end[4]) if end[4] else int(end[1], 0),
-                fd=int(first[1]) if first else None,
-                name=_decoded(first[2], first[3]) if first else None,
-                new_name=_decoded(end[2], end[3]),
-            )
-        )
-    return found
 
 
 def steady(name: bytes | None, *folders: Path) -> bytes | None:
@@ -181,50 +102,3 @@ def steady(name: bytes | None, *folders: Path) -> bytes | None:
 def opened(calls: Iterable[Seen], *folders: Path) -> Counter[bytes | None]:
     """How often each file was opened."""
     return Counter(steady(seen.new_name, *folders) for seen in calls if seen.call in OPENS and seen.result >= 0)
-
-
-@dataclass
-class Comparison:
-    """Rows of the table beside what strace saw."""
-
-    opens: int = 0
-    named: int = 0
-    uses: int = 0
-    used_unknown: int = 0
-    wrong: list[str] | None = None
-
-
-def compare(names: Names, log: Path) -> Comparison:
-    """Thread by thread the same calls; of each open that succeeded the same name, of each use that or today's."""
-    rows: dict[int, list[Row]] = defaultdict(list)
-    for row in names.rows:
-        if row["call"] in CALLS:
-            rows[row["tid"]].append(row)
-    result = Comparison(wrong=[])
-    expected = read_log(log)
-    for index, (tid, calls) in enumerate(expected.items()):
-        mine = rows[tid][-len(calls) :] if index == 0 else rows[tid]  # the first was strace's own child before its exec
-        assert [(row["call"], row["result"]) for row in mine] == [(seen.call, seen.result) for seen in calls]
-        compare_thread(names, result, list(zip(calls, mine, strict=True)))
-    return result
-
-
-def compare_thread(names: Names, result: Comparison, pairs: Sequence[tuple[Seen, Row]]) -> None:
-    """Add what the names of one thread's calls are, row by row; both have the same calls."""
-    assert result.wrong is not None
-    opened_as: dict[int, bytes] = {}
-    for seen, row in pairs:
-        if seen.call in OPENS and seen.result >= 0:
-            assert seen.new_name is not None
-            result.opens += 1
-            name = names.name_of(row["handle"])
-            result.named += name == seen.new_name
-            if name not in {None, seen.new_name}:
-                result.wrong.append(f"{row['tid']} {seen}: table {name!r}")
-            opened_as[seen.result] = seen.new_name
-        elif seen.name is not None and seen.call not in COPIES | OPENS and seen.result != -errno.EBADF:
-            result.uses += 1
-            name = names.name_of(row["handle"])
-            result.used_unknown += name is None
-            if name not in {None, seen.name, opened_as.get(seen.fd or 0)}:
-                result.wrong.append(f"{row['tid']} {seen}: table {name!r}")
