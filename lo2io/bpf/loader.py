@@ -28,7 +28,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lo2io.catalog.compat_calls import CompatCall
 
@@ -213,6 +213,14 @@ class Programs:
         """Record this process; its children from now on are recorded anyhow."""
         assert self._selected is not None  # noqa: S101 # asked for without all_tasks only
         self._selected[pid] = 1
+
+    def selected(self) -> Iterator[int]:
+        """The processes that are recorded: those selected, and all they have started, without those that have ended."""
+        assert self._selected is not None  # noqa: S101 # as above
+        pid = self._selected.find(b"\x01")
+        while pid >= 0:
+            yield pid
+            pid = self._selected.find(b"\x01", pid + 1)
 
     def switch(self, *, on: bool) -> None:
         """Begin, or end, to count and to write; begins off. Once it is off, no program is still about to write."""

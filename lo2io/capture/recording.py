@@ -302,7 +302,10 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
             seldom=kernel is not None,
         )
     else:
-        scanner = FactScanner(writer.facts, roots, options.scan_period_s, note, seldom=kernel is not None)
+        recorded = kernel.selected if kernel else tuple
+        scanner = FactScanner(
+            writer.facts, roots, options.scan_period_s, note, seldom=kernel is not None, recorded=recorded
+        )
     scanner.scan_tasks(TASK_SELECT | (TASK_FROM_EXEC if options.command else 0))
     scanner.scan_fds()
     session.enable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -59,3 +61,34 @@ def test_names(recorded: tuple[Path, Recorded]) -> None:
     _, run = recorded
     names = {row.name for row in summarize(run.trace).processes}
     assert names == {"python app.py", "python -c"}
+
+
+ORPHAN = """
+import ctypes, os, pathlib, sys, time
+told, tell = os.pipe()
+if os.fork():
+    os.read(told, 1)
+    sys.exit()
+if os.fork():
+    os._exit(0)
+for fd in range(3):
+    os.close(fd)
+begin, end = map(int, pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+title = b"worker: idle"
+ctypes.memmove(begin, title + bytes(end - begin - len(title)), end - begin)
+pathlib.Path(sys.argv[1], str(os.getpid())).write_bytes(pathlib.Path("/proc/self/cmdline").read_bytes())
+os.write(tell, b".")
+time.sleep(60)
+"""
+
+
+def test_the_title_of_one_that_outlives_the_command(tmp_path: Path) -> None:
+    """Its parents have ended before anybody looked; the last look finds it all the same."""
+    (tmp_path / "own").mkdir()
+    command = [sys.executable, "-I", "-S", "-c", ORPHAN, tmp_path / "own"]
+    run = record(tmp_path / "T", command, "-e", "syscalls", "--backend", "bpf")
+    (own,) = (tmp_path / "own").iterdir()
+    os.kill(int(own.name), signal.SIGKILL)
+    rows = {row["pid"]: row["cmdline"] for row in run.trace.threads.to_pylist()}
+    assert rows[int(own.name)] == command_line(own.read_text()) == "worker: idle"
+    assert "worker: idle" in {row.name for row in summarize(run.trace).processes}

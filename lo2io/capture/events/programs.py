@@ -156,6 +156,10 @@ class Kernel:
         """Record a process, and all it starts from now on."""
         self._programs.select(pid)
 
+    def selected(self) -> Iterator[int]:
+        """The processes that are recorded and live."""
+        return self._programs.selected()
+
     def switch(self, *, on: bool) -> None:
         """Record, or do not: as it begins."""
         self._programs.switch(on=on)

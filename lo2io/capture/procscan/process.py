@@ -278,6 +278,8 @@ class FactScanner(Scanner):
         tell: Called with a notice if the facts had to stop.
         root: Where ``proc`` lies.
         seldom: As :class:`Scanner` has it.
+        recorded: The processes that are recorded and live, as far as somebody else knows them. Without it, a process
+            whose parent ends before a look at that parent is never found.
     """
 
     def __init__(
@@ -289,9 +291,11 @@ class FactScanner(Scanner):
         root: Path = Path("/"),
         *,
         seldom: bool = False,
+        recorded: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         super().__init__(FactWriter(sink, tell, root), period_s, seldom=seldom)
         self.pids = dict.fromkeys(pids)
+        self._recorded = recorded
         self._root = root
         self._foreign = {child for pid in self.pids for child in procfs.read_children(pid, root)}
 
@@ -307,6 +311,7 @@ class FactScanner(Scanner):
 
     def scan_fds(self) -> None:
         """FD facts of every process that lives, and of what they started meanwhile; the dead are forgotten."""
+        self.pids.update(dict.fromkeys(self._recorded()))
         pending, known = list(self.pids), set(self.pids) | self._foreign
         while pending and not self._writer.is_over:
             pid = pending.pop()

@@ -10,6 +10,7 @@ import pytest
 
 from lo2io.capture.procscan import machine
 from lo2io.capture.procscan.machine import MachineScanner
+from lo2io.capture.procscan.process import FactScanner
 from lo2io.model.notices import Notice
 from lo2io.spool.facts import FACT_FD, FACT_RING, FACT_TASK, TASK_FROM_EXEC, TASK_SELECT
 from lo2io.spool.writer import DiskFullError
@@ -267,3 +268,18 @@ def test_an_unexpected_failure_is_told(proc: Proc, clock: Clock, monkeypatch: py
     monkeypatch.setattr(scanner, "_sleep", lambda _: False)
     scanner._run()
     assert told == [Notice("no names are looked up any more: OSError: [Errno 24] Too many open files")]
+
+
+def test_one_whose_parents_have_ended_is_looked_at(proc: Proc) -> None:
+    """Whoever knows the recorded processes names it: no living process leads to it."""
+    proc.add(60, fds=(3,))
+    alive = [60]
+    sink = Sink()
+    made = FactScanner(sink, [60], 0, pytest.fail, proc.root, recorded=lambda: alive)
+    made.scan_fds()
+    proc.remove(60)
+    proc.add(62, ppid=1, fds=(5,))
+    proc.add(63, ppid=1, fds=(6,))
+    alive[:] = [62]
+    made.stop()
+    assert sink.fds == [(60, 3), (62, 5)]
