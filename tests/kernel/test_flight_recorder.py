@@ -270,6 +270,55 @@ def test_a_slow_request_triggers(
     assert len(dumps_of(trace)) == int(told.group(2)) <= 2
 
 
+_SYNCS = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+sys.stdin.readline()
+for _ in range(int(sys.argv[2])):
+    os.pwrite(file, bytes(1 << 20), 0)
+    os.fsync(file)
+"""
+
+
+def sync_often(target: Path, count: int) -> int:
+    """Have a process write and sync so often; its number."""
+    arguments = [sys.executable, "-S", "-c", _SYNCS, str(target), str(count)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, text=True) as process:
+        process.communicate("\n")
+    assert process.returncode == 0
+    return process.pid
+
+
+def test_a_slow_call_triggers(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
+    """The threshold is one that every sync of a dirty file passes: all are counted, and a window holds some."""
+    trace, count = tmp_path / "T", 20
+    trigger = "latency > 1us and operation == fsync"
+    with recording(trace, "-e", "syscalls", "--last", "2s", "--trigger", trigger) as process:
+        pid = sync_often(tmp_path / "file", count)
+        found = window(await_dump(trace, until))
+        process.send_signal(signal.SIGTERM)
+        last = finish(process, trace)
+    assert pid in {row["pid"] for row in found.calls("fsync") + last.calls("fsync")}
+    assert re.search(r"fsync of .*thread \d+.* took", last.stderr)
+    told = re.search(r"was met by (\d+) calls? and had (\d) windows? written", last.stderr)
+    assert told
+    assert int(told.group(1)) >= count
+    assert int(told.group(2)) == len(dumps_of(trace))
+
+
+def test_a_call_that_is_not_slow_enough_triggers_nothing(tmp_path: Path) -> None:
+    """Its syncs are recorded, and none takes an hour."""
+    trace = tmp_path / "T"
+    trigger = "latency > 1h and operation == sync"
+    with recording(trace, "-e", "syscalls", "--last", "2s", "--trigger", trigger) as process:
+        pid = sync_often(tmp_path / "file", 3)
+        process.send_signal(signal.SIGTERM)
+        last = finish(process, trace)
+    assert len([row for row in last.calls("fsync") if row["pid"] == pid]) == 3
+    assert "was met by 0 calls and had 0 windows written" in last.stderr
+    assert dumps_of(trace) == []
+
+
 def test_one_window_at_a_time(tmp_path: Path, until: Callable[[Callable[[], object]], object]) -> None:
     """A request meanwhile is refused and told, to the one who asked and by the recorder."""
     trace = tmp_path / "T"
@@ -335,7 +384,8 @@ def test_what_was_killed_can_be_converted(tmp_path: Path) -> None:
         (("--last", "1s", "--trigger", "latency > soon"), "a unit"),
         (("--last", "1s", "--trigger", "latency > 1s and device == nothing"), "no such disk"),
         (("--last", "1s", "-e", "pread64", "--trigger", "latency > 1s"), "not recorded"),
-        (("--last", "0s"), "no time"),
+        (("--last", "1s", "-e", "block", "--trigger", "latency > 1s and operation == sync"), "none of the calls"),
+        (("--last", "0s"), "would end at once"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: tuple[str, ...], answer: str) -> None:
