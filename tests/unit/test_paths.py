@@ -36,12 +36,7 @@ KERNEL = re.compile(r"(arch|block|fs|include|io_uring|ipc|kernel|lib|mm|net|tool
 """Linux' own sources."""
 HEADERS = re.compile(r"(asm|asm-generic|bpf|linux|netinet|sys)/\w+\.h$|OTF2_\w+\.[ch]$")
 """Of the system, and of the OTF2 library."""
-FOREIGN = frozenset(
-    {
-        *("unistd.h", "errno.h", "io_uring.h", "aio.h", "libbpf.h", "sqpoll.c", "tty_jobctrl.c"),
-        "two.py",
-    }
-)
+FOREIGN = frozenset(("unistd.h", "errno.h", "io_uring.h", "aio.h", "libbpf.h", "sqpoll.c", "tty_jobctrl.c", "two.py"))
 """Named without their folder: sources of Linux and of the C library; a program that a page records."""
 IN_TRACES = re.compile(r"T/|traces$|seg-\d+$|lo2io/[\w.*-]+\.(arrow|json|part)$")
 """What traces and spools hold; ``lo2io/`` is a folder of each trace, too: that of the tables."""
@@ -106,10 +101,10 @@ def is_there(path: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether a dotted name is a module, or a word that its module has; ``lo2io.tracepoints`` is made of a folder."""
+    """Whether a dotted name is a module, or a word that its module has."""
     place = ROOT
     for part in name.split("."):
-        if (place / part).is_dir() or (place == ROOT / "lo2io" and part == "tracepoints"):
+        if (place / part).is_dir():
             place /= part
         elif (place / f"{part}.py").is_file():
             place /= f"{part}.py"
