@@ -23,7 +23,8 @@ from lo2io.errors import Lo2ioError
 from lo2io.folder import Folder, private_umask
 from lo2io.model import CallFilter
 from lo2io.signals import interrupted_by_signals
-from lo2io.trace.directory import ANCHOR, SPOOL, fresh_directory, give_away, locked_directory
+from lo2io.trace.directory import fresh_directory, give_away, locked_directory
+from lo2io.trace.names import ANCHOR, SPOOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -44,8 +44,10 @@ def _start(stack: contextlib.ExitStack, spool: Path) -> tuple[object, object]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from lo2io.spool.format import RECORD_ENDINGS
+
     columns = (TextColumn("converting"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    total = sum(path.stat().st_size for ending in ("*.ring", "*.calls") for path in spool.glob(ending))
+    total = sum(path.stat().st_size for ending in RECORD_ENDINGS for path in spool.glob(f"*{ending}"))
     progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
     return progress, progress.add_task("convert", total=total)
 

@@ -34,9 +34,11 @@ RESERVE_NAME = ".reserve"
 """Space put aside for the last ``spool.json``."""
 CONTROL_NAME = ".control"
 """The socket at which a flight recorder takes requests for its window."""
+RECORD_ENDINGS = _RING, _CALLS = (".ring", ".calls")
+"""Of each CPU's files."""
 BACKENDS = ("perf", "bpf")
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
-_RECORDS = rf"cpu-\d{{4,}}\.(ring|calls)|{re.escape(FACTS_NAME)}"
+_RECORDS = rf"cpu-\d{{4,}}({re.escape(_RING)}|{re.escape(_CALLS)})|{re.escape(FACTS_NAME)}"
 FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
 """Every file of a spool. lo2io removes a spool only if it holds nothing else …"""
 SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
@@ -49,12 +51,12 @@ MAX_META_BYTES = 256 << 20
 
 def ring_name(cpu: int) -> str:
     """The file of one CPU's ring: ``cpu-0003.ring``."""
-    return f"cpu-{cpu:04}.ring"
+    return f"cpu-{cpu:04}{_RING}"
 
 
 def kernel_name(cpu: int) -> str:
     """The file of what lo2io's programs in the kernel wrote on one CPU: ``cpu-0003.calls``."""
-    return f"cpu-{cpu:04}.calls"
+    return f"cpu-{cpu:04}{_CALLS}"
 
 
 def segment_name(number: int) -> str:

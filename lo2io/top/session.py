@@ -26,7 +26,7 @@ from lo2io.errors import CaptureError, Lo2ioError, UsageError
 from lo2io.folder import Folder
 from lo2io.signals import ended_by_signals
 from lo2io.spool.format import CONTROL_NAME
-from lo2io.trace.directory import SPOOL
+from lo2io.trace.names import SPOOL
 
 if TYPE_CHECKING:
     from types import TracebackType

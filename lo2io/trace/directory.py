@@ -18,22 +18,28 @@ from lo2io.errors import UsageError
 from lo2io.folder import Folder, sudo_caller
 from lo2io.signals import interrupts_held_back
 from lo2io.spool.format import ANY_SEGMENT_PATTERN, FILE_PATTERN, SEGMENT_FILE_PATTERN
+from lo2io.trace.names import (
+    ANCHOR,
+    ARCHIVE,
+    DEFINITIONS_FILE,
+    DIRECTORY,
+    LOCATION_PATTERN,
+    MARKER_FILE,
+    PART,
+    SPOOL,
+    TABLE_PATTERN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SPOOL = "spool"
-"""The spool's place inside the trace's directory while recording, and after it with --keep-spool."""
-ANCHOR = "traces.otf2"
-TRACE_FILES = ("traces.def", "traces.marker", "traces", "lo2io", ANCHOR)
+TRACE_FILES = (DEFINITIONS_FILE, MARKER_FILE, ARCHIVE, DIRECTORY, ANCHOR)
 """In the order in which they get their place: with the anchor, the trace is whole."""
 _REPLACED = ".replaced"
 """Holds the former trace until the new one has its place."""
-_PART = ".part"
-"""Holds a trace while it is being written."""
 _CONTENTS = {
-    "traces": re.compile(r"\d+\.(evt|def|snap)"),
-    "lo2io": re.compile(r"(\w+\.arrow|metadata\.json)(\.part)?"),
+    ARCHIVE: LOCATION_PATTERN,
+    DIRECTORY: TABLE_PATTERN,
     SPOOL: FILE_PATTERN,
 }
 """What lo2io writes into each folder of a trace, and nothing else, but for the segments of a spool."""
@@ -142,12 +148,12 @@ def whole_trace(trace: Folder, spool: Folder, *, force: bool) -> Iterator[Folder
     present = [name for name in TRACE_FILES if trace.status(name)]
     if ANCHOR in present and not force:
         raise UsageError(tried, "there is a trace already", "name another with -o, or replace it with --force")
-    for name in (*present, _PART, _REPLACED):
+    for name in (*present, PART, _REPLACED):
         if trace.status(name) and not _is_own(trace, name):
             raise UsageError(tried, f"its {name!r} is none of a trace of lo2io", "name another with -o")
     try:
-        trace.remove(_PART)  # of one that was killed
-        part = trace.make(_PART)
+        trace.remove(PART)  # of one that was killed
+        part = trace.make(PART)
     except OSError as error:
         raise _unwritable(trace.path, error) from error
     try:
@@ -209,7 +215,7 @@ def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
     tried = f"write {trace.path}"
     try:
         entries = [name for name in trace.names() if not _DUMP.fullmatch(name)]
-        known = all(name in (*TRACE_FILES, SPOOL, _PART, _REPLACED) and _is_own(trace, name) for name in entries)
+        known = all(name in (*TRACE_FILES, SPOOL, PART, _REPLACED) and _is_own(trace, name) for name in entries)
     except OSError as error:
         raise _unwritable(trace.path, error) from error
     if not known:
@@ -224,11 +230,11 @@ def _check_replaceable(trace: Folder, *, force: bool) -> list[str]:
 
 def _is_own(folder: Folder, name: str) -> bool:
     """Whether lo2io wrote it: a plain file of its name, or a folder of nothing but what it writes there."""
-    if name in {_PART, _REPLACED}:
+    if name in {PART, _REPLACED}:
         if not folder.is_folder(name):
             return False
         with folder.enter(name) as inner:
-            return all(each in (*TRACE_FILES, SPOOL, _PART) and _is_own(inner, each) for each in inner.names())
+            return all(each in (*TRACE_FILES, SPOOL, PART) and _is_own(inner, each) for each in inner.names())
     if name not in _CONTENTS:
         return folder.is_file(name)
     if not folder.is_folder(name):

@@ -37,6 +37,7 @@ from lo2io.trace.columns import (
     THREADS,
     Column,
 )
+from lo2io.trace.names import ANCHOR, DIRECTORY, METADATA_FILE, table_file
 from lo2io.trace.ring_columns import BATCHES, IOCBS, RING_REQUESTS, RING_STATES, RING_WORKS, RINGS
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
     from lo2io.model import CallSpec
 
 __all__ = [
-    "DIRECTORY",
     "FORMAT",
-    "METADATA_FILE",
     "OPERATIONS",
     "REQUEST_OPERATION",
     "SCHEMA_VERSION",
@@ -62,9 +61,6 @@ __all__ = [
     "open_trace",
 ]
 
-DIRECTORY: Final = "lo2io"
-"""Where the tables lie in the trace directory."""
-METADATA_FILE: Final = "metadata.json"
 FORMAT: Final = "lo2io-tables"
 SCHEMA_VERSION: Final = 1
 """Grows when a column or key changes its name or meaning; new ones, and new tables, do not count."""
@@ -231,7 +227,7 @@ class Trace:
     def _open(self, name: str, columns: Sequence[str] | None) -> pa.RecordBatchFileReader:
         if name in TABLES and name not in self.metadata.get("tables", TABLES):
             return _without_rows(arrow_schema(name, self.metadata["clock"]), columns)
-        path = self.path / DIRECTORY / f"{name}.arrow"
+        path = self.path / DIRECTORY / table_file(name)
         try:
             # Not memory-mapped: mapped pages count as resident, and a long trace would fill the memory limit.
             source = pa.OSFile(str(path), "rb")
@@ -248,7 +244,7 @@ class Trace:
         try:
             return reader.get_batch(index)
         except (OSError, ValueError) as error:
-            raise _unreadable(self.path / DIRECTORY / f"{name}.arrow", error) from error
+            raise _unreadable(self.path / DIRECTORY / table_file(name), error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> TraceError:
@@ -284,7 +280,7 @@ def open_trace(path: Path | str) -> Trace:
         TraceError: There is no ``lo2io/metadata.json``, or it is another program's or a newer version's.
     """
     directory = Path(path)
-    if directory.name == "traces.otf2":
+    if directory.name == ANCHOR:
         directory = directory.parent
     file = directory / DIRECTORY / METADATA_FILE
     tried = f"cannot open {path} as a trace of lo2io"

@@ -23,10 +23,9 @@ from lo2io.errors import TraceError
 from lo2io.kernel.procfs import container_id
 from lo2io.model import UNKNOWN_I64, Batch, CallSpec, Columns, Completeness, OpcodeSpec, SpoolMeta, Totals
 from lo2io.model.command_lines import command_line
+from lo2io.trace.names import DIRECTORY, METADATA_FILE, PART, table_file
 from lo2io.trace.reader import (
-    DIRECTORY,
     FORMAT,
-    METADATA_FILE,
     SCHEMA_VERSION,
     TABLES,
     Column,
@@ -129,7 +128,7 @@ class TableWriter:
             self._write_completeness(completeness)
             for table in self._open.values():
                 table.finish()
-            rows = {name: {"file": f"{name}.arrow", "rows": table.rows} for name, table in self._open.items()}
+            rows = {name: {"file": table_file(name), "rows": table.rows} for name, table in self._open.items()}
             metadata = {
                 **_metadata(self._meta, self._calls, self._opcodes, totals, completeness),
                 "start_ns": start_ns,
@@ -137,7 +136,7 @@ class TableWriter:
                 "tables": rows,
                 **(extra or {}),
             }
-            part = self._directory / f"{METADATA_FILE}.part"
+            part = self._directory / f"{METADATA_FILE}{PART}"
             part.write_text(json.dumps(metadata, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
             for table in self._open.values():
                 table.rename()
@@ -193,8 +192,8 @@ class _TableFile:
         }
         self._pending: list[tuple[Columns, Strings]] = []
         self._pending_rows = 0
-        self._path = directory / f"{table}.arrow"
-        self._part = directory / f"{table}.arrow.part"
+        self._path = directory / table_file(table)
+        self._part = directory / f"{table_file(table)}{PART}"
         self._sink: pa.NativeFile = pa.OSFile(str(self._part), "wb")
         self._writer = pa.ipc.new_file(self._sink, self._schema, options=options)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lo2io.model import Completeness
 from lo2io.otf2.read.anchor import find_anchor
 from lo2io.otf2.read.library import Library
+from lo2io.trace.names import DIRECTORY, METADATA_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def read_completeness(trace: Path) -> Completeness | None:
         TraceError: not a trace, or lo2io's own tables cannot be read.
     """
     anchor = find_anchor(trace)
-    from lo2io.trace.reader import DIRECTORY, METADATA_FILE, open_trace  # noqa: PLC0415 -- pyarrow takes a while
+    from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
 
     if (anchor.parent / DIRECTORY / METADATA_FILE).exists():
         return open_trace(anchor.parent).completeness

@@ -9,6 +9,7 @@ from lo2io.otf2.read.definitions import Definitions, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import read_events
 from lo2io.otf2.read.library import Library
+from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.events import EventRules
 from lo2io.verify.markers import check_markers
@@ -61,7 +62,7 @@ def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verifi
 
 
 def _check_tables(anchor: Path, verdict: Verification, counts: RingCounts) -> None:
-    from lo2io.trace.reader import DIRECTORY, METADATA_FILE, open_trace  # noqa: PLC0415 -- pyarrow takes a while
+    from lo2io.trace.reader import open_trace  # noqa: PLC0415 -- pyarrow takes a while
     from lo2io.verify.files import FileRules, check_rows, knows_paths  # noqa: PLC0415
     from lo2io.verify.tables import TableRules, has_rings  # noqa: PLC0415
 

@@ -22,7 +22,8 @@ from lo2io.capture.flight.control import Control
 from lo2io.errors import Lo2ioError
 from lo2io.model.notices import Notice, no_window
 from lo2io.spool.format import META_NAME, dump_meta
-from lo2io.trace.directory import SPOOL, give_away
+from lo2io.trace.directory import give_away
+from lo2io.trace.names import SPOOL
 from lo2io.units import NS_PER_S
 
 if TYPE_CHECKING:

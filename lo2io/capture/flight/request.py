@@ -13,7 +13,8 @@ from lo2io.capture.flight.dump import BEGUN, BUSY, DONE, FAILED, REFUSED
 from lo2io.errors import AccessError, CaptureError, UsageError
 from lo2io.folder import Folder
 from lo2io.spool.format import CONTROL_NAME, META_NAME, parse_meta
-from lo2io.trace.directory import SPOOL, is_dump
+from lo2io.trace.directory import is_dump
+from lo2io.trace.names import SPOOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

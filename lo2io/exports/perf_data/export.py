@@ -9,7 +9,7 @@ from lo2io.exports.perf_data.file import PerfDataFile
 from lo2io.exports.perf_data.records import FINISHED_ROUND, Records
 from lo2io.exports.target import ExportSummary
 from lo2io.spool.reader import SpoolReader
-from lo2io.trace.directory import SPOOL
+from lo2io.trace.names import SPOOL
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from lo2io.errors import UsageError
 from lo2io.exports.target import ExportSummary
-from lo2io.trace.reader import METADATA_FILE, TABLES, arrow_schema
+from lo2io.trace.names import METADATA_FILE
+from lo2io.trace.reader import TABLES, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from lo2io.trace.reader import DIRECTORY, METADATA_FILE, open_trace
+from lo2io.trace.names import ANCHOR, DIRECTORY, METADATA_FILE
+from lo2io.trace.reader import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from lo2io.trace.reader import Trace
-
-ANCHOR = "traces.otf2"
-"""Of lo2io's own archives."""
 
 
 @contextlib.contextmanager

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from lo2io.errors import TraceError
 from lo2io.otf2.read.events import SION
+from lo2io.trace.names import ANCHOR, events_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from lo2io.otf2.read.definitions import Definitions
-
-ANCHOR = "traces.otf2"
 
 
 def find_anchor(trace: Path) -> Path:
@@ -51,15 +50,16 @@ def readable_locations(
     files = {int(path.stem) for path in directory.glob("*.evt") if path.stem.isdecimal()}
     locations = definitions.table("location")
     for ref in sorted(files - locations.keys()):
-        undefined(ref, f"{directory.name}/{ref}.evt")
+        undefined(ref, f"{directory.name}/{events_file(ref)}")
     counted = {ref for ref, values in locations.items() if values[2]}
     if (directory / SION).exists():
         return sorted(counted)
     missing = sorted(counted - files)
     if missing:
+        file = directory / events_file(missing[0])
         raise TraceError(
             f"reading the events of location {missing[0]}",
-            f"{directory / f'{missing[0]}.evt'} does not exist ({len(missing)} of {len(locations)} files are missing)",
+            f"{file} does not exist ({len(missing)} of {len(locations)} files are missing)",
             "copy the whole trace: the .otf2 and .def files and the directory beside them",
         )
     return sorted(files & locations.keys())

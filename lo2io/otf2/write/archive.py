@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
 from lo2io.otf2.write.library import addresses, load, value
+from lo2io.trace.names import ANCHOR, ARCHIVE, DEFINITIONS_FILE, MARKER_FILE, events_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 * 1024
 """The least libotf2 allows (OTF2_CHUNK_SIZE_MIN): one chunk is held per open location."""
-FILES = ("traces.otf2", "traces.def", "traces.marker")
+FILES = (ANCHOR, DEFINITIONS_FILE, MARKER_FILE)
 """What an archive consists of, besides the directory ``traces``."""
 
 _END = b"\x02\x01"
@@ -80,10 +81,11 @@ class Archive:
         if not self._directory.is_dir():
             raise self._refused("it is no directory")
         # Read with any archive beside it: markers left by another one must not become ours.
-        (self._directory / "traces.marker").unlink(missing_ok=True)
+        (self._directory / MARKER_FILE).unlink(missing_ok=True)
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
-        self.pointer = self.library.OTF2_Archive_Open(path, b"traces", write, CHUNK_BYTES, CHUNK_BYTES, posix, none)
+        name, chunk = ARCHIVE.encode(), CHUNK_BYTES
+        self.pointer = self.library.OTF2_Archive_Open(path, name, write, chunk, chunk, posix, none)
         if not self.pointer:
             raise self.error("OTF2_Archive_Open")
         # libotf2 keeps pointers to both structures.
@@ -157,7 +159,7 @@ class Archive:
         writer = self._writer("GlobalDefWriter")
         yield Definitions(self, writer)
         self.call("CloseGlobalDefWriter", writer)
-        self._require_whole("traces.def")
+        self._require_whole(DEFINITIONS_FILE)
 
     @contextlib.contextmanager
     def markers(self) -> Iterator[Markers]:
@@ -165,11 +167,11 @@ class Archive:
         writer = self._writer("MarkerWriter")
         yield Markers(self, writer)
         self.call("CloseMarkerWriter", writer)
-        self._require_whole("traces.marker")
+        self._require_whole(MARKER_FILE)
 
     def require_events(self, location: int, count: int) -> None:
         """Raise unless the location's file, closed by now, ends as it should and with that many events."""
-        self._require_whole(f"traces/{location}.evt", count)
+        self._require_whole(f"{ARCHIVE}/{events_file(location)}", count)
 
     def _require_whole(self, name: str, nr_events: int | None = None) -> None:
         try:
@@ -189,9 +191,9 @@ class Archive:
         """Write the anchor: from here on it is a trace."""
         pointer, self.pointer = self.pointer, None
         self.check("OTF2_Archive_Close", self.library.OTF2_Archive_Close(pointer))
-        anchor = self._directory / "traces.otf2"
+        anchor = self._directory / ANCHOR
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
-            raise self._refused("traces.otf2 was cut short")
+            raise self._refused(f"{ANCHOR} was cut short")
         self._closed = True
         self._close_spare()
         self._restore_errors()
@@ -207,7 +209,7 @@ class Archive:
         if pointer is not None and not self._broken:
             self.library.OTF2_Archive_Close(pointer)
         self._restore_errors()
-        events = self._directory / "traces"
+        events = self._directory / ARCHIVE
         # Files that libotf2 still holds open give their room back at once only if they are emptied.
         for path in (*(self._directory / name for name in FILES), *events.glob("*")):
             with contextlib.suppress(OSError):

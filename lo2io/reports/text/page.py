@@ -32,6 +32,7 @@ from lo2io.reports.text.lines import (
     who,
 )
 from lo2io.reports.text.rings import render_rings, rings_line
+from lo2io.trace.names import ANCHOR
 from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def render_page(summary: Summary, console: Console) -> None:
     for notice in summary.notices:
         print_line(console, f"note: {printable(notice)}")
     path = printable(summary.trace)
-    anchor = summary.foreign.anchor if summary.foreign else f"{summary.trace}/traces.otf2"
+    anchor = summary.foreign.anchor if summary.foreign else f"{summary.trace}/{ANCHOR}"
     print_line(console, f"\nTrace       {path}")
     print_line(console, f"Open it     vampir {printable(shlex.quote(anchor))}")
     print_line(console, f"Once more   lo2io report {printable(shlex.quote(summary.trace))}")

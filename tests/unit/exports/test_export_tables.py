@@ -21,7 +21,8 @@ from build.tablemaker import CALLS, CLOSE, COPY, FSYNC, OPENAT, READ, READV, WRI
 from lo2io.errors import UsageError
 from lo2io.exports.formats import export
 from lo2io.exports.tables import tabular
-from lo2io.trace.reader import DIRECTORY, METADATA_FILE, TABLES, Trace, open_trace
+from lo2io.trace.names import DIRECTORY, METADATA_FILE
+from lo2io.trace.reader import TABLES, Trace, open_trace
 from lo2io.trace.selection.selection import select
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from build.otf2_builder import DISK, LENGTH, READ_FD, START, begin, complete, co
 from lo2io.errors import TraceError
 from lo2io.model import Completeness, EventCompleteness, Totals, TraceEnd
 from lo2io.trace import reader
+from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.verify import RULES, Severity, Verification, exit_code, read_completeness, render, verify
 from lo2io.verify.completeness import PROPERTIES
 
@@ -106,7 +107,7 @@ def test_requests_grow(tmp_path: Path) -> None:
 
 
 def _write_tables(trace: Path, completeness: Completeness) -> None:
-    directory = trace / reader.DIRECTORY
+    directory = trace / DIRECTORY
     directory.mkdir()
     rows = [{**asdict(event), "vanished": event.vanished} for event in completeness.events]
     schema = reader.arrow_schema("completeness", "perf")
@@ -117,7 +118,7 @@ def _write_tables(trace: Path, completeness: Completeness) -> None:
         "schema_version": reader.SCHEMA_VERSION,
         "completeness": {key: value for key, value in asdict(completeness).items() if key != "events"},
     }
-    (directory / reader.METADATA_FILE).write_text(json.dumps(metadata))
+    (directory / METADATA_FILE).write_text(json.dumps(metadata))
 
 
 def test_completeness_from_the_tables(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_damaged_tables(tmp_path: Path) -> None:
     """Tables that cannot be read are an error, not "unknown"."""
     path = correct().write(tmp_path / "T")
     _write_tables(path, PROVEN)
-    (path / reader.DIRECTORY / reader.METADATA_FILE).write_text("{")
+    (path / DIRECTORY / METADATA_FILE).write_text("{")
     with pytest.raises(TraceError):
         read_completeness(path)
 
