@@ -29,7 +29,6 @@ BLOCK_BYTES: Final = 1 << 20
 _PAGE_BYTES: Final = 4096
 _PAGES: Final = BLOCK_BYTES // _PAGE_BYTES
 _LATEST: Final = 2**63 - 1
-_FILE_BITS: Final = 32
 _MODE_BITS: Final = 3
 
 
