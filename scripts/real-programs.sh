@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs programs that people use beside a second opinion, and prints a table of what the two disagree on.
-# By hand, as root, on Debian or Ubuntu: installs the programs. docs/explanation/reliability.md has the table of a run.
+# By hand, as root, on Debian or Ubuntu: installs the programs. docs/explanation/reliability.md explains it.
 # usage: scripts/real-programs.sh [NAME…]
 set -eu
 cd "$(dirname "$0")/.."
