@@ -198,7 +198,7 @@ class Engine:
     def _set_opcodes(self, config: Any) -> None:
         opcodes = self._keep(ffi.new("lo2_opcode[]", max(len(self.catalog.opcodes), 1)))
         for row, opcode in zip(opcodes, self.catalog.opcodes, strict=False):
-            row.kind, row.returns = opcode.kind, opcode.returns
+            row.kind, row.returns, row.traits = opcode.kind, opcode.returns, opcode.traits
         config.opcodes, config.nr_opcodes = opcodes, len(self.catalog.opcodes)
 
     def _set_partitions(self, config: Any) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lo2io.model import OpcodeTrait
 from reference.fds import LONG_AGO, UNSEEN, Description
+from reference.ring_objects import opcode_has
 
 if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.fds import Handle
     from reference.ring_objects import Event, Lane, Request
     from reference.tasks import Task
-
-SPLICES = (30, 33)
 
 
 class Descriptors:
@@ -24,7 +24,7 @@ class Descriptors:
     def looked_up(self, request: Request, lane: Lane, fd: int, event: Event, since: int = LONG_AGO) -> None:
         """``file_get``; an empty slot may turn out to hold something."""
         since = max(since, self._before(lane, event))
-        if len(request.fds) > (request.opcode in SPLICES):
+        if len(request.fds) > (opcode_has(request.opcode, OpcodeTrait.TWO_FILES)):
             return
         submitter = request.lane.task if request.lane is not None else None
         task = submitter if submitter is not None and not submitter.ended else lane.task
@@ -36,7 +36,7 @@ class Descriptors:
                 request.doubtful.add(len(request.fds))
                 handle = None
         if not request.fds:
-            request.splices, request.looked_since = request.opcode in SPLICES, since
+            request.splices, request.looked_since = opcode_has(request.opcode, OpcodeTrait.TWO_FILES), since
         request.fds.append((fd, event.time, handle))
         if handle is not None:
             handle.wanted = True
@@ -53,7 +53,7 @@ class Descriptors:
                 found = self._appeared(task, fd, request.looked_since)
                 found.wanted = True
                 request.fds[place] = (fd, looked, found)
-                request.splices = request.opcode in SPLICES
+                request.splices = opcode_has(request.opcode, OpcodeTrait.TWO_FILES)
 
     @staticmethod
     def _before(lane: Lane, event: Event) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lo2io.catalog.catalog import load_catalog
+from lo2io.model import OpcodeTrait
+
 if TYPE_CHECKING:
     from reference.fds import Description, Handle
     from reference.tasks import Process, Task
@@ -15,7 +18,6 @@ MORE, NOTIF = 2, 8
 CANCELED, EBADF = -125, -9
 IOPOLL = 1
 NO_OPCODE = 255
-LINK_TIMEOUT = 15
 
 PASSED_OVER = ("in", "out", "freed", "dropped", "wake", "short")
 """They end nothing that a thread executes."""
@@ -191,14 +193,25 @@ class Request:
         return self.end in ("replaced", "gone") and self.ended_at <= event.order
 
     @property
+    def times_out(self) -> bool:
+        """It ends the request that it is linked behind."""
+        return opcode_has(self.opcode, OpcodeTrait.TIMES_OUT)
+
+    @property
+    def awaits_readiness(self) -> bool:
+        """It is a poll itself."""
+        return opcode_has(self.opcode, OpcodeTrait.READINESS)
+
+    @property
     def zero_copy(self) -> bool:
         """Its buffer is free only when a notification says so."""
-        return self.opcode in (47, 48)
+        return opcode_has(self.opcode, OpcodeTrait.NOTIFIES)
 
     @property
     def repeats(self) -> bool:
         """It may have more than one CQE."""
-        return (self.opcode in REPEATING or self.opcode >= 59) and not self.flags & CQE_SKIP
+        may = opcode_has(self.opcode, OpcodeTrait.REPEATS | OpcodeTrait.UNKNOWN)
+        return may and not self.flags & CQE_SKIP
 
     @property
     def head(self) -> bool:
@@ -210,28 +223,20 @@ class Request:
         return [event.time for event in self.events if event.kind == kind]
 
 
-REPEATING = (6, 10, 11, 13, 26, 9, 27, 46, 47, 48, 49, 58)
-"""POLL_ADD, RECVMSG, TIMEOUT, ACCEPT, SEND, SENDMSG, RECV, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC."""
-QUEUED = (1, 2, 4, 5, 6, 11, 15, 22, 23, 40, 46, 49, 50, 51, 53)
-"""READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, TIMEOUT, LINK_TIMEOUT, READ, WRITE, MSG_RING, URING_CMD,
-READ_MULTISHOT, WAITID, FUTEX_WAIT, FUTEX_WAITV."""
-WITH_FILE = (1, 2, 3, 4, 5, 6, 8, 9, 10, 13, 16, 17, 22, 23, 24, 26, 27, 30, 33, 47, 48, 49, 58, 60, 61)
-"""READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, POLL_ADD, SYNC_FILE_RANGE, SENDMSG, RECVMSG, ACCEPT, CONNECT,
-FALLOCATE, READ, WRITE, FADVISE, SEND, RECV, SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED,
-WRITEV_FIXED."""
-UNBOUND = (1, 2, 4, 5, 6, 9, 10, 13, 16, 22, 23, 26, 27, 29, 30, 33, 47, 48, 49, 58, 60, 61)
-"""READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CONNECT, READ, WRITE, SEND, RECV,
-EPOLL_CTL, SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED."""
+def opcode_has(opcode: int, traits: OpcodeTrait) -> bool:
+    """The catalog gives the opcode one of these traits; of an opcode that it does not have nothing is known."""
+    opcodes = load_catalog().opcodes
+    return bool((opcodes[opcode].traits if opcode < len(opcodes) else OpcodeTrait.UNKNOWN) & traits)
 
 
 def queues(opcode: int) -> bool:
     """It can wait for a device without a thread."""
-    return opcode in QUEUED or opcode >= 60
+    return opcode_has(opcode, OpcodeTrait.QUEUES | OpcodeTrait.UNKNOWN)
 
 
 def start_of(request: Request) -> Event | None:
     """The event at which it is executed at once, if that happens."""
-    if request.refused or request.older or request.submit is None or request.opcode == LINK_TIMEOUT:
+    if request.refused or request.older or request.submit is None or request.times_out:
         return None
     if request.flags & (DRAIN | ASYNC):
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.model import CallKind
-from reference.ring_objects import IOPOLL, LINK_TIMEOUT, Event, Request, queues, start_of
+from lo2io.model import OpcodeTrait
+from reference.ring_objects import IOPOLL, Event, Request, opcode_has, queues, start_of
 
 if TYPE_CHECKING:
     from reference.ring_requests import RingRequests
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 PATH = 16
 UNKNOWN, INLINE, DEVICE, POLL, WORKER, REFUSED, CANCELLED = range(7)
 IN_FLIGHT, STATUS_CANCELLED, STATUS_REFUSED, TORN_DOWN, SILENT = 1, 2, 3, 4, 5
-POLL_ADD = 6
 BETWEEN = ("call", "wait", "work", "exit")
 SETTLES = ("submit", "refuse", "wait", "call", "exit")
 ITEMS = ("punt", "poll_arm")
@@ -53,7 +52,7 @@ class Paths:
         """What came before the first event of it nobody knows."""
         if not any(event.kind == "wake" and event.count for event in request.events):
             return UNKNOWN
-        if request.opcode == POLL_ADD:
+        if request.awaits_readiness:
             return DEVICE
         request.inferred |= PATH
         return POLL
@@ -87,14 +86,13 @@ class Paths:
 
     def _inline_or_device(self, request: Request, cqe: Event) -> int:  # noqa: PLR0911 - as above
         if (
-            request.opcode == LINK_TIMEOUT
+            request.times_out
             or any(e.count for e in request.events if e.kind == "wake")
             or cqe.lane is not request.lane
         ):
             return DEVICE
-        opcodes = self.requests.engine.specs.opcodes
-        kind = opcodes[request.opcode].kind if request.opcode < len(opcodes) else None
-        if (request.ring.flags or 0) & IOPOLL and kind in (CallKind.READ, CallKind.WRITE):
+        polled = opcode_has(request.opcode, OpcodeTrait.POLLED | OpcodeTrait.UNKNOWN)
+        if (request.ring.flags or 0) & IOPOLL and polled:
             return DEVICE
         started = start_of(request)
         log = cqe.lane.log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lo2io.model import CallKind, Role
+from lo2io.model import CallKind, OpcodeTrait, Role
 from reference.fds import LONG_AGO
 from reference.ring_completions import IDENTITY, Completions
 from reference.ring_descriptors import Descriptors
@@ -17,11 +17,11 @@ from reference.ring_objects import (
     NO_OPCODE,
     PASSED_OVER,
     SQE_FLAGS,
-    WITH_FILE,
     Event,
     Lane,
     Request,
     Ring,
+    opcode_has,
     start_of,
 )
 
@@ -46,7 +46,6 @@ LONE = {
     Role.RING_LOCAL_WORK: "work",
 }
 DRAINED, HASHED = 2, 4
-POLL_ADD = 6
 SQPOLL, WORKER, POLLER = 1, 1, 2
 PLUG_THRESHOLD = 2
 """Who submits more at once holds block requests back until the end (IO_PLUG_THRESHOLD, io_uring/io_uring.c)."""
@@ -154,7 +153,7 @@ class RingRequests:
     def meant(self, values: dict[str, Any], time: int, *, is_cqe: bool = False) -> Request | None:
         """The last request at the address, unless user_data shows the event to be of another, whose begin was lost."""
         request = self.known(values)
-        if request is None or not request.alive or request.opcode in (POLL_ADD, NO_OPCODE):
+        if request is None or not request.alive or request.awaits_readiness or request.opcode == NO_OPCODE:
             return request
         if values.get("user_data", request.user_data) == request.user_data:
             return request
@@ -342,7 +341,12 @@ def _begins_unheard(request: Request) -> bool:
     marks = [
         e.kind for e in request.events if e.kind == "punt" or (e.worker and e.kind in ("file_get", "cqe", "poll_arm"))
     ]
-    looks_up = request.opcode in WITH_FILE and not request.older and not request.flags & FIXED_FILE and not request.fds
+    looks_up = (
+        opcode_has(request.opcode, OpcodeTrait.LOOKS_UP)
+        and not request.older
+        and not request.flags & FIXED_FILE
+        and not request.fds
+    )
     return marks[-1:] == ["punt"] and not looks_up
 
 

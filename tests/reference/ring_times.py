@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reference.ring_objects import CANCELED, LINK_TIMEOUT, PASSED_OVER, Event, Execution, Lane, Request, start_of
+from reference.ring_objects import CANCELED, PASSED_OVER, Event, Execution, Lane, Request, start_of
 from reference.ring_works import CONTINUED, Worker, completed
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Times:
         status = self.requests.status(request)
         if status == STATUS_REFUSED:
             return None
-        if request.opcode == LINK_TIMEOUT and request.previous is not None:
+        if request.times_out and request.previous is not None:
             if status == STATUS_CANCELLED:
                 return None
             request.inferred |= ISSUE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reference.ring_objects import ASYNC, NOTIF, PASSED_OVER, UNBOUND, Event, Execution, Lane, Request
+from lo2io.model import OpcodeTrait
+from reference.ring_objects import ASYNC, NOTIF, PASSED_OVER, Event, Execution, Lane, Request, opcode_has
 
 CONTINUED, BOUNDED, UNBOUNDED, BOUND = 64, 256, 512, 32
 
@@ -24,11 +25,11 @@ def bound(request: Request) -> None:
         request.inferred |= BOUND if request.traits & (BOUNDED | UNBOUNDED) else 0
     if not punts or request.traits & (BOUNDED | UNBOUNDED):
         return
-    if request.opcode in UNBOUND:
+    if opcode_has(request.opcode, OpcodeTrait.UNBOUNDED):
         if any(_shows_unbound(request, punt) for punt in punts):
             request.traits |= UNBOUNDED
             request.inferred |= BOUND
-    elif request.opcode < 62:
+    elif not opcode_has(request.opcode, OpcodeTrait.UNKNOWN):
         request.traits |= BOUNDED
         request.inferred |= BOUND
 

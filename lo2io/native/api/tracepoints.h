@@ -135,8 +135,33 @@ typedef struct {
     uint32_t fd_unless;  /* bits of FLAGS with which FD is not looked at (mmap) */
 } lo2_call;
 
+/* Of an opcode: bits, from `traits` in tracepoints/io_uring.toml (OpcodeTrait in lo2io/model/tracepoints.py). */
+enum lo2_opcode_trait {
+    LO2_OPCODE_FILE = 1,              /* fd is a descriptor, or a registered file, that it works on */
+    LO2_OPCODE_TWO_FILES = 2,         /* and another one: it copies */
+    LO2_OPCODE_LOOKS_UP = 4,          /* a file_get tells when it is executed */
+    LO2_OPCODE_OFFSET = 8,            /* off is an offset in the file; of reads and writes, -1 is its position */
+    LO2_OPCODE_LENGTH = 16,           /* len counts bytes */
+    LO2_OPCODE_COUNTED = 32,          /* bytes are counted by the kernel's own programs */
+    LO2_OPCODE_MAY_VECTOR = 64,       /* likewise, if a flag says that len counts vectors */
+    LO2_OPCODE_RANGE = 128,           /* off and len are a range; both 0: the whole file */
+    LO2_OPCODE_NEW_SIZE = 256,        /* off is the file's new size */
+    LO2_OPCODE_FIXED_BUFFER = 512,    /* buf_index is a registered buffer */
+    LO2_OPCODE_QUEUES = 1024,         /* it can wait for a device or an event without a thread */
+    LO2_OPCODE_POLLED = 2048,         /* a ring with IOPOLL asks the device for its end */
+    LO2_OPCODE_REPEATS = 4096,        /* it may have several completions */
+    LO2_OPCODE_NOTIFIES = 8192,       /* its last one says that the buffer is free */
+    LO2_OPCODE_UNBOUNDED = 16384,     /* of a file that is not regular it may block a worker for long */
+    LO2_OPCODE_READINESS = 32768,     /* it waits for its file's readiness */
+    LO2_OPCODE_TIMES_OUT = 65536,     /* it ends the request that it is linked behind */
+    LO2_OPCODE_OPEN_FLAGS = 131072,   /* its flags are those of open(2) */
+    LO2_OPCODE_CHANGES_PLACES = 262144, /* it may put another file into a place of a ring */
+    LO2_OPCODE_UNKNOWN = 524288       /* nothing more is known: it may do what QUEUES, POLLED, REPEATS and UNBOUNDED say */
+};
+
 /* What a request of a ring does, by the number of its opcode. */
 typedef struct {
     uint8_t kind;    /* enum lo2_call_kind: META, OPEN, CLOSE, READ, WRITE, SYNC, COPY */
     uint8_t returns; /* enum lo2_returns */
+    uint32_t traits; /* enum lo2_opcode_trait */
 } lo2_opcode;

@@ -15,7 +15,7 @@
 #include "tables/descriptors.h"
 
 enum { COMMAND_UNKNOWN = 9 };
-enum { AS_NOP = 0, AS_READV = 1, AS_WRITEV = 2, AS_FSYNC = 3, AS_READ = 22, AS_WRITE = 23 }; /* include/uapi/linux/io_uring.h */
+enum { AS_NOP = 0, AS_READV = 1, AS_WRITEV = 2, AS_FSYNC = 3, AS_POLL_ADD = 6, AS_READ = 22, AS_WRITE = 23 }; /* include/uapi/linux/io_uring.h */
 enum { FSYNC_DATASYNC = 1 };
 enum { MOST_LOOKED_AT = 4096 };
 
@@ -54,7 +54,7 @@ static uint8_t opcode_of(uint16_t command)
     case IOCB_CMD_PWRITEV: return AS_WRITEV;
     case IOCB_CMD_FSYNC:
     case IOCB_CMD_FDSYNC: return AS_FSYNC;
-    case IOCB_CMD_POLL: return OP_POLL_ADD;
+    case IOCB_CMD_POLL: return AS_POLL_ADD;
     case IOCB_CMD_NOOP: return AS_NOP;
     default: return NO_OPCODE;
     }
@@ -103,7 +103,7 @@ static void completes(engine *e, ring_request *r, int64_t result, int64_t time)
     r->end_before = UNKNOWN;
     r->nr_completions = 1;
     r->inferred |= LO2_INFERRED_END;
-    if (r->result >= 0 && request_meaning(e, r)->returns == LO2_RETURNS_BYTES)
+    if (r->result >= 0 && opcode_meaning(e, r->opcode)->returns == LO2_RETURNS_BYTES)
         r->bytes = r->result;
     e->tell.ring_request_completed(e, r->id, r->submit, time);
     ends(e, r, r->result == -ECANCELED ? LO2_RING_CANCELLED : LO2_RING_COMPLETED, time);

@@ -5,11 +5,6 @@
 #include "rings/requests.h"
 #include "tables/tasks.h"
 
-enum { FIRST_NEW_OPCODE = 59 };
-#define BIT(opcode) (1ull << (opcode))
-#define REPEATS (BIT(6) | BIT(9) | BIT(10) | BIT(11) | BIT(13) | BIT(26) | BIT(27) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | \
-                 BIT(58)) /* POLL_ADD, SENDMSG, RECVMSG, TIMEOUT, ACCEPT, SEND, RECV, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC */
-
 /* ---- what a sample says ---- */
 
 static void sample_read(const lo2_event *event, const uint8_t *raw, ring_sample *s)
@@ -84,11 +79,11 @@ void request_adopt(engine *e, ring_request *r, task *t, int64_t time)
 
 /* ---- beginnings ---- */
 
-static uint8_t class_of(uint8_t opcode, uint8_t sqe_flags)
+static uint8_t class_of(const engine *e, uint8_t opcode, uint8_t sqe_flags)
 {
     if (sqe_flags & SQE_SKIP)
         return DATA_SILENT;
-    return opcode >= FIRST_NEW_OPCODE || has_opcode(REPEATS, opcode) ? DATA_REPEATS : DATA_SINGLE;
+    return opcode_has(e, opcode, LO2_OPCODE_REPEATS | LO2_OPCODE_UNKNOWN) ? DATA_REPEATS : DATA_SINGLE;
 }
 
 static ring_request *begin(engine *e, const ring_sample *s, uint32_t ring_index, uint8_t sqe_flags)
@@ -99,7 +94,7 @@ static ring_request *begin(engine *e, const ring_sample *s, uint32_t ring_index,
         request_end_unseen(e, old, false, s->time);
     if (set->alive.count >= MOST_ALIVE)
         request_end_unseen(e, &set->requests.at[set->alive.first], false, s->time);
-    ring_request *r = request_new(e, ring_index, s->ctx, s->req, s->user_data, class_of(s->opcode, sqe_flags));
+    ring_request *r = request_new(e, ring_index, s->ctx, s->req, s->user_data, class_of(e, s->opcode, sqe_flags));
     if (!r)
         return NULL;
     r->opcode = s->opcode;
@@ -224,7 +219,7 @@ static ring_request *request_named(engine *e, const ring_sample *s, task *t, con
     if (r->opcode == NO_OPCODE && s->opcode != NO_OPCODE) {
         r->opcode = s->opcode;
         if (r->data_class == DATA_REPEATS && !(r->traits & LO2_TRAIT_MULTISHOT))
-            request_change_class(e, r, class_of(r->opcode, r->sqe_flags));
+            request_change_class(e, r, class_of(e, r->opcode, r->sqe_flags));
     }
     if (!wakes)
         request_adopt(e, r, t, s->time);
@@ -293,7 +288,7 @@ static void on_punt(engine *e, ring_request *r, task *t, const ring_sample *s)
     r->punt = s->time;
     r->punt_open = true;
     request_may_begin_unheard(e, r, true);
-    request_bound(r, s->count != 0);
+    request_bound(e, r, s->count != 0);
     if (r->begun)
         event_issued(e, r, s->time);
 }

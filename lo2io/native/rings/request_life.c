@@ -52,7 +52,7 @@ void request_shown_executed(engine *e, ring_request *r, int64_t time)
     const ring_request *before = request_of(e, r->previous);
     if (!(r->traits & LO2_TRAIT_OLDER)) {
         int64_t since = r->before_known ? r->before_time : time;
-        if (r->opcode == OP_LINK_TIMEOUT && before && before->issue != UNKNOWN)
+        if (opcode_has(e, r->opcode, LO2_OPCODE_TIMES_OUT) && before && before->issue != UNKNOWN)
             since = before->issue;
         r->issue = since < r->submit ? time : since;
         r->inferred |= LO2_INFERRED_ISSUE;
@@ -95,7 +95,7 @@ static uint32_t look_up(engine *e, ring_request *r, task *t, int32_t fd, int64_t
 
 void request_looks_up(engine *e, ring_request *r, int32_t fd, int64_t time, int64_t since, task *where)
 {
-    bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE, second = r->looked != UNKNOWN;
+    bool two = opcode_has(e, r->opcode, LO2_OPCODE_TWO_FILES), second = r->looked != UNKNOWN;
     if (second && (!two || r->fd2 >= 0))
         return;
     bool written_registered = two && r->asked && (r->sqe_flags & SQE_FIXED_FILE); /* of which there is no file_get */
@@ -138,7 +138,7 @@ static uint32_t discover(engine *e, ring_request *r, task *t, int32_t fd)
 void request_proves_fd(engine *e, ring_request *r, task *where)
 {
     task *t = r->opens_late ? with_its_table(e, r, where) : NULL;
-    bool two = r->opcode == OP_SPLICE || r->opcode == OP_TEE;
+    bool two = opcode_has(e, r->opcode, LO2_OPCODE_TWO_FILES);
     if (!t)
         return;
     r->opens_late = false;
@@ -217,7 +217,7 @@ static void close_chain(engine *e, ring_thread *th, const ring_request *last, in
     ring_request *head = request_of(e, last->head);
     th->chain.id = 0;
     if (!head || !head->alive || (head->traits & LO2_TRAIT_OLDER) || head->executed || head->refused || head->culprit || head->punt != UNKNOWN ||
-        (head->sqe_flags & (SQE_DRAIN | SQE_ASYNC)) || head->opcode == OP_LINK_TIMEOUT || location_of(e, head) != th)
+        (head->sqe_flags & (SQE_DRAIN | SQE_ASYNC)) || opcode_has(e, head->opcode, LO2_OPCODE_TIMES_OUT) || location_of(e, head) != th)
         return;
     th->running = ref_to(e, head);
     th->running_since = time;
@@ -225,9 +225,9 @@ static void close_chain(engine *e, ring_thread *th, const ring_request *last, in
 }
 
 /* Whether it is executed at once. */
-static bool is_free(const ring_request *r)
+static bool is_free(const engine *e, const ring_request *r)
 {
-    return !(r->sqe_flags & (SQE_CHAINS | SQE_DRAIN | SQE_ASYNC)) && r->opcode != OP_LINK_TIMEOUT;
+    return !(r->sqe_flags & (SQE_CHAINS | SQE_DRAIN | SQE_ASYNC)) && !opcode_has(e, r->opcode, LO2_OPCODE_TIMES_OUT);
 }
 
 static ring_request *open_chain(engine *e, ring_thread *th, const ring_request *r)
@@ -239,7 +239,7 @@ static ring_request *open_chain(engine *e, ring_thread *th, const ring_request *
 void chain_submitted(engine *e, ring_thread *th, ring_request *r)
 {
     const ring_request *last = open_chain(e, th, r);
-    if (!last && is_free(r)) {
+    if (!last && is_free(e, r)) {
         th->running = ref_to(e, r);
         th->running_since = r->submit;
         request_executed(e, r, th, r->submit, true);
@@ -324,14 +324,8 @@ void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th)
 
 /* ==== what workers execute ==== */
 
-/* READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, ACCEPT, CONNECT, READ, WRITE, SEND, RECV, EPOLL_CTL,
- * SPLICE, TEE, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED: unbound_nonreg_file,
- * io_uring/opdef.c */
-#define UNBOUNDED_OPCODES 0x340380026cc12676ull
-enum { FIRST_UNKNOWN_OPCODE = 62 };
-
 /* Without a file at hand the kernel takes it for one that may block for long (io_prep_async_work, io_uring/io_uring.c). */
-void request_bound(ring_request *r, bool hashed)
+void request_bound(engine *e, ring_request *r, bool hashed)
 {
     if (hashed) {
         r->traits &= (uint16_t)~LO2_TRAIT_UNBOUNDED;
@@ -341,20 +335,18 @@ void request_bound(ring_request *r, bool hashed)
     }
     if (r->traits & (LO2_TRAIT_BOUNDED | LO2_TRAIT_UNBOUNDED)) /* it is the same file still */
         return;
-    bool may_block = has_opcode(UNBOUNDED_OPCODES, r->opcode);
+    bool may_block = opcode_has(e, r->opcode, LO2_OPCODE_UNBOUNDED);
     bool no_file_yet = r->looked == UNKNOWN && (r->sqe_flags & SQE_ASYNC); /* nor does it ask for the mode then */
-    if (r->opcode >= FIRST_UNKNOWN_OPCODE || (may_block && !no_file_yet && !r->nr_polls))
+    if (opcode_has(e, r->opcode, LO2_OPCODE_UNKNOWN) || (may_block && !no_file_yet && !r->nr_polls))
         return;
     r->traits |= may_block ? LO2_TRAIT_UNBOUNDED : LO2_TRAIT_BOUNDED;
     r->inferred |= LO2_INFERRED_BOUND;
 }
 
-/* FSYNC, SYNC_FILE_RANGE, FALLOCATE, FADVISE; EPOLL_CTL looks nothing up while it is executed */
-#define LOOKS_UP ((UNBOUNDED_OPCODES | 1ull << 3 | 1ull << 8 | 1ull << 17 | 1ull << 24) & ~(1ull << 29))
-
 void request_may_begin_unheard(engine *e, ring_request *r, bool may)
 {
-    may = may && (r->looked != UNKNOWN || (r->traits & LO2_TRAIT_OLDER) || (r->sqe_flags & SQE_FIXED_FILE) || !has_opcode(LOOKS_UP, r->opcode));
+    bool looks_up = opcode_has(e, r->opcode, LO2_OPCODE_LOOKS_UP);
+    may = may && (r->looked != UNKNOWN || (r->traits & LO2_TRAIT_OLDER) || (r->sqe_flags & SQE_FIXED_FILE) || !looks_up);
     e->ring_requests->nr_unheard += may - r->unheard;
     r->unheard = may;
 }
@@ -591,15 +583,15 @@ void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down)
 
 /* ---- CQEs ---- */
 
-const lo2_opcode *request_meaning(const engine *e, const ring_request *r)
+const lo2_opcode *opcode_meaning(const engine *e, uint8_t opcode)
 {
-    static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE};
-    return r->opcode < e->config.nr_opcodes ? &e->config.opcodes[r->opcode] : &nothing;
+    static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE, LO2_OPCODE_UNKNOWN};
+    return opcode < e->config.nr_opcodes ? &e->config.opcodes[opcode] : &nothing;
 }
 
 static void take_result(engine *e, ring_request *r, const ring_sample *s)
 {
-    const lo2_opcode *meaning = request_meaning(e, r);
+    const lo2_opcode *meaning = opcode_meaning(e, r->opcode);
     task *submitter = request_task(e, r);
     r->result = (int32_t)s->result;
     r->cqe_flags = (uint32_t)s->flags;
@@ -640,7 +632,7 @@ static void take_execution(engine *e, ring_request *r, const ring_sample *s, tas
 
 static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, ring_thread *th)
 {
-    bool notifies = r->opcode == OP_SEND_ZC || r->opcode == OP_SENDMSG_ZC;
+    bool notifies = opcode_has(e, r->opcode, LO2_OPCODE_NOTIFIES);
     r->nr_completions += r->nr_completions < UINT32_MAX;
     if (s->flags & CQE_NOTIF) {
         r->notify = s->time;

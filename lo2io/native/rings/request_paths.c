@@ -111,21 +111,15 @@ void thread_ran_task_work(engine *e, ring_thread *th, uint32_t n)
 
 /* ---- paths ---- */
 
-enum { OP_READV = 1, OP_WRITEV = 2, OP_READ_FIXED = 4, OP_WRITE_FIXED = 5, OP_TIMEOUT = 11, OP_READ = 22,
-       OP_WRITE = 23, OP_MSG_RING = 40, OP_URING_CMD = 46, OP_READ_MULTISHOT = 49, OP_WAITID = 50, OP_FUTEX_WAIT = 51,
-       OP_FUTEX_WAITV = 53, FIRST_NEW_OPCODE = 60 };
-#define BIT(opcode) (1ull << (opcode))
-#define READS_WRITES (BIT(OP_READV) | BIT(OP_WRITEV) | BIT(OP_READ_FIXED) | BIT(OP_WRITE_FIXED) | BIT(OP_READ) | \
-                      BIT(OP_WRITE) | BIT(OP_URING_CMD) | BIT(OP_READ_MULTISHOT))
-#define QUEUES (READS_WRITES | BIT(OP_POLL_ADD) | BIT(OP_TIMEOUT) | BIT(OP_LINK_TIMEOUT) | BIT(OP_MSG_RING) | \
-                BIT(OP_WAITID) | BIT(OP_FUTEX_WAIT) | BIT(OP_FUTEX_WAITV))
-
-static bool queues(uint8_t opcode) { return opcode >= FIRST_NEW_OPCODE || has_opcode(QUEUES, opcode); }
+static bool queues(const engine *e, const ring_request *r)
+{
+    return opcode_has(e, r->opcode, LO2_OPCODE_QUEUES | LO2_OPCODE_UNKNOWN);
+}
 
 static bool is_polled(engine *e, const ring_request *r)
 {
     uint32_t flags = ring_at(e, r->ring)->flags;
-    return flags != NONE && (flags & SETUP_IOPOLL) && (r->opcode >= FIRST_NEW_OPCODE || has_opcode(READS_WRITES, r->opcode));
+    return flags != NONE && (flags & SETUP_IOPOLL) && opcode_has(e, r->opcode, LO2_OPCODE_POLLED | LO2_OPCODE_UNKNOWN);
 }
 
 /* A device at work is no inference, and a request that it served was not completed from memory. */
@@ -152,11 +146,11 @@ static uint8_t path_by_signs(ring_request *r)
 }
 
 /* Its begin was not seen, nor what came right behind it; it may have been lost. */
-static uint8_t path_of_older(ring_request *r)
+static uint8_t path_of_older(const engine *e, ring_request *r)
 {
     if (r->wake == UNKNOWN)
         return r->served ? LO2_PATH_DEVICE : LO2_PATH_UNKNOWN;
-    return r->opcode == OP_POLL_ADD ? LO2_PATH_DEVICE : infer(r, LO2_PATH_POLL);
+    return opcode_has(e, r->opcode, LO2_OPCODE_READINESS) ? LO2_PATH_DEVICE : infer(r, LO2_PATH_POLL);
 }
 
 bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewhere)
@@ -167,12 +161,12 @@ bool path_is_open(engine *e, ring_request *r, const ring_thread *th, bool elsewh
     if (r->path != LO2_PATH_UNKNOWN)
         return false;
     if (r->traits & LO2_TRAIT_OLDER) {
-        r->path = path_of_older(r);
+        r->path = path_of_older(e, r);
         return false;
     }
-    if (!queues(r->opcode))
+    if (!queues(e, r))
         r->path = at_once(r);
-    else if (!th || elsewhere || r->opcode == OP_LINK_TIMEOUT || r->wake != UNKNOWN ||
+    else if (!th || elsewhere || opcode_has(e, r->opcode, LO2_OPCODE_TIMES_OUT) || r->wake != UNKNOWN ||
              is_polled(e, r) || (r->at_submission && !in_its_batch))
         r->path = LO2_PATH_DEVICE;
     else if (!r->at_submission && r->seen_executed)
@@ -185,7 +179,7 @@ uint8_t path_without_end(engine *e, ring_request *r)
     uint8_t path = path_by_signs(r);
     if (path != LO2_PATH_UNKNOWN || !r->executed)
         return path;
-    if (r->status == LO2_RING_SILENT && !queues(r->opcode))
+    if (r->status == LO2_RING_SILENT && !queues(e, r))
         return at_once(r);
     if (r->shown_inline)
         return infer(r, LO2_PATH_INLINE);
@@ -194,7 +188,7 @@ uint8_t path_without_end(engine *e, ring_request *r)
     if (r->status == LO2_RING_SILENT)
         return LO2_PATH_UNKNOWN;
     const ring_thread *th = location_of(e, r);
-    if (!r->at_submission || !queues(r->opcode) || (th && th->phase == r->phase))
+    if (!r->at_submission || !queues(e, r) || (th && th->phase == r->phase))
         return LO2_PATH_UNKNOWN;
     return infer(r, LO2_PATH_DEVICE);
 }

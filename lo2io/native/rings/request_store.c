@@ -64,7 +64,7 @@ ring_request *request_at_address(engine *e, const ring_sample *s)
 {
     ring_request *r = request_by_address(e, s->req, s->ctx, ring_has(s, LO2_FIELD_RING_CTX));
     bool other = r && r->alive && ring_has(s, LO2_FIELD_RING_USER_DATA) && r->user_data != s->user_data;
-    if (!other || r->opcode == OP_POLL_ADD || r->opcode == NO_OPCODE)
+    if (!other || opcode_has(e, r->opcode, LO2_OPCODE_READINESS) || r->opcode == NO_OPCODE)
         return r;
     request_end_unseen(e, r, false, s->time);
     return NULL;

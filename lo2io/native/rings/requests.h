@@ -9,8 +9,7 @@ enum { /* include/uapi/linux/io_uring.h */
     SQE_FIXED_FILE = 1, SQE_DRAIN = 2, SQE_LINK = 4, SQE_HARDLINK = 8, SQE_ASYNC = 16, SQE_SKIP = 64, SQE_FLAGS = 127,
     SQE_CHAINS = SQE_LINK | SQE_HARDLINK,
     CQE_MORE = 2, CQE_NOTIF = 8,
-    SETUP_IOPOLL = 1,
-    OP_POLL_ADD = 6, OP_LINK_TIMEOUT = 15, OP_SPLICE = 30, OP_TEE = 33, OP_SEND_ZC = 47, OP_SENDMSG_ZC = 48
+    SETUP_IOPOLL = 1
 };
 
 enum { MOST_ALIVE = 1 << 17 }; /* what never completes must not fill the memory */
@@ -158,7 +157,11 @@ static inline ring_request *request_of(engine *e, request_ref ref) /* NULL: it i
 static inline uint32_t request_handle(const ring_request *r) { return r->doubtful & 4 ? NONE : r->handle; }
 static inline uint64_t request_data(const ring_request *r) { return r->aio ? r->data : r->user_data; }
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline bool has_opcode(uint64_t set, uint8_t opcode) { return opcode < 64 && (set >> opcode & 1); }
+const lo2_opcode *opcode_meaning(const engine *e, uint8_t opcode); /* rings/request_life.c */
+static inline bool opcode_has(const engine *e, uint8_t opcode, uint32_t any_trait)
+{
+    return (opcode_meaning(e, opcode)->traits & any_trait) != 0;
+}
 
 /* rings/request_store.c */
 ring_request *request_by_address(engine *e, uint64_t address, uint64_t ctx, bool has_ctx);
@@ -194,9 +197,8 @@ void work_begins(engine *e, task *t, ring_request *r, int64_t time);
 void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
 void work_ends(engine *e, uint32_t task_index, int64_t time, bool known);
 void work_ended_elsewhere(engine *e, ring_request *r, int64_t time);
-void request_bound(ring_request *r, bool hashed);
+void request_bound(engine *e, ring_request *r, bool hashed);
 void request_may_begin_unheard(engine *e, ring_request *r, bool may);
-const lo2_opcode *request_meaning(const engine *e, const ring_request *r);
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);

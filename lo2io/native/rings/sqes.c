@@ -13,30 +13,10 @@
 
 enum { ORIGIN_REGISTERED = 6, MOST_REGISTERED = 1 << 15 };
 enum { /* include/uapi/linux/io_uring.h, include/uapi/linux/fs.h */
-    BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20,
-    OP_FSYNC = 3, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_CLOSE = 19, OP_FADVISE = 24, OP_FTRUNCATE = 55
+    BUFFER_SELECT = 32, SEND_VECTORIZED = 32, WRITE_APPENDS = 0x10, WRITE_NEVER_APPENDS = 0x20
 };
 #define PLACE_CHOSEN UINT32_MAX /* IORING_FILE_INDEX_ALLOC: by the kernel */
 #define SPLICE_FIXED (1u << 31) /* of splice and tee: what is read is a registered file, too */
-#define BIT(opcode) (1ull << (opcode))
-
-/* READV, WRITEV, READ_FIXED, WRITE_FIXED, READ, WRITE, READ_MULTISHOT, READV_FIXED, WRITEV_FIXED */
-#define READS_OR_WRITES (BIT(1) | BIT(2) | BIT(4) | BIT(5) | BIT(22) | BIT(23) | BIT(49) | BIT(60) | BIT(61))
-#define WRITES (BIT(2) | BIT(5) | BIT(23) | BIT(61))
-#define VECTORED (BIT(1) | BIT(2) | BIT(60) | BIT(61))
-#define MESSAGES (BIT(9) | BIT(10) | BIT(48)) /* SENDMSG, RECVMSG, SENDMSG_ZC */
-/* ... SYNC_FILE_RANGE, FALLOCATE, FADVISE, SPLICE */
-#define AT_OFFSET (READS_OR_WRITES | BIT(8) | BIT(17) | BIT(24) | BIT(30))
-/* READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, READ, WRITE, SEND, RECV, SPLICE, TEE, SEND_ZC, READ_MULTISHOT */
-#define COUNTS_BYTES (BIT(4) | BIT(5) | BIT(8) | BIT(22) | BIT(23) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(47) | BIT(49))
-#define SENDS (BIT(26) | BIT(47)) /* SEND, SEND_ZC */
-#define FIXED_BUFFERS (BIT(4) | BIT(5) | BIT(60) | BIT(61))
-/* Opcodes whose fd is a descriptor that they work on (needs_file, io_uring/opdef.c): 1-6, 8-10, 13, 16, 17, 22-24, 26, 27,
- * SPLICE, TEE, SHUTDOWN, MSG_RING, FSETXATTR, FGETXATTR, 46-49, 54-61 */
-#define WORKS_ON_FILE (BIT(1) | BIT(2) | BIT(3) | BIT(4) | BIT(5) | BIT(6) | BIT(8) | BIT(9) | BIT(10) | BIT(13) | BIT(16) | \
-                       BIT(17) | BIT(22) | BIT(23) | BIT(24) | BIT(26) | BIT(27) | BIT(30) | BIT(33) | BIT(34) | BIT(40) | \
-                       BIT(41) | BIT(43) | BIT(46) | BIT(47) | BIT(48) | BIT(49) | BIT(54) | BIT(55) | BIT(56) | BIT(57) | BIT(58) | \
-                       BIT(59) | BIT(60) | BIT(61))
 
 /* ---- registered files ---- */
 
@@ -151,9 +131,9 @@ static description *description_asked(engine *e, const ring_request *r, const ta
 }
 
 /* Linux appends whatever the offset says (BUGS of pwrite(2)). */
-static bool appends(const lo2_kernel_sqe *q, const description *d)
+static bool appends(const lo2_opcode *meaning, const lo2_kernel_sqe *q, const description *d)
 {
-    if (!has_opcode(WRITES, q->opcode) || (q->op_flags & WRITE_NEVER_APPENDS))
+    if (!(meaning->traits & LO2_OPCODE_OFFSET) || meaning->kind != LO2_CALL_WRITE || (q->op_flags & WRITE_NEVER_APPENDS))
         return false;
     return (q->op_flags & WRITE_APPENDS) || (d && d->append == APPENDS);
 }
@@ -170,24 +150,26 @@ static void begins_moving(engine *e, ring_request *r, description *d)
 
 static void asks_where(engine *e, ring_request *r, const lo2_kernel_sqe *q, description *d)
 {
-    bool ranged = q->opcode == OP_FSYNC && (q->offset || q->length); /* else the whole file */
-    if (!has_opcode(AT_OFFSET, q->opcode) && !ranged)
+    const lo2_opcode *meaning = opcode_meaning(e, q->opcode);
+    bool ranged = (meaning->traits & LO2_OPCODE_RANGE) && (q->offset || q->length); /* else the whole file */
+    if (!(meaning->traits & LO2_OPCODE_OFFSET) && !ranged)
         return;
-    if (q->offset <= INT64_MAX && !appends(q, d))
+    if (q->offset <= INT64_MAX && !appends(meaning, q, d))
         r->offset = (int64_t)q->offset;
-    if (q->offset == UINT64_MAX && has_opcode(READS_OR_WRITES, q->opcode) && d)
+    if (q->offset == UINT64_MAX && d && (meaning->kind == LO2_CALL_READ || meaning->kind == LO2_CALL_WRITE))
         begins_moving(e, r, d);
 }
 
-static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
+static void asks_how_much(const engine *e, ring_request *r, const lo2_kernel_sqe *q)
 {
     uint64_t bytes = UINT64_MAX;
-    bool vectored = has_opcode(SENDS, q->opcode) && (q->ioprio & SEND_VECTORIZED); /* Linux 6.17: its length counts vectors */
-    if (vectored || has_opcode(VECTORED | MESSAGES, q->opcode) || q->opcode == OP_FALLOCATE || q->opcode == OP_FADVISE)
+    uint32_t traits = opcode_meaning(e, q->opcode)->traits;
+    bool vectored = (traits & LO2_OPCODE_MAY_VECTOR) && (q->ioprio & SEND_VECTORIZED); /* Linux 6.17 */
+    if (vectored || (traits & LO2_OPCODE_COUNTED))
         bytes = q->bytes;
-    else if (q->opcode == OP_FTRUNCATE)
+    else if (traits & LO2_OPCODE_NEW_SIZE)
         bytes = q->offset;
-    else if (has_opcode(COUNTS_BYTES, q->opcode) || (q->opcode == OP_FSYNC && q->length))
+    else if ((traits & LO2_OPCODE_LENGTH) || ((traits & LO2_OPCODE_RANGE) && q->length))
         bytes = q->length;
     if (bytes == 0 && (q->flags & BUFFER_SELECT)) /* as much as the buffer that the kernel will choose has room for */
         bytes = UINT64_MAX;
@@ -198,26 +180,26 @@ static void asks_how_much(ring_request *r, const lo2_kernel_sqe *q)
 /* Descriptors and places. What a descriptor stands for is asked when the kernel looks it up: file_get. */
 static void asks_on_what(engine *e, ring_request *r, ring_thread *th, task *t, const lo2_kernel_sqe *q)
 {
-    const lo2_opcode *meaning = q->opcode < e->config.nr_opcodes ? &e->config.opcodes[q->opcode] : NULL;
-    bool two = q->opcode == OP_SPLICE || q->opcode == OP_TEE;
-    if (has_opcode(WORKS_ON_FILE, q->opcode) && (q->flags & SQE_FIXED_FILE)) {
+    const lo2_opcode *meaning = opcode_meaning(e, q->opcode);
+    bool two = meaning->traits & LO2_OPCODE_TWO_FILES, on_file = meaning->traits & LO2_OPCODE_FILE;
+    if (on_file && (q->flags & SQE_FIXED_FILE)) {
         r->file_index = (uint32_t)q->fd;
         uint32_t number = registered_in(e, r, th, t, r->file_index, q->file);
         *(two ? &r->handle2 : &r->handle) = number;
-    } else if (has_opcode(WORKS_ON_FILE, q->opcode)) {
+    } else if (on_file) {
         r->fd = q->fd;
     }
-    if (meaning && meaning->kind == LO2_CALL_OPEN) {
+    if (meaning->kind == LO2_CALL_OPEN) {
         r->opens_place = q->file_index;
         if (q->file_index && q->file_index != PLACE_CHOSEN && r->file_index == NONE)
             r->file_index = q->file_index - 1;
-    } else if (q->opcode == OP_CLOSE && q->file_index) { /* what is there is told, as of one that works on it */
+    } else if (meaning->kind == LO2_CALL_CLOSE && q->file_index) { /* what is there is told, as of one that works on it */
         r->file_index = q->file_index - 1;
         r->handle = registered_in(e, r, th, t, r->file_index, q->file);
     }
     if (two && (q->op_flags & SPLICE_FIXED))
         r->handle = registered_in(e, r, th, t, q->file_index, q->file2);
-    if (q->opcode == OP_CLOSE && !q->file_index) {
+    if (meaning->kind == LO2_CALL_CLOSE && !q->file_index) {
         uint32_t index = handle_in_slot(e, t, q->fd);
         r->fd = q->fd;
         r->looked = r->looked_since = r->submit;
@@ -239,10 +221,10 @@ bool request_asks(engine *e, ring_request *r, ring_thread *th, task *t)
     if (own) {
         r->asked = true;
         r->op_flags = q->op_flags;
-        r->buffer_index = has_opcode(FIXED_BUFFERS, q->opcode) ? q->buf_index : -1;
+        r->buffer_index = opcode_has(e, q->opcode, LO2_OPCODE_FIXED_BUFFER) ? q->buf_index : -1;
         asks_on_what(e, r, th, t, q);
         asks_where(e, r, q, description_asked(e, r, t, q));
-        asks_how_much(r, q);
+        asks_how_much(e, r, q);
         let_registered_go(e, th);
     }
     return own;
@@ -266,7 +248,8 @@ static bool requests_are_recorded(engine *e)
 /* No completion will tell when: what is in the slot ends at a time nobody knows, and is forgotten now. */
 static void closes_unrecorded(engine *e, task *t, const lo2_kernel_sqe *q)
 {
-    slot *s = q->opcode == OP_CLOSE && !q->file_index ? slot_at(e, t->table, q->fd, false) : NULL;
+    bool closes = opcode_meaning(e, q->opcode)->kind == LO2_CALL_CLOSE && !q->file_index;
+    slot *s = closes ? slot_at(e, t->table, q->fd, false) : NULL;
     if (s && (s->handle == NONE || ring_of_handle(e, s->handle) == NONE))
         slot_clear(e, s, UNKNOWN, (int64_t)q->head.time_ns);
 }
@@ -314,7 +297,8 @@ void request_moved(engine *e, ring_request *r, int64_t time)
 void request_opened(engine *e, ring_request *r, task *t, int64_t time)
 {
     if (!r->opens_place) {
-        ring_opened(e, t, r->ring, r->result, r->asked && r->opcode == OP_OPENAT ? r->op_flags : NONE, r->asked, time);
+        bool knows_flags = r->asked && opcode_has(e, r->opcode, LO2_OPCODE_OPEN_FLAGS);
+        ring_opened(e, t, r->ring, r->result, knows_flags ? r->op_flags : NONE, r->asked, time);
         return;
     }
     uint32_t place = r->opens_place == PLACE_CHOSEN ? (uint32_t)r->result : r->opens_place - 1;
