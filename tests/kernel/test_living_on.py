@@ -58,8 +58,8 @@ def test_what_lives_on_is_counted(tmp_path: Path) -> None:
     for name in ("one", "two"):
         os.kill(pid_of(tmp_path, name), signal.SIGKILL)
     assert done.returncode == 5, done.stderr
-    assert json.loads(done.stdout)["living_on"] == {"sh": 2}
-    assert "not ended: 2 processes of the command (2 sh)" in page
+    assert json.loads(done.stdout)["living_on"] == {"sh -c": 2}
+    assert "not ended: 2 processes of the command (2 sh -c)" in page
     assert "--until-last" in page
 
 
@@ -96,7 +96,7 @@ def test_ctrl_c_ends_the_waiting(tmp_path: Path, until: Callable[[Callable[[], o
     assert Path(f"/proc/{daemon}").exists()
     os.kill(daemon, signal.SIGKILL)
     assert running.returncode == 5, shown
-    assert "not ended: 1 process of the command (sh)" in shown
+    assert "not ended: 1 process of the command (sh -c)" in shown
 
 
 def commands(recorder: int) -> set[int]:

@@ -113,7 +113,7 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         hints=_why_nothing(meta, proof, chosen, foreign) if empty else (),
         rings=rings,
         findings=find(sums, rings),
-        living_on=_living_on(trace),
+        living_on=_living_on(sums),
         names=None if foreign and not foreign.own else count_names(trace),
         io=summarize_io(sums) if total.calls or requests.requests.any() else None,
         usage=usage,
@@ -333,18 +333,16 @@ def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
     return tuple(rows)
 
 
-def _living_on(trace: Trace) -> dict[str, int]:
+def _living_on(sums: TraceSums) -> dict[str, int]:
     """By name, the processes of a command's recording whose end is not in it."""
-    meta = trace.metadata
+    meta = sums.trace.metadata
     if meta["mode"] != "process" or not meta["command"] or "foreign" in meta:
         return {}
-    of_process: dict[int, int] = {}  # a thread of each
-    for batch in trace.batches("threads", ["task", "process", "exit_time_ns"]):
-        living = batch["exit_time_ns"] == UNKNOWN_I64
-        for process, task in zip(batch["process"][living].tolist(), batch["task"][living].tolist(), strict=True):
-            of_process.setdefault(process, task)
-    comms = trace.texts("threads", "task", "comm", of_process.values())
-    return dict(Counter(comms.get(task) or "unknown" for task in of_process.values()).most_common())
+    living: set[int] = set()
+    for batch in sums.trace.batches("threads", ["task", "exit_time_ns"]):
+        living.update(sums.owners.processes(batch["task"][batch["exit_time_ns"] == UNKNOWN_I64]).tolist())
+    names = sums.people.names(living)
+    return dict(Counter(names.get(row) or "unknown" for row in sorted(living)).most_common())
 
 
 def _foreign(meta: Mapping[str, Any]) -> Foreign | None:

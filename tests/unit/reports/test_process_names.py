@@ -16,7 +16,7 @@ TITLE = "pg: checkpointer"
 
 
 def test_rings_and_unnamed_descriptors(tmp_path: Path) -> None:
-    """In the report and in top; a slow call has its thread's own name besides."""
+    """And what had not ended. In the report and in top; a slow call has its thread's own name besides."""
     call = {"id": 1, "call": READ, "task": 1, "handle": 0, "begin_time_ns": 0, "end_time_ns": 9000, "bytes_result": 5}
     batch = make_batch(
         tasks=[
@@ -36,4 +36,5 @@ def test_rings_and_unnamed_descriptors(tmp_path: Path) -> None:
     assert (slow.process, slow.comm) == (TITLE, "helper")
     rows = (*summary.files, *summary.io.patterns, *summary.rings.rings, *summary.rings.files)
     assert [row.process for row in rows] == [TITLE] * 4
+    assert summary.living_on == {TITLE: 1}
     assert [row.process for row in (*window.processes, *window.files)] == [TITLE] * 2
