@@ -84,11 +84,16 @@ time.sleep(60)
 
 def test_the_title_of_one_that_outlives_the_command(tmp_path: Path) -> None:
     """Its parents have ended before anybody looked; the last look finds it all the same."""
-    (tmp_path / "own").mkdir()
-    command = [sys.executable, "-I", "-S", "-c", ORPHAN, tmp_path / "own"]
-    run = record(tmp_path / "T", command, "-e", "syscalls", "--backend", "bpf")
-    (own,) = (tmp_path / "own").iterdir()
-    os.kill(int(own.name), signal.SIGKILL)
+    own = tmp_path / "own"
+    own.mkdir()
+    try:
+        run = record(
+            tmp_path / "T", [sys.executable, "-I", "-S", "-c", ORPHAN, own], "-e", "syscalls", "--backend", "bpf"
+        )
+    finally:
+        for path in own.iterdir():
+            os.kill(int(path.name), signal.SIGKILL)
     rows = {row["pid"]: row["cmdline"] for row in run.trace.threads.to_pylist()}
-    assert rows[int(own.name)] == command_line(own.read_text()) == "worker: idle"
+    (path,) = own.iterdir()
+    assert rows[int(path.name)] == command_line(path.read_text()) == "worker: idle"
     assert "worker: idle" in {row.name for row in summarize(run.trace).processes}
