@@ -253,7 +253,7 @@ def show(name: str, verdict: Verdict) -> bool:
     cells = [verdict.oracle, verdict.threads, verdict.compared, len(verdict.differences), *names]
     print(
         "|",
-        name,
+        name.replace("|", r"\|"),
         "|",
         " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells),
         "|",
