@@ -25,7 +25,7 @@ enum { /* include/uapi/linux/io_uring.h */
 #define LO2_SPLICE_FIXED (1u << 31)
 #define LO2_NO_BYTES (~0ull)
 /* Opcodes whose fd is a descriptor or a registered file that they work on (needs_file in io_uring/opdef.c), and CLOSE:
- * 1-6, 8-10, 13, 16, 17, 19, 22-24, 26, 27, 30, 33, 34, 40, 41, 43, 46-49, 54-61. As in lo2io/native/rings/sqes.c. */
+ * 1-6, 8-10, 13, 16, 17, 19, 22-24, 26, 27, 30, 33, 34, 40, 41, 43, 46-49, 54-61. tracepoints/io_uring.toml says it per opcode. */
 #define LO2_WORKS_ON_FILE 0x3fc3cb064dcb277eull
 
 /* The entry of the submission queue that was taken last (io_get_sqe, io_uring/io_uring.c). */
