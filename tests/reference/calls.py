@@ -30,6 +30,7 @@ from reference.lookups import (
     RANGE_CLOEXEC,
     RANGE_UNSHARE,
     Lookups,
+    closed_amid_dup2,
     ends_begin,
     ends_over,
     is_moved,
@@ -122,9 +123,8 @@ class Calls:
         ended: list[Handle] = []
         if not error:
             ended = self._effects(op, time, ret, row)
-        if op.spec.kind is CallKind.CLOSE and op.handle is not None:
-            op.handle.end(None if error == EBADF else time)
-            row["closes"] = int(error != EBADF)
+        if op.spec.kind is CallKind.CLOSE:
+            self._closed(op, error, time, row)
         row["handle"], row["handle2"] = op.handle, op.handle2
         if op.spec.kind is CallKind.CLOSE and error == EBADF:
             row["handle"] = None
@@ -138,6 +138,14 @@ class Calls:
         ends_over(op, time)
         if op.spec.kind < CallKind.RING_SETUP:
             self.engine.block.call_over(task, op.time, time)
+
+    @staticmethod
+    def _closed(op: Pending, error: int, time: int, row: dict[str, Any]) -> None:
+        if error != EBADF:
+            closed_amid_dup2(op, time)
+        if op.handle is not None:
+            op.handle.end(None if error == EBADF else time)
+            row["closes"] = int(error != EBADF)
 
     @staticmethod
     def _use_value(op: Pending, row: dict[str, Any]) -> None:

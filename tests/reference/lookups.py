@@ -216,6 +216,15 @@ def perhaps_replaced(op: Pending, time: int) -> None:
         Lookups.forget(op.task.table, op.fd2, time)
 
 
+def closed_amid_dup2(op: Pending, time: int) -> None:
+    """Another thread's dup2 put a file there meanwhile, and the close may have ended that one."""
+    table = op.task.table
+    slot = table.slots.get(op.fd)
+    certain = any(end.op is op and not (end.blind or end.spent) for end in table.ends)
+    if certain and slot is not None and slot.handle is not op.handle:
+        Lookups.forget(table, op.fd, time)
+
+
 def ends_over(op: Pending, time: int) -> None:
     """It has ended it."""
     for end in op.table.ends if op.table is not None else ():

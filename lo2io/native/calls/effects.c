@@ -158,12 +158,30 @@ static void controlled(engine *e, task *t, int64_t result, int64_t time, uint32_
     }
 }
 
+/*
+ * Another thread's dup2 has put a file there meanwhile, and this close may have ended that one:
+ *
+ *   close(0)  |-------------------------|
+ *   dup2(2, 0)      |-----------|
+ *                      ended the file of before     or here that of dup2
+ */
+static void closed_amid_dup2(engine *e, const task *t, int64_t time)
+{
+    if (t->pending.ends != ENDS_FD || close_is_spent(e, t))
+        return;
+    slot *s = slot_at(e, t->table, t->pending.fd, false);
+    if (s && s->handle != NONE && s->handle != t->pending.handle)
+        slot_clear(e, s, UNKNOWN, time);
+}
+
 static void closed(engine *e, task *t, int64_t result, int64_t time, uint32_t row)
 {
     uint32_t index = t->pending.handle;
+    bool was_open = result != -EBADF;
+    if (was_open)
+        closed_amid_dup2(e, t, time);
     if (index == NONE)
         return;
-    bool was_open = result != -EBADF;
     e->batch->operations.closes[row] = was_open;
     if (!was_open)
         e->batch->operations.handle[row] = NONE;
