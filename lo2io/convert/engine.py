@@ -224,20 +224,23 @@ class Engine:
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def _completions_missing(self) -> bool:
-        """Whether the kernel counted more request completions than the rings hold."""
+        """Whether the kernel counted more request completions on some CPU than its ring holds, or says it lost some."""
         completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
-        counted = {c.name: sum(c.counts) for c in self.spool.meta.counts}
-        expected = sum(counted.get(self.spool.meta.events[event], 0) for event in completions)
-        if not expected:
+        counted = [c for c in self.spool.meta.counts if c.name in {self.spool.meta.events[e] for e in completions}]
+        if any(any(c.lost or ()) for c in counted):
+            return True
+        if not any(any(c.counts) for c in counted):
             return False
-        counts = np.zeros(max(completions.values()) + 1, np.uint64)
-        for paths, cpu in self.spool.streams():
+        for index, (paths, cpu) in enumerate(self.spool.streams()):
             stream = ffi.new("lo2_stream *")
             self._set_stream(stream, paths, cpu, lib.LO2_STREAM_SAMPLES)
-            pointer = ffi.cast("uint64_t *", counts.ctypes.data)
-            if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(counts)):
+            samples = np.zeros(max(completions.values()) + 1, np.uint64)
+            pointer = ffi.cast("uint64_t *", samples.ctypes.data)
+            if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(samples)):
                 raise self._unreadable(paths, os.strerror(ffi.errno))
-        return int(sum(counts[kind] for kind in completions.values())) < expected
+            if int(samples[list(completions.values())].sum()) < sum(c.counts[index] for c in counted):
+                return True
+        return False
 
     def _unreadable(self, paths: Sequence[Path], answer: str) -> SpoolError:
         missing = next((path for path in paths if not path.is_file()), paths[-1])

@@ -153,7 +153,7 @@ def test_numbers_are_the_tables(summary: Summary, recorded: Recorded) -> None:
 
 TICK_NS = 10_000_000
 """The longest that there is: CONFIG_HZ=100."""
-BUSY = """
+CROWDED = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 child = os.fork()
@@ -178,7 +178,7 @@ print(*(int(now) - int(then) for now, then in zip(after, before)))
 def test_time_on_a_cpu_is_what_the_scheduler_says(tmp_path: Path, awake: Any) -> None:
     """Of a program that another one keeps off its CPU half of the time; a pipe that it waits for is no storage."""
     with awake():
-        seen = record(tmp_path / "T", [sys.executable, "-I", "-S", "-c", BUSY], "-e", "syscalls", "--sched")
+        seen = record(tmp_path / "T", [sys.executable, "-I", "-S", "-c", CROWDED], "-e", "syscalls", "--sched")
     ran_ns, delayed_ns, _ = map(int, seen.stdout.split())
     summary = summarize(seen.trace)
     assert summary.io is not None
