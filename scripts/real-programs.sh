@@ -21,10 +21,22 @@ folder=$PWD/.cache/real-programs
 rm -rf "$folder"
 mkdir -p "$folder"
 
+# Sources have an apt configuration of their own, so that the machine's stays as it is.
+get_source() {
+    mkdir -p lists/partial
+    apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+        sort -ur >sources.list
+    own="-o Dir::Etc::SourceList=$PWD/sources.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$PWD/lists"
+    # shellcheck disable=SC2086 # three options
+    { apt-get update -qq $own && apt-get source -qq $own "$1"; } >source.log 2>&1
+}
+
 build_liburing() {
     cd "$folder"
-    if ! apt-get source -qq liburing >source.log 2>&1; then
-        echo "» without liburing's tests: add deb-src to the Types in /etc/apt/sources.list.d, and run apt-get update"
+    echo "» apt-get source liburing"
+    if ! get_source liburing; then
+        echo "» without liburing's tests: apt has no source of them"
+        tail -3 source.log
         return
     fi
     mv liburing-*/ liburing

@@ -13,7 +13,7 @@ import typer
 
 from lo2io.catalog.catalog import load_catalog
 from lo2io.cli.app import app
-from lo2io.model import CallSpec, SpoolMeta
+from lo2io.model import SpoolMeta
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -148,19 +148,6 @@ def test_pages_can_be_reached(page: Path) -> None:
         return
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     assert f"]({page.relative_to(ROOT / 'docs')}" in index
-
-
-def test_numbers_of_calls_are_current() -> None:
-    """README and how-to say how many calls and tracepoints there are, and how many are the default."""
-    catalog = load_catalog()
-    core = [spec for spec in catalog.specs(catalog.groups()["default"]) if isinstance(spec, CallSpec)]
-    others = len(catalog.specs(catalog.groups()["default"])) - len(core)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"- {len(core)} system calls:" in readme
-    assert f"{len(catalog.calls) - len(core)} more (" in readme
-    choose = (ROOT / "docs/how-to/choose-events.md").read_text(encoding="utf-8")
-    assert f"records {len(core)} system calls and {others} tracepoints of the block layer" in choose
-    assert f"{len(catalog.calls)} calls" in choose
 
 
 def test_spool_reference_names_every_key() -> None:
