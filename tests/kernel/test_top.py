@@ -58,7 +58,7 @@ def test_a_window_of_a_running_recording(tmp_path: Path) -> None:
         window = json.loads(done.stdout)
         assert process.poll() is None
         assert not list(trace.glob("dump-*"))
-    assert (window["schema"], window["schema_version"]) == ("lo2io-top", 2)
+    assert (window["schema"], window["schema_version"]) == ("lo2io-top", 3)
     # Ends of requests on other disks may vanish; then, and only then, the window is not proven.
     assert (window["lost"], window["proven"]) == (0, window["vanished"] == 0)
     calls = expected(work)

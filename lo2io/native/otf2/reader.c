@@ -42,6 +42,7 @@ typedef struct {
     uint64_t nr_read;  /* of the location */
     uint64_t used;     /* when the file was last read from, in reads */
     void *file;        /* OTF2_EvtReader, NULL while it is closed */
+    bool repeats;      /* the next event is the last one read, once more */
     bool ended;
 } event_source;
 
@@ -94,6 +95,10 @@ static int keep(void *user, const void *attributes, lo2_event_row row, const uin
     event_source *source = user;
     lo2_event_reader *reader = source->owner;
     event_list *window = &source->window;
+    if (source->repeats) {
+        source->repeats = false;
+        return GO_ON;
+    }
     uint32_t nr_attributes = ((count_attributes_fn)reader->config.count_attributes)(attributes);
     if (!room_for_events(window, 1) || !room_for_details(window, nr_attributes + row.nr_values)) {
         reader->short_of_memory = true;
@@ -271,8 +276,10 @@ static bool open_file(event_source *source)
         return fail(source, 0);
     reader->nr_open++;
     int error = ((register_fn)config->register_evt_callbacks)(config->reader, source->file, config->callbacks, source);
-    if (!error && source->nr_read) /* positions are counted from 1 */
-        error = ((seek_event_fn)config->seek)(source->file, source->nr_read + 1);
+    if (!error && source->nr_read) { /* positions are counted from 1; there may be none behind the last one read */
+        error = ((seek_event_fn)config->seek)(source->file, source->nr_read);
+        source->repeats = true;
+    }
     return error ? fail(source, error) : true;
 }
 
@@ -301,6 +308,7 @@ static bool fill(event_source *source)
         return fail(source, 0);
     }
     source->used = ++reader->nr_reads;
+    wanted += source->repeats;
     int error = ((read_fn)reader->config.read_local_events)(reader->config.reader, source->file, wanted, &got);
     if (error)
         return fail(source, error);

@@ -290,7 +290,7 @@ def _many_locations(number: int, calls: int) -> build.Trace:
     return trace
 
 
-@pytest.mark.parametrize("calls", [2, 200])
+@pytest.mark.parametrize("calls", [2, 8, 200])  # 8: as many events as are read at first
 @pytest.mark.parametrize("command", ["verify", "report"])
 def test_few_files_are_enough_for_many_locations(command: str, calls: int, tmp_path: Path) -> None:
     """Files are closed and opened again where their location's events go on: none is missed, and none comes twice."""
