@@ -11,8 +11,11 @@ demo:  ## set up, record a real workload into demo-trace/, report it (needs root
 test:  ## set up, lint, then all tests; LO2IO_RUN_KERNEL_TESTS=1 turns skips for want of rights into failures
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory run-lint
-	$(python) -m pytest -n auto --dist loadfile --ignore=tests/kernel; \
-	unit=$$?; $(python) -m pytest tests/kernel && exit $$unit  # on all CPUs; then recordings, which want the machine alone
+	@failed=0; run() { echo "» pytest $$*"; $(python) -m pytest "$$@" || failed=$$?; }; \
+	run -n auto --dist loadfile --ignore=tests/kernel; \
+	run -n 2 --dist loadfile -m "not alone" tests/kernel; \
+	run -m alone tests/kernel; \
+	exit $$failed  # recordings of a command two at a time; those of the whole machine want it alone
 
 search:  ## made-up histories that make test does not try, LO2IO_EXAMPLES=500 of each kind for the engine unless you say otherwise
 	@scripts/setup.sh test

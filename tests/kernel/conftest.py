@@ -4,6 +4,9 @@
 something is missing: ``root``, ``tracefs`` (mounted and readable), ``perf`` (the Python binding), ``events`` (opening
 events on every CPU is allowed), a tracepoint by its full name, or a program in PATH. With LO2IO_RUN_KERNEL_TESTS=1 in
 the environment what would be skipped fails, so that no CI is green for having tested nothing.
+
+``@pytest.mark.alone`` is for tests of the whole machine: its CPUs, its disks, all its processes. ``make test`` runs two
+of the others at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ while os.getppid() == parent:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the markers known."""
+    config.addinivalue_line("markers", "alone: looks at the whole machine, so no other test may run beside it")
     config.addinivalue_line("markers", "requires(*names): skip, with the reason, where something is missing")
 
 

@@ -29,7 +29,7 @@ from lo2io.trace.reader import open_trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64")]
 
 LO2IO = Path(sys.executable).parent / "lo2io"
 NEIGHBOUR = """

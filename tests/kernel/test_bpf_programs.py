@@ -25,7 +25,7 @@ from lo2io.kernel import abi, sysfs, tracefs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-pytestmark = pytest.mark.requires("root", "tracefs")
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs")]
 
 NR_CALLS = 997
 ERESTARTSYS, ERESTART_RESTARTBLOCK = 512, 516

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lo2io.capture.recording import RecordOptions
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.requires("root", "tracefs", "events", "syscalls:sys_enter_pwrite64"),
     pytest.mark.usefixtures("public"),
 ]

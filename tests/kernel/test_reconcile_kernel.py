@@ -19,7 +19,7 @@ from lo2io.trace.reader import open_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.requires("root", "tracefs", "events")
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 needs_loop = pytest.mark.requires("gcc", "losetup")
 Row = dict[str, Any]
 

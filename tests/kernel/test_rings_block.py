@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workloads.rings import Run
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup", "io_uring:io_uring_complete"),
     pytest.mark.usefixtures("busy_cpus"),
 ]

@@ -22,7 +22,7 @@ from lo2io.trace.reader import open_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.requires("root", "tracefs", "events")
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 CALLS = ("-e", "pread64,pwrite64")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 

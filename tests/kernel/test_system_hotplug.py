@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from workloads.record import Recorded
 
-pytestmark = pytest.mark.requires("root", "tracefs", "events")
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workloads.record import Recorded
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.requires("root", "tracefs", "events", "losetup"),
     pytest.mark.usefixtures("busy_cpus"),
 ]

@@ -18,7 +18,11 @@ from workloads.terminal import on_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.requires("root", "tracefs", "events"), pytest.mark.usefixtures("busy_cpus")]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.requires("root", "tracefs", "events"),
+    pytest.mark.usefixtures("busy_cpus"),
+]
 EVENTS = "pread64,pwrite64,+close,+descriptor"
 """What descriptors need to have names, and no more."""
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
