@@ -595,3 +595,12 @@ def test_records_decode_to_themselves() -> None:
     assert_in_order(records)
     with pytest.raises(AssertionError):
         assert_in_order(records[::-1])
+
+
+def test_the_verifier_is_soon_done(raw: bool) -> None:
+    """Each recording waits for it; 50,000 instructions take it some 100 ms. A bound that it follows takes a million."""
+    with loaded(["pwritev2", "openat2", "io_submit", "io_getevents"], raw=raw):
+        programs = [info.read_text() for info in Path("/proc/self/fdinfo").iterdir() if info.exists()]
+    looked_at = [int(line.split()[1]) for text in programs for line in text.splitlines() if "verified_insns" in line]
+    assert len(looked_at) > 5
+    assert max(looked_at) < 50_000

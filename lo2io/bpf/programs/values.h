@@ -20,9 +20,9 @@ struct lo2_open_how {
     __u64 flags, mode, resolve;
 };
 
+/* The total is in `names->sum`: in a variable the verifier would follow how large it may be, vector by vector. */
 struct lo2_vectors {
     struct lo2_bpf_names *names;
-    __u64 total;
     bool compat;
 };
 
@@ -38,19 +38,20 @@ INLINE bool lo2_read_how(const struct lo2_moment *moment, struct lo2_open_how *h
 
 static long lo2_add_vector(__u32 index, struct lo2_vectors *vectors)
 {
-    const struct lo2_vector *all = (const struct lo2_vector *)vectors->names->record;
-    const struct lo2_compat_vector *small = (const struct lo2_compat_vector *)vectors->names->record;
-    __u64 total = vectors->total;
+    struct lo2_bpf_names *names = vectors->names;
+    const struct lo2_vector *all = (const struct lo2_vector *)names->record;
+    const struct lo2_compat_vector *small = (const struct lo2_compat_vector *)names->record;
+    __u64 total = names->sum;
 
     if (vectors->compat)
         total += (__s64)(__s32)small[index % LO2_MAX_VECTORS].length;
     else
         total += all[index % LO2_MAX_VECTORS].length;
-    if (total < vectors->total || total >> 63) { /* the kernel refuses such (lib/iov_iter.c) */
-        vectors->total = (__u64)INT64_MIN;
+    if (total < names->sum || total >> 63) { /* the kernel refuses such (lib/iov_iter.c) */
+        names->sum = (__u64)INT64_MIN;
         return 1;
     }
-    vectors->total = total;
+    names->sum = total;
     return 0;
 }
 
@@ -67,8 +68,9 @@ static __noinline __s64 lo2_read_vectors(struct lo2_bpf_cpu *cpu, __u64 pointer,
         cpu->misses.unreadable++;
         return INT64_MIN;
     }
+    cpu->names.sum = 0;
     bpf_loop(count, lo2_add_vector, &vectors, 0);
-    return vectors.total;
+    return cpu->names.sum;
 }
 
 /* At the exit, before CALL or EXIT is written: sets moment->value. */
