@@ -225,20 +225,20 @@ def _requests(recorded: Recorded) -> tuple[int, int]:
 
 
 def run_liburing(folder: Path) -> Iterator[Verdict]:
-    """Run each of liburing's tests, whatever comes of it, and count the requests that it submits."""
-    event = "io_uring:io_uring_submit_req"
-    if not tracefs.event_exists(tracefs.find_tracefs(), event):  # its name before Linux 6.4
-        event = "io_uring:io_uring_submit_sqe"
+    """Run each of liburing's tests, whatever comes of it, and count its requests: submitted ones and refused ones."""
+    names = ("submit_req", "submit_sqe", "req_failed")  # the second: the first's name before Linux 6.4
+    known = [f"io_uring:io_uring_{name}" for name in names]
+    events = [event for event in known if tracefs.event_exists(tracefs.find_tracefs(), event)]
     verdict = Verdict("perf stat", 0, 0)
     for test in sorted((folder / "liburing/test").glob("*.t")):
         place = folder / "tests" / test.stem
         place.mkdir(parents=True)
         count = place / "count"
         command = [LO2IO, "record", "-q", "-o", place / "T", "-e", "io_uring", "--"]
-        command += ["perf", "stat", "-x", ",", "-o", count, "-e", event, "timeout", "-k", "9", str(SECONDS), test]
+        command += ["perf", "stat", "-x", ",", "-o", count, "-e", ",".join(events), "timeout", "-k", "9", str(SECONDS), test]
         done = subprocess.run(command, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         recorded = Recorded(open_trace(place / "T"), done.returncode, done.stdout, done.stderr)
-        counted = sum(int(line.split(",")[0]) for line in count.read_text().splitlines() if event in line)
+        counted = sum(int(line.split(",")[0]) for line in count.read_text().splitlines() if "io_uring" in line)
         _, mine = _requests(recorded)
         verdict.threads += 1
         verdict.compared += counted
