@@ -131,7 +131,7 @@ def dump(trace: TraceArgument) -> None:
 
 app.command(
     epilog="Examples: `lo2io report T --filter 'latency > 10ms' --from 2s --to 5s` | `lo2io report T --html T.html` | "
-    "`lo2io report T --by syscall` | `lo2io report T --json | jq .io.time`"
+    "`lo2io report T --json | jq '.calls[] | [.name, .share]'`"
 )(report)
 app.command(
     epilog="Examples: `lo2io export T --to parquet -o tables` | `lo2io export T --to csv -O tables=operations:files`"

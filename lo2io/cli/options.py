@@ -54,14 +54,6 @@ SpanEnd = Annotated[
 SpanEndTo = Annotated[
     str | None, typer.Option("--until", "--to", metavar="TIME", help="Only what began before; written like --from.")
 ]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="syscall|cmdline",
-        help="A line a system call, as strace -c has it, or a line a command line, and nothing else.",
-    ),
-]
 BlockRecords = Annotated[
     str | None,
     typer.Option(
@@ -153,42 +145,28 @@ def print_summary(
     filters: Sequence[str] = (),
     begin: str | None = None,
     end: str | None = None,
-    by: str | None = None,
 ) -> None:
-    """The report of a trace, or of the part of it that passes the filters within a span; or a table by something.
+    """The report of a trace, or of the part of it that passes the filters within a span.
 
     Raises:
-        UsageError: A filter, a time or ``by`` cannot be understood.
+        UsageError: A filter or a time cannot be understood.
         TraceError: The trace cannot be read.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
 
     from lo2io.otf2.foreign.opening import open_any
     from lo2io.reports.summary import summary
-    from lo2io.reports.summary.sums import gather
-    from lo2io.reports.text import by as tables
     from lo2io.signals import ended_by_signals
     from lo2io.trace.selection.selection import select
 
-    if by is not None and by not in tables.TABLES:
-        written = " or ".join(f"--by {name}" for name in tables.TABLES)
-        raise UsageError(f"report by {by!r}", "there is no such table", f"write {written}")
-    table = None if by is None else tables.TABLES[by]
     with ended_by_signals(), open_any(trace) as opened:  # of other tools' traces tables are made, which go
-        selected = select(opened, filters, begin=begin, end=end)
-        sums = gather(selected)
-        found = summary.summarize(selected, sums)
-        rows = () if table is None else table.rows(sums, found)
+        found = summary.summarize(select(opened, filters, begin=begin, end=end))
     if as_json:
-        print(summary.to_json(found) if table is None else tables.to_json(table, rows, found))
+        print(summary.to_json(found))
         return
     from lo2io.reports.text.page import report_console
 
-    console = report_console(sys.stdout if to_stdout else sys.stderr)
-    if table is None:
-        summary.render(found, console)
-    else:
-        tables.render(table, rows, found, console)
+    summary.render(found, report_console(sys.stdout if to_stdout else sys.stderr))
 
 
 def print_completeness(converted: Any) -> None:

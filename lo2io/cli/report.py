@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lo2io.cli.options import (
-    By,
     Filter,
     Json,
     SpanBegin,
@@ -31,6 +30,10 @@ Html = Annotated[
         "--html", metavar="F", help="Write a page with pictures to this file, which any browser shows without network."
     ),
 ]
+By = Annotated[str | None, typer.Option("--by", hidden=True)]
+"""Chose one of two tables. The report has both now."""
+_TABLES: Final = {"syscall": ("By system call", "calls"), "cmdline": ("By command line", "cmdlines")}
+"""What ``--by`` chose, as the page and the JSON name it."""
 HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace a page that is there.")]
 
 
@@ -46,15 +49,20 @@ def report(
 ) -> None:
     """Report what happened: processes, files, devices, latencies.
 
-    The report also has the slowest calls, access patterns, findings and losses.
+    The report also has a table of system calls like that of strace -c, the slowest calls, access patterns, findings
+    and losses.
     """
+    if by is not None:
+        title, key = _TABLES.get(by, _TABLES["syscall"])
+        remedy = f"leave --by away: the table is {title!r} in the report, and {key!r} in the output of --json"
+        raise UsageError(f"report --by {by}", "the report has all tables, and no --by", remedy)
     if html is None:
         if force:
             raise UsageError("report --force", "only a page can be replaced", "add --html F, or leave it away")
-        print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until, by=by)
+        print_summary(trace, as_json=as_json, to_stdout=True, filters=filters or (), begin=begin, end=until)
         return
-    if by or as_json:
-        raise UsageError("report --html", "--by and --json print something else", "call it twice")
+    if as_json:
+        raise UsageError("report --html", "--json prints something else", "call it twice")
     size_bytes = _write_page(trace, html, filters or (), (begin, until), force=force)
     print(html)
     print(f"lo2io: {format_bytes(size_bytes)}", file=sys.stderr)

@@ -202,9 +202,9 @@ def test_by_system_call(recorded: Recorded) -> None:
     """The command's table has each call of the table once; and of a part only the part's."""
     calls = Counter(row["call"] for row in rows_of(recorded))
     for options, expected in (((), calls), (("--filter", "operation == flush"), Counter(fsync=150))):
-        command = [LO2IO, "report", recorded.trace.path, "--by", "syscall", "--json", *options]
+        command = [LO2IO, "report", recorded.trace.path, "--json", *options]
         document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        assert Counter({row["name"]: row["calls"] for row in document["syscalls"]}) == expected
+        assert Counter({row["name"]: row["activity"]["calls"] for row in document["calls"]}) == expected
 
 
 USES = """

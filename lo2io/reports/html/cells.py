@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lo2io.reports.text.lines import printable, who
+from lo2io.reports.text.lines import printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ def size(size_bytes: int | None) -> Cell:
 def time(duration_ns: int | None) -> Cell:
     """A length of time."""
     return _UNKNOWN if duration_ns is None else Cell(format_duration(duration_ns), duration_ns)
+
+
+def share(part: float) -> Cell:
+    """A part of 1."""
+    return Cell(share_of(part), part)
 
 
 def latency(of: Latency) -> list[Cell]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
+from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, share, sheet, size, text, time
 from lo2io.reports.html.io_sheets import io_sheets
 from lo2io.reports.html.ring_sheets import ring_sheets
 from lo2io.reports.text.lines import who
@@ -65,6 +65,23 @@ def _usage(usage: UsageRow | None) -> list[Cell]:
     return [*map(time, times), count(usage.major_faults), count(usage.voluntary_switches)]
 
 
+def _command_lines(summary: Summary) -> Sheet:
+    columns = [("command line", False), ("processes", True), *_ACTIVITY, ("share", True)]
+    columns += [("ring requests", True), ("ring bytes", True)]
+    rows = [
+        [
+            text(row.cmdline or row.name or "unknown"),
+            count(row.processes),
+            *_activity(row.activity),
+            share(row.share),
+            count(row.ring_requests),
+            size(row.ring_bytes),
+        ]
+        for row in summary.cmdlines
+    ]
+    return sheet("cmdlines", "Command lines", columns, rows, "share: of the time of all calls")
+
+
 def _files(summary: Summary) -> Sheet:
     rows = [[file_of(row), Cell(row.type), count(row.files or None), *_activity(row.activity)] for row in summary.files]
     note = "By path; files: how many bore it, one after the other as a rule."
@@ -73,7 +90,7 @@ def _files(summary: Summary) -> Sheet:
 
 def _calls(summary: Summary) -> Sheet:
     columns = [("call", False), ("calls", True), ("errors", True), ("in flight", True), ("read", True)]
-    columns += [("written", True), *LATENCY]
+    columns += [("written", True), ("share", True), *LATENCY]
     rows = [
         [
             Cell(row.name),
@@ -82,11 +99,12 @@ def _calls(summary: Summary) -> Sheet:
             count(row.in_flight),
             size(row.activity.bytes_read),
             size(row.activity.bytes_written),
+            share(row.share),
             *latency(row.latency),
         ]
         for row in summary.calls
     ]
-    return sheet("calls", "System calls", columns, rows, "Each call counts once.")
+    return sheet("calls", "System calls", columns, rows, "Each call counts once. share: of the time of all calls")
 
 
 def _errors(summary: Summary) -> Sheet:
@@ -149,7 +167,8 @@ def _accounts(summary: Summary) -> Sheet:
 
 def sheets(summary: Summary) -> list[Sheet]:
     """All tables of the page that have a row, in its order."""
-    every = [_processes(summary), _files(summary), _calls(summary), _errors(summary), _devices(summary)]
+    every = [_processes(summary), _command_lines(summary), _files(summary), _calls(summary)]
+    every += [_errors(summary), _devices(summary)]
     every += io_sheets(summary.io) if summary.io else []
     every += ring_sheets(summary.rings) if summary.rings else []
     every += [_losses(summary), _accounts(summary)]

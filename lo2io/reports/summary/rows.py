@@ -109,6 +109,26 @@ class CallRow:
     in_flight: int
     activity: Activity
     latency: Latency
+    share: float
+    """Its part of the time of all calls, 0 … 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLineRow:
+    """Processes with one command line and one name. Processes without a command line share a row by their name."""
+
+    cmdline: str | None
+    """As for a shell, or the title that replaced it; None: unknown."""
+    name: str | None
+    """As :attr:`ProcessRow.name` has it, or how many ``others`` are not listed; None: unknown."""
+    processes: int
+    """0: calls of which nobody knows the process."""
+    activity: Activity
+    share: float
+    """Its part of the time of all calls, 0 … 1."""
+    ring_requests: int
+    """Requests of io_uring, and what they moved."""
+    ring_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +291,8 @@ class Summary:
     """Who proved the names of files and descriptors."""
     findings: tuple[Finding, ...] = ()
     """What stands out, each with its evidence; the rules are in docs/reference/findings.md."""
+    cmdlines: tuple[CommandLineRow, ...] = ()
+    """The processes once more, by command line."""
     io: IoSummary | None = None
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""
     living_on: Mapping[str, int] = field(default_factory=dict)

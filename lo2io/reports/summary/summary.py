@@ -8,7 +8,7 @@ unnamed files are not guessed, but summed by process.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from lo2io.reports.summary.rows import (
     Activity,
     CallRow,
     Chosen,
+    CommandLineRow,
     CpuLosses,
     DeviceRow,
     ErrorRow,
@@ -95,9 +96,10 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
         activity=total,
         bytes_read_per_s=_rate(total.bytes_read, span_ns),
         bytes_written_per_s=_rate(total.bytes_written, span_ns),
-        nr_processes=int(np.count_nonzero(_active(tally, by_rings)[: owners.nr_processes])),
+        nr_processes=int(np.count_nonzero(_active(sums, by_rings)[: owners.nr_processes])),
         nr_files=int(np.count_nonzero(tally.by_group.calls[: owners.nr_files])),
         processes=_processes(sums, by_rings, by_bytes=meta["mode"] == "system"),
+        cmdlines=_command_lines(sums, by_rings),
         files=_files(sums),
         calls=_calls(meta, tally),
         errors=_errors(meta, tally),
@@ -139,6 +141,12 @@ def _activity(sums: Sums, key: Any) -> Activity:
     return Activity(**{name: int(getattr(sums, name)[key].sum()) for name in Activity.__slots__})
 
 
+def share_of_time(sums: Sums, key: Any) -> float:
+    """Which part of all time these have, 0 … 1; 0 of none."""
+    total_ns = int(sums.time_ns.sum())
+    return int(sums.time_ns[key].sum()) / total_ns if total_ns else 0.0
+
+
 def _total(sums: Sums) -> Activity:
     return _activity(sums, slice(None))
 
@@ -165,19 +173,18 @@ def busiest(
     return order[:limit].tolist(), order[limit:]
 
 
-def ring_sums(sums: TraceSums) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ring_sums(sums: TraceSums, rings: RingTally | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of each process, as the owners number them: its rings' requests, and the bytes that these moved."""
-    rings = _rings(sums)[1]
     if rings:
         return rings.process_requests, rings.process_bytes
     nothing = np.zeros(sums.owners.nr_processes + 1, np.int64)
     return nothing, nothing
 
 
-def _active(tally: OperationTally, rings: RingTally | None) -> NDArray[np.bool_]:
+def _active(sums: TraceSums, rings: RingTally | None) -> NDArray[np.bool_]:
     """Of each process, whether it did anything."""
-    called = tally.by_process.calls > 0
-    return called | (rings.process_requests > 0) if rings else called
+    active: NDArray[np.bool_] = (sums.operations.by_process.calls > 0) | (_ring_sums(sums, rings)[0] > 0)
+    return active
 
 
 def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
@@ -191,8 +198,7 @@ def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
 def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
     """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
     sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
-    nothing = np.zeros(len(sums.calls), np.int64)
-    ring_requests, ring_bytes = (rings.process_requests, rings.process_bytes) if rings else (nothing, nothing)
+    ring_requests, ring_bytes = _ring_sums(gathered, rings)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
     shown, rest = busiest(sums, np.arange(len(sums.calls)), MAX_ROWS, weight, ring_requests > 0)
     comms, cgroups, containers, lines = (
@@ -222,6 +228,38 @@ def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) 
     ]
     if len(rest):
         rows.append(row((None, f"{len(rest)} others"), (None, None), rest))
+    return tuple(rows)
+
+
+def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLineRow, ...]:
+    """By time, then calls, then command line."""
+    by_process, (ring_requests, ring_bytes) = sums.operations.by_process, _ring_sums(sums, rings)
+    busy = np.flatnonzero(_active(sums, rings)).tolist()
+    comms, lines = (sums.people.texts(column, busy) for column in ("comm", "cmdline"))
+    groups: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
+    for key in busy:
+        groups[lines.get(key), process_name(comms.get(key), lines.get(key))].append(key)
+
+    def row(cmdline: str | None, name: str | None, keys: list[int]) -> CommandLineRow:
+        return CommandLineRow(
+            cmdline=cmdline,
+            name=name,
+            processes=sum(key < sums.owners.nr_processes for key in keys),
+            activity=_activity(by_process, keys),
+            share=share_of_time(by_process, keys),
+            ring_requests=int(ring_requests[keys].sum()),
+            ring_bytes=int(ring_bytes[keys].sum()),
+        )
+
+    def weight(group: tuple[tuple[str | None, str | None], list[int]]) -> tuple[int, int, str]:
+        (cmdline, name), keys = group
+        return -int(by_process.time_ns[keys].sum()), -int(by_process.calls[keys].sum()), cmdline or name or ""
+
+    ordered = sorted(groups.items(), key=weight)
+    rows = [row(*words, keys) for words, keys in ordered[:MAX_ROWS]]
+    if len(ordered) > MAX_ROWS:
+        rest = [key for _, keys in ordered[MAX_ROWS:] for key in keys]
+        rows.append(row(None, f"{len(ordered) - MAX_ROWS} others", rest))
     return tuple(rows)
 
 
@@ -256,6 +294,7 @@ def _calls(meta: Mapping[str, Any], tally: OperationTally) -> tuple[CallRow, ...
             int(tally.in_flight[key]),
             _activity(tally.by_call, key),
             tally.latency_of_call(key),
+            share_of_time(tally.by_call, key),
         )
         for key in keys
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.summary.classes import METADATA, STORAGE
 from lo2io.reports.summary.io_rows import TIME_PARTS, SlowRow
-from lo2io.reports.text.lines import duration_of, named, print_line, print_more, print_table, printable, who
+from lo2io.reports.text.lines import duration_of, named, print_line, print_more, print_table, printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ ROWS: Final = 8
 """Rows of each table of this part; JSON has more."""
 BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "12345678"
-_PERCENT: Final = 100
 _STORAGE: Final = frozenset(kind.name.lower() for kind in STORAGE)
 
 
@@ -70,7 +69,7 @@ def _time(io: IoSummary, console: Console) -> None:
 
 
 def _time_cells(row: TimeRow, total: TimeRow, parts: Sequence[str]) -> list[str]:
-    share = f"{_PERCENT * row.time_ns / total.time_ns:.1f} %"
+    share = share_of(row.time_ns / total.time_ns)
     shown = [format_duration(getattr(row, part)) if getattr(row, part) else "-" for part in parts]
     kind = "= storage" if row.kind == "storage" else row.kind
     return [kind, f"{row.calls:,}", format_duration(row.time_ns), share, *shown]
@@ -152,7 +151,7 @@ def _sizes(io: IoSummary, console: Console) -> None:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{_PERCENT * part / whole:.1f} %" if whole else "-"
+    return share_of(part / whole) if whole else "-"
 
 
 def _patterns(rows: Sequence[PatternRow], console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from lo2io.units import format_duration
@@ -40,6 +40,16 @@ def shorten(text: str, width: int) -> str:
     while cell_len(text) >= width:
         text = text[1:]
     return f"…{text}"
+
+
+def shorten_end(text: str, width: int) -> str:
+    """The beginning of a command line says more than its end."""
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
+
+
+def share_of(share: float) -> str:
+    """A part of 1 in percent."""
+    return f"{100 * share:.1f} %"
 
 
 def count_of(number: int, noun: str) -> str:

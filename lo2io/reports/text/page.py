@@ -28,7 +28,9 @@ from lo2io.reports.text.lines import (
     print_table,
     print_verdict,
     printable,
+    share_of,
     shorten,
+    shorten_end,
     who,
 )
 from lo2io.reports.text.rings import render_rings, rings_line
@@ -47,11 +49,11 @@ _CALLS_OF_AN_ERROR: Final = 2
 _SOURCES: Final = {"diskstats": "disk", "proc_io": "process", "cgroup_io": "cgroup"}
 _PATHS_OF_A_FINDING: Final = 3
 _CALLS_OF_A_GROUP: Final = 3
-_PERCENT: Final = 100
 _SHORT_ID: Final = 12
 _NAMED: Final = 3
 """Programs that live on, named in the line about them."""
 _PLACE_WIDTH: Final = 22
+_CMDLINE_WIDTH: Final = 32
 
 
 def report_console(file: IO[str] | None = None) -> Console:
@@ -76,6 +78,7 @@ def render_page(summary: Summary, console: Console) -> None:
     _head(summary, console)
     if summary.processes:
         _processes(summary, console)
+        _command_lines(summary, console)
     if summary.activity.calls:
         _files(summary, console)
     _devices(summary, console)
@@ -196,7 +199,7 @@ def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: 
     if usage.voluntary_switches is not None and usage.involuntary_switches is not None:
         parts.append(f"switches: {usage.voluntary_switches:,} voluntary, {usage.involuntary_switches:,} not")
     if usage.calls_share is not None:
-        share = f"{_PERCENT * usage.calls_share:.1f} %"
+        share = share_of(usage.calls_share)
         parts.append(f"recorded calls explain {share} of the {format_duration(usage.threads_ns)} that threads lived")
     print_line(console, " · ".join(parts))
     if not_recorded:
@@ -291,18 +294,43 @@ def _file_name(row: FileRow) -> str:
 
 
 def _calls(summary: Summary, console: Console) -> None:
+    """The columns of ``strace -c -w`` and more. Each call counts once; its time is from entry to exit."""
     rows = []
     for row in summary.calls[:ROWS]:
         lat = row.latency
         moved = max(row.activity.bytes_read, row.activity.bytes_written)
-        times = (lat.total_ns, lat.mean_ns, lat.p50_ns, lat.p99_ns, lat.max_ns)
-        counts = [f"{row.activity.calls:,}", f"{row.activity.errors:,}", format_bytes(moved)]
-        rows.append([row.name, *counts, *(duration_of(lat, value) for value in times)])
-    print_table(console, ["Call", "calls", "errors", "bytes", "time", "mean", "p50", "p99", "max"], "lrrrrrrrr", rows)
+        shown = [duration_of(lat, value) for value in (lat.mean_ns, lat.p50_ns, lat.p99_ns, lat.max_ns)]
+        rows.append([row.name, *_call_cells(row.activity, moved), share_of(row.share), *shown])
+    total, ended = summary.activity, sum(row.latency.nr for row in summary.calls)
+    mean = format_duration(round(total.time_ns / ended)) if ended else "-"
+    moved = max(total.bytes_read, total.bytes_written)
+    rows.append(["all", *_call_cells(total, moved), share_of(1.0 if total.time_ns else 0.0), mean, "", "", ""])
+    headings = ["By system call", "calls", "errors", "bytes", "time", "share", "mean", "p50", "p99", "max"]
+    print_table(console, headings, "lrrrrrrrrr", rows)
     print_more(console, len(summary.calls) - ROWS)
     for row in summary.calls:
         if row.in_flight:
             print_line(console, f"{row.name}: {row.in_flight:,} in flight")
+
+
+def _call_cells(activity: Activity, moved_bytes: int) -> list[str]:
+    counts = [f"{activity.calls:,}", f"{activity.errors:,}"]
+    return [*counts, format_bytes(moved_bytes), format_duration(activity.time_ns)]
+
+
+def _command_lines(summary: Summary, console: Console) -> None:
+    """Left out where no two processes share one: then the table of processes says the same."""
+    if all(row.processes <= 1 for row in summary.cmdlines):
+        return
+    rows = []
+    for row in summary.cmdlines[:ROWS]:
+        done, line = row.activity, printable(row.cmdline or row.name or "unknown")
+        counts = [f"{row.processes:,}", f"{done.calls:,}", format_bytes(done.bytes_read)]
+        counts += [format_bytes(done.bytes_written), format_bytes(row.ring_bytes)]
+        rows.append([shorten_end(line, _CMDLINE_WIDTH), *counts, format_duration(done.time_ns), share_of(row.share)])
+    headings = ["By command line", "processes", "calls", "read", "written", "in rings", "time", "share"]
+    print_table(console, headings, "lrrrrrrr", rows)
+    print_more(console, len(summary.cmdlines) - ROWS)
 
 
 def _errors(summary: Summary, console: Console) -> None:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+import pytest
 from build.tablemaker import CALLS, FSYNC, READV, WRITEV, Row, make_batch, write_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from lo2io.model import UNKNOWN_I64, UNKNOWN_U32
 from lo2io.reports.html.page import gather_pictures
 from lo2io.reports.summary.summary import summarize
 from lo2io.reports.summary.sums import gather
-from lo2io.reports.text.by import TABLES
 from lo2io.reports.text.lines import printable
 from lo2io.top.window import watch_window
 from lo2io.trace.selection.selection import select
@@ -25,8 +25,6 @@ from lo2io.trace.selection.selection import select
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import pytest
 
     from lo2io.trace.reader import Trace
 
@@ -197,12 +195,11 @@ def numbers(row: Any) -> tuple[int, ...]:
 
 
 def check_report(trace: Trace, tables: dict[str, list[Row]]) -> None:
-    """Totals; and what processes, files, calls, classes, latencies and the tables of ``--by`` add up to."""
-    sums = gather(trace)
-    summary, calls = summarize(trace, sums), tables["operations"]
+    """Totals; and what processes, files, calls, classes, latencies and command lines add up to."""
+    summary, calls = summarize(trace), tables["operations"]
     expected = sums_of(calls)
     assert numbers(summary.activity) == expected
-    for view in (summary.processes, summary.files):
+    for view in (summary.processes, summary.files, summary.cmdlines):
         assert tuple(map(sum, zip((0,) * 5, *(numbers(row.activity) for row in view), strict=True))) == expected
     assert {row.name: numbers(row.activity) for row in summary.calls} == {
         name: sums_of([row for row in calls if row["call"] == name]) for name in {row["call"] for row in calls}
@@ -210,13 +207,9 @@ def check_report(trace: Trace, tables: dict[str, list[Row]]) -> None:
     assert {row.pid: numbers(row.activity) for row in summary.processes if row.activity.calls} == {
         pid: sums_of([row for row in calls if row["pid"] == pid]) for pid in {row["pid"] for row in calls}
     }
-    listed = {row.name: (row.calls, row.errors, row.time_ns) for row in TABLES["syscall"].rows(sums, summary)}
-    assert listed == {
-        row.name: (row.activity.calls, row.activity.errors, row.activity.time_ns) for row in summary.calls
-    }
-    commands = TABLES["cmdline"].rows(sums, summary)
-    assert numbers(TABLES["cmdline"].total(commands)) == expected
-    assert {row.name for row in commands} == {row.name for row in summary.processes}
+    assert {row.name for row in summary.cmdlines} == {row.name for row in summary.processes}
+    for shares in ([row.share for row in summary.calls], [row.share for row in summary.cmdlines]):
+        assert sum(shares) == pytest.approx(1.0 if expected[4] else 0.0)
     same_files(((row.path, row.activity.bytes_read, row.activity.bytes_written) for row in summary.files), calls)
     check_requests(summary, tables)
     if summary.io is None:
