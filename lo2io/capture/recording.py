@@ -23,8 +23,8 @@ from lo2io.capture.accounts import Accounting
 from lo2io.capture.backend import BPF, PERF
 from lo2io.capture.checks import check_options
 from lo2io.capture.closing import close_in_background
+from lo2io.capture.devices import with_new_devices
 from lo2io.capture.events.opened import SYSTEM
-from lo2io.capture.flight.news import with_news
 from lo2io.capture.hotplug import Hotplug
 from lo2io.capture.launch import StoppedCommand, resolve_user
 from lo2io.capture.notices import Notices
@@ -241,7 +241,7 @@ def _follow_cpus(
 def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
     """The description with what is known at the end only."""
     return replace(
-        with_news(meta),
+        with_new_devices(meta),
         complete=True,
         stop_ns=stopped.stop_ns,
         syncs=stopped.syncs,

@@ -1,6 +1,6 @@
 """A window of ``lo2io top`` as a page: for a terminal as high as that, for a pipe whole.
 
-In: a :class:`~lo2io.top.rows.Window`. Out: what rich prints. It knows no table and no terminal.
+In: a :class:`~lo2io.top.window.Window`. Out: what rich prints. It knows no table and no terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lo2io.units import NS_PER_S, format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lo2io.top.rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
+    from lo2io.top.window import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
 
 VIEWS: Final = ("process", "file", "device")
 SORTS: Final = ("bytes", "operations", "time", "latency")

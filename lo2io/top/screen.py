@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lo2io.top.page import Look
-    from lo2io.top.rows import Window
+    from lo2io.top.window import Window
 
 
 class Terminal:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lo2io.top.page import Look
-    from lo2io.top.rows import Window
+    from lo2io.top.window import Window
 
 MIN_INTERVAL_S: Final = 1.0
 """A window takes half a second of work: asking more often would show lo2io itself."""

@@ -1,20 +1,20 @@
 """One window of a recording that goes on, summed up by process, file and device for ``lo2io top``.
 
-In: the tables of a window. Out: a :class:`~lo2io.top.rows.Window`. A window is short, so latencies are kept one
-by one and their percentiles are exact. Memory: some 16 B for each of the window's operations.
+In: the tables of a window. Out: a :class:`Window` of plain values, which are the keys of ``--json``. A window is short,
+so latencies are kept one by one and their percentiles are exact. Memory: some 16 B for each of the window's operations.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
 from lo2io.reports.summary.names import People, file_names
+from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
-from lo2io.reports.summary.tally import Owners
-from lo2io.top.rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
 from lo2io.trace.columns import REQUEST_OPERATION, latest_end
 from lo2io.units import split_kernel_dev
 
@@ -25,6 +25,102 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.trace.reader import Trace
+
+SCHEMA: Final = "lo2io-top"
+SCHEMA_VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Latencies of ``nr`` operations in ns: exact nearest-rank percentiles; zeros without any."""
+
+    nr: int
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """System calls and requests of rings that ended in the window.
+
+    ``latency`` is of those that read, write or flush: a call from entry to exit, a request from submission to its last
+    completion. ``time_ns`` sums up all calls' durations, over all threads.
+    """
+
+    operations: int
+    errors: int
+    bytes_read: int
+    bytes_written: int
+    time_ns: int
+    latency: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessNow:
+    """One process; ``pid`` None: threads nobody announced."""
+
+    pid: int | None
+    process: str | None
+    """Its name: its title or script where the command line tells, else the kernel's."""
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class FileNow:
+    """All files of one path on one device.
+
+    ``kind``: ``named``, ``unnamed`` (all unnamed descriptors of a process) or ``none`` (no descriptor).
+    """
+
+    kind: str
+    path: str | None
+    pid: int | None
+    process: str | None
+    activity: Activity
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNow:
+    """One disk's requests that ended in the window; ``in_flight`` had not at its end.
+
+    ``busy_ns``: some request was at the device. ``queue``: insert to issue; ``device``: issue to completion.
+    """
+
+    name: str
+    requests: int
+    errors: int
+    bytes_read: int
+    bytes_written: int
+    in_flight: int
+    busy_ns: int
+    queue: Spread
+    device: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The newest part of a recording that goes on.
+
+    Amounts are the window's, not per second; lists begin with the most bytes.
+    """
+
+    span_ns: int
+    total: Activity
+    processes: tuple[ProcessNow, ...]
+    files: tuple[FileNow, ...]
+    devices: tuple[DeviceNow, ...]
+    lost: int
+    """Records for which a ring had no room."""
+    vanished: int
+    """Samples that were counted, and never delivered."""
+    proven: bool
+    """The recording of the window is proven complete."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One object a window, with its schema."""
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}
+
 
 MAX_ROWS: Final = 1_000
 """Rows of each list: more than a screen has, whatever it is sorted by."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lo2io.otf2.read.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
-from lo2io.verify.ids import Ids
+from lo2io.verify.operations import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

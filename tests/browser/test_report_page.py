@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
 
 SPAN = 1_000_000_000
 NR_READS = 4_000

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.record import LO2IO, Recorded, record
 
-from lo2io.reports.summary.io_rows import TIME_PARTS
+from lo2io.reports.summary.io import TIME_PARTS
 from lo2io.reports.summary.summary import summarize
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from workloads.rings import Row, Run
 
-    from lo2io.reports.rings.rows import RingRow, RingsSummary
+    from lo2io.reports.rings.summary import RingRow, RingsSummary
 
 pytestmark = pytest.mark.requires("root", "tracefs", "events", "gcc", "losetup", "io_uring:io_uring_complete")
 EXACT = [group for group in GROUPS if group != GROUP["teardown-exit"]]

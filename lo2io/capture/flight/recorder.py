@@ -20,9 +20,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.capture.devices import with_new_devices
 from lo2io.capture.flight.border import BorderReader
 from lo2io.capture.flight.dump import Dumper
-from lo2io.capture.flight.news import with_news
 from lo2io.capture.flight.trigger import Watcher, parse_trigger
 from lo2io.capture.flight.window import Border, describe_window, final_border
 from lo2io.catalog.catalog import load_catalog
@@ -339,7 +339,7 @@ class FlightRecorder:
         begins: Mapping[str, Border] = dict(self._borders)
 
         def describe(names: tuple[str, ...]) -> SpoolMeta:
-            return self._describe(with_news(meta), names, (begins[names[0]], end))
+            return self._describe(with_new_devices(meta), names, (begins[names[0]], end))
 
         self.dumper.start(why, segment, describe)
 

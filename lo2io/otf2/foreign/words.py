@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def describe(subject: Mapping[str, Any], paradigms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The metadata's key ``foreign``; keys are those of :class:`lo2io.reports.summary.rows.Foreign`.
+    """The metadata's key ``foreign``; keys are those of :class:`lo2io.reports.summary.summary.Foreign`.
 
     Args:
         subject: What was found in the archive.

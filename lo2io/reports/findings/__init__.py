@@ -18,7 +18,7 @@ from lo2io.reports.findings.rings import RING_RULES
 
 if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
-    from lo2io.reports.rings.rows import RingsSummary
+    from lo2io.reports.rings.summary import RingsSummary
     from lo2io.reports.summary.sums import TraceSums
 
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lo2io.model import Columns
-    from lo2io.reports.rings.rows import RingRow, RingsSummary
+    from lo2io.reports.rings.summary import RingRow, RingsSummary
 
 MANY: Final = 100
 """Requests or calls from which on a habit is one."""

@@ -34,7 +34,7 @@ class Sheet:
 
 
 class OfFile(Protocol):
-    """A row about a file; ``kind`` as in :class:`~lo2io.reports.summary.rows.FileRow`."""
+    """A row about a file; ``kind`` as in :class:`~lo2io.reports.summary.summary.FileRow`."""
 
     @property
     def kind(self) -> str:

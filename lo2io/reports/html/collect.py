@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.summary.tally import Owners, RequestTally
+    from lo2io.reports.summary.owners import Owners
+    from lo2io.reports.summary.tally import RequestTally
     from lo2io.trace.reader import Trace
 
 HEAT_BINS: Final = 240

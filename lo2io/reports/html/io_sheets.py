@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.reports.html.cells import LATENCY, Cell, Sheet, count, file_of, latency, sheet, size, text, time
-from lo2io.reports.summary.io_rows import TIME_PARTS
+from lo2io.reports.summary.io import TIME_PARTS
 from lo2io.reports.text.lines import who
 
 if TYPE_CHECKING:
-    from lo2io.reports.summary.io_rows import IoSummary
+    from lo2io.reports.summary.io import IoSummary
 
 
 def io_sheets(io: IoSummary) -> list[Sheet]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.reports.summary.names import FileName, People
+    from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.sums import TraceSums
-    from lo2io.reports.summary.tally import Owners, RequestTally, Sums
+    from lo2io.reports.summary.tally import RequestTally, Sums
     from lo2io.trace.reader import Trace
 
 MAX_PROCESSES: Final = 32

@@ -39,7 +39,7 @@ from lo2io.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from lo2io.reports.findings.finding import Finding
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
     from lo2io.reports.summary.sums import TraceSums
 
 MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"

@@ -10,7 +10,7 @@ from lo2io.reports.text.lines import who
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lo2io.reports.rings.rows import RingRow, RingsSummary
+    from lo2io.reports.rings.summary import RingRow, RingsSummary
 
 
 def ring_sheets(rings: RingsSummary) -> list[Sheet]:

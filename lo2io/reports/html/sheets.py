@@ -1,6 +1,6 @@
 """The summary as tables of an HTML page: each cell with the text that is shown and the exact value it is sorted by.
 
-In: a :class:`~lo2io.reports.summary.rows.Summary`. Out: :class:`Sheet`. It counts nothing itself.
+In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: :class:`Sheet`. It counts nothing itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from lo2io.reports.text.lines import who
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.reports.summary.rows import Activity, Summary, UsageRow
+    from lo2io.reports.summary.summary import Activity, Summary
+    from lo2io.reports.summary.usage import UsageRow
 
 _ACTIVITY: Final = (
     ("calls", True), ("reads", True), ("writes", True), ("read", True), ("written", True), ("time", True),

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
+    from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.paths import Paths
-    from lo2io.reports.summary.tally import Owners
     from lo2io.trace.reader import Trace
 
 NR_OPCODES: Final = 256

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.reports.summary.tally import Owners
+    from lo2io.reports.summary.owners import Owners
     from lo2io.trace.reader import Trace
 
 
@@ -59,7 +59,7 @@ class People:
 class FileName(NamedTuple):
     """What a file group is called.
 
-    As :class:`~lo2io.reports.summary.rows.FileRow` has it; besides, a path may be ``given`` to a call.
+    As :class:`~lo2io.reports.summary.summary.FileRow` has it; besides, a path may be ``given`` to a call.
     """
 
     kind: str

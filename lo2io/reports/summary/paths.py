@@ -17,7 +17,7 @@ from lo2io.trace.reader import as_numpy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lo2io.reports.summary.tally import Owners
+    from lo2io.reports.summary.owners import Owners
     from lo2io.trace.reader import Trace
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lo2io.model import Columns
-    from lo2io.reports.summary.tally import Owners
+    from lo2io.reports.summary.owners import Owners
     from lo2io.trace.reader import Trace
 
 NEAR_BYTES: Final = 128 << 10

@@ -9,21 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.reports.summary.call_time import OffCpuTally, SlowTally, TimeTally
 from lo2io.reports.summary.classes import Classes
 from lo2io.reports.summary.names import People
+from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.pattern import PatternTally
 from lo2io.reports.summary.spans import CallSpans
-from lo2io.reports.summary.spent import OffCpuTally, SlowTally, TimeTally
-from lo2io.reports.summary.tally import (
-    OPERATION_COLUMNS,
-    SLICE_ROWS,
-    OperationTally,
-    Owners,
-    RequestTally,
-    derive,
-    read_ahead,
-)
+from lo2io.reports.summary.tally import OPERATION_COLUMNS, SLICE_ROWS, OperationTally, RequestTally, derive, read_ahead
 from lo2io.reports.summary.usage import UsageTally
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallClass
+from lo2io.model import UNKNOWN_I64, CallClass
 from lo2io.reports.summary.classes import NR_CLASSES, classes_of
-from lo2io.reports.summary.file_types import file_types
 from lo2io.reports.summary.histogram import LatencyHistograms
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
     from lo2io.reports.summary.classes import Classes
     from lo2io.reports.summary.histogram import Bin, Latency
+    from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.paths import Paths
     from lo2io.reports.summary.spans import CallSpans
     from lo2io.trace.reader import Trace
@@ -34,8 +34,6 @@ NR_REQUEST_OPS: Final = 8
 SLICE_ROWS: Final = 4096
 """Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
 _COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
-_DSYNC: Final = {"alpha": 0o40000}
-"""O_DSYNC, where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
 _MOVES_IN: Final = frozenset({"read", "copy"})
 _MOVES_OUT: Final = frozenset({"write", "copy"})
 OPERATION_COLUMNS: Final = (
@@ -72,67 +70,6 @@ class Sums:
         for name, values in vars(self).items():
             setattr(sums, name, paths.merged(values))
         return sums
-
-
-class Owners:
-    """Who and what an operation belongs to.
-
-    Processes are numbered 0 … ``nr_processes - 1`` with one more for unknown. File groups: the named files by their
-    number, then per process its unnamed handles, then calls without a handle.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        task, process = trace.column("threads", "task"), trace.column("threads", "process")
-        self.process_ids, rows = np.unique(process, return_inverse=True)
-        self.nr_processes = len(self.process_ids)
-        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.intp)
-        self._process_of_task[task] = rows
-        files = trace.column("files", "file")
-        self.nr_files = int(files.max()) + 1 if len(files) else 0
-        self.nr_groups = self.nr_files + self.nr_processes + 2
-        self.no_handle = self.nr_groups - 1
-        self._dsync = np.uint32(_DSYNC.get(trace.metadata["machine"], 0o10000))
-        self._is_synced = np.zeros(1, np.bool_)
-        self._group_of_handle = self._groups(trace)
-        self.types, self.waits = file_types(trace, self.nr_groups)
-        """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read."""
-
-    def _groups(self, trace: Trace) -> NDArray[np.int32]:
-        groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
-        for batch in trace.batches("handles", ["handle", "process", "file", "open_flags"]):
-            handle, file, flags = batch["handle"], batch["file"], batch["open_flags"]
-            short = int(handle.max(initial=0)) + 2 - len(groups)
-            if short > 0:
-                groups = np.append(groups, np.full(short, self.no_handle, np.int32))
-            if len(groups) > len(self._is_synced):
-                self._is_synced = np.append(self._is_synced, np.zeros(len(groups) - len(self._is_synced), np.bool_))
-            self._is_synced[handle] = (flags != UNKNOWN_U32) & (flags & self._dsync != 0)
-            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self.process_rows(batch["process"]), file)
-        return groups
-
-    def process_rows(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """Number of each process of the table ``threads``."""
-        if not self.nr_processes:
-            return np.zeros(len(process), np.intp)
-        index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
-        return np.where(self.process_ids[index] == process, index, self.nr_processes)
-
-    def processes(self, task: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """Process of each task."""
-        return _look_up(self._process_of_task, task)
-
-    def groups(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """File group of each handle."""
-        return _look_up(self._group_of_handle, handle)
-
-    def synced(self, handle: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Whether each handle was opened with O_DSYNC or O_SYNC, so that each write waits for the device."""
-        return _look_up(self._is_synced, handle)
-
-
-def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
-    """``table[index]``; the table's last entry stands for whatever lies outside (unknown is UINT32_MAX)."""
-    return table[np.minimum(index, len(table) - 1)]
 
 
 def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:

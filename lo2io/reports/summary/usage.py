@@ -6,12 +6,12 @@ values. What is not known of one thread of a process is not known of the process
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from lo2io.model import UNKNOWN_I64
-from lo2io.reports.summary.rows import UsageRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lo2io.reports.summary.tally import Owners
+    from lo2io.reports.summary.owners import Owners
     from lo2io.trace.reader import Trace
 
 _FIGURES: Final = (
@@ -29,6 +29,32 @@ _OF_COMMAND: Final = ("user_ns", "system_ns", "major_faults", "voluntary_switche
 _MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "socket", "process", "mmap")
 """Groups of calls that are not recorded by default, or can be left out, and in which a program may spend its time."""
 _HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What a process used while it was recorded, or all of them; None: not known.
+
+    The kernel tells a thread's figures when it exits, to lo2io's programs in the kernel; so of processes that are there
+    before or after the recording they are not known.
+    """
+
+    wall_ns: int
+    """From the first thread's birth to the last one's end."""
+    threads_ns: int
+    """How long each of its threads lived, summed up."""
+    calls_ns: int
+    """Of it in recorded calls."""
+    calls_share: float | None
+    """The same as a part of it, 0 … 1; None: they lived no time."""
+    cpu_ns: int | None
+    user_ns: int | None
+    system_ns: int | None
+    block_delay_ns: int | None
+    """Waited for block requests; None, too, where the system does not account for it (``task_delayacct``)."""
+    major_faults: int | None
+    voluntary_switches: int | None
+    involuntary_switches: int | None
 
 
 class UsageTally:

@@ -10,7 +10,7 @@ from lo2io.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lo2io.reports.summary.rows import Foreign
+    from lo2io.reports.summary.summary import Foreign
 
 
 def foreign_lines(foreign: Foreign) -> list[str]:

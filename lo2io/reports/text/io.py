@@ -1,6 +1,6 @@
 """The part of the page about time, latencies, slow calls, sizes, order of accesses, opens and metadata.
 
-In: an :class:`~lo2io.reports.summary.io_rows.IoSummary`. Out: lines on a rich console. Empty sections are left out.
+In: an :class:`~lo2io.reports.summary.io.IoSummary`. Out: lines on a rich console. Empty sections are left out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lo2io.reports.summary.classes import METADATA, STORAGE
-from lo2io.reports.summary.io_rows import TIME_PARTS, SlowRow
+from lo2io.reports.summary.io import TIME_PARTS, SlowRow
 from lo2io.reports.text.lines import duration_of, named, print_line, print_more, print_table, printable, share_of, who
 from lo2io.units import format_bytes, format_duration
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.reports.summary.histogram import Bin
-    from lo2io.reports.summary.io_rows import IoSummary, LatencyRow, OpenRow, PatternRow, TimeRow
+    from lo2io.reports.summary.io import IoSummary, LatencyRow, OpenRow, PatternRow, TimeRow
 
 ROWS: Final = 8
 """Rows of each table of this part; JSON has more."""

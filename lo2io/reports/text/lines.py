@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lo2io.reports.summary.histogram import Latency
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
 
 ROWS: Final = 12
 """Rows of each table on the page; JSON has more."""

@@ -1,6 +1,6 @@
 """The summary as text: a page for a terminal, and the same words, plain, for a pipe.
 
-In: a :class:`~lo2io.reports.summary.rows.Summary`. Out: lines on a rich console. It knows no table of the trace.
+In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: lines on a rich console. It knows no table of the trace.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lo2io.reports.summary.histogram import Latency
-    from lo2io.reports.summary.rows import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary, UsageRow
+    from lo2io.reports.summary.summary import Activity, Chosen, CpuLosses, FileRow, ProcessRow, Summary
+    from lo2io.reports.summary.usage import UsageRow
 
 PIPE_WIDTH: Final = 100
 _WHY_VANISHED: Final = "some virtual machines deliver nothing while a CPU runs its idle task or a thread of pid 1"

@@ -1,6 +1,6 @@
 """The part of the page about rings; nothing is printed of a trace without any.
 
-In: a :class:`~lo2io.reports.rings.rows.RingsSummary`. Out: lines on a rich console.
+In: a :class:`~lo2io.reports.rings.summary.RingsSummary`. Out: lines on a rich console.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from lo2io.reports.rings.rows import (
+    from lo2io.reports.rings.summary import (
         BatchSizeRow,
         BrokenLinkRow,
         EndRow,

@@ -10,10 +10,10 @@ from build import tablemaker
 from build.tablemaker import OPENAT, READ, UNLINKAT, WRITE, Row, make_batch, write_trace
 
 from lo2io.reports.html.page import gather_pictures
+from lo2io.reports.summary.owners import Owners
 from lo2io.reports.summary.paths import Paths
 from lo2io.reports.summary.summary import render, summarize
 from lo2io.reports.summary.sums import gather
-from lo2io.reports.summary.tally import Owners
 from lo2io.reports.text.page import report_console
 from lo2io.top.window import watch_window
 

@@ -21,7 +21,7 @@ from lo2io.reports.text.page import report_console
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
     from lo2io.trace.reader import Trace
 
 LINES = {20: b"pg: idle", 21: b"pg: idle", 22: b"python3\0/x/a.py\0--fast", 23: b"", 24: b""}

@@ -28,8 +28,8 @@ from lo2io.trace.selection.selection import select
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.reports.summary.io_rows import IoSummary, PatternRow
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.io import IoSummary, PatternRow
+    from lo2io.reports.summary.summary import Summary
 
 NEAR = 128 << 10
 SWITCHES = {False: COMPLETE, True: replace(COMPLETE, events=(EventCompleteness("sched:sched_switch", 0, 1, 0, 1, 0),))}

@@ -43,7 +43,7 @@ from lo2io.reports.summary.summary import summarize
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lo2io.reports.rings.rows import RingRow
+    from lo2io.reports.rings.summary import RingRow
 
 STATUSES = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 PATHS = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")

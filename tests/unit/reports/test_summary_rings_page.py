@@ -20,7 +20,7 @@ from build.ringtables import (
 from build.tablemaker import READ, READV, Row, make_batch, meta, write_trace
 
 from lo2io.reports.findings.rings import RING_RULES
-from lo2io.reports.rings.rows import RingsSummary
+from lo2io.reports.rings.summary import RingsSummary
 from lo2io.reports.summary.summary import Summary, render, summarize, to_json
 from lo2io.reports.text.page import report_console
 

@@ -31,10 +31,9 @@ from lo2io.errors import CaptureError, UsageError
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, CallKind
 from lo2io.reports.summary.summary import summarize
 from lo2io.top.page import Look, check_look, render_top
-from lo2io.top.rows import Activity, DeviceNow, FileNow, ProcessNow, Spread, Window
 from lo2io.top.screen import Pipe
 from lo2io.top.session import Recorder, TopOptions, _Loop, watch
-from lo2io.top.window import NO_SPREAD, spreads, watch_window
+from lo2io.top.window import NO_SPREAD, Activity, DeviceNow, FileNow, ProcessNow, Spread, Window, spreads, watch_window
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from lo2io.otf2.read import events
 from lo2io.otf2.read.events import Places
 from lo2io.verify import verify
 from lo2io.verify.events import EventRules
-from lo2io.verify.ids import Ids
+from lo2io.verify.operations import Ids
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,8 @@ import pytest
 from build.flightrig import CONVERTER, META, RING_BYTES, FakeClock, Rig, serials
 
 from lo2io import pipeline
-from lo2io.capture.flight import dump, news
+from lo2io.capture import devices
+from lo2io.capture.flight import dump
 from lo2io.capture.flight import recorder as flight
 from lo2io.capture.flight.recorder import FlightOptions
 from lo2io.errors import CaptureError, UsageError
@@ -271,8 +272,8 @@ def test_the_mounts_and_disks_of_a_window_are_those_of_its_end(
     recorder = rig(FlightOptions(last_s=2.0, keep_spool=True))
     recorder.start()
     recorder.run(3)
-    monkeypatch.setattr(news.procfs, "read_mounts", lambda **_: (mount,))
-    monkeypatch.setattr(news.sysfs, "read_devices", lambda _: (disk, *META.devices))
+    monkeypatch.setattr(devices.procfs, "read_mounts", lambda **_: (mount,))
+    monkeypatch.setattr(devices.sysfs, "read_devices", lambda _: (disk, *META.devices))
     assert recorder.flight.dumper.claim("a test")
     recorder.flight._requests.append("a test")
     recorder.run(0.1)

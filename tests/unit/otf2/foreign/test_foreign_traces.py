@@ -51,7 +51,7 @@ from lo2io.trace.selection.selection import select
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lo2io.reports.summary.rows import Summary
+    from lo2io.reports.summary.summary import Summary
 
 NON_BLOCKING = _otf2.IO_OPERATION_FLAG_NON_BLOCKING
 READ = _otf2.IO_OPERATION_MODE_READ

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from lo2io.model import Columns
     from lo2io.reports.summary.classes import Classes
+    from lo2io.reports.summary.owners import Owners
     from lo2io.reports.summary.spans import CallSpans
-    from lo2io.reports.summary.tally import Owners
     from lo2io.trace.reader import Trace
 
 MAX_SLOW: Final = 20

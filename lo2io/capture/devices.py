@@ -1,4 +1,4 @@
-"""What has come to a machine while it was being recorded: mounts and disks."""
+"""Mounts and block devices that come to a machine while it is being recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta
 
 
-def with_news(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
+def with_new_devices(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
     """A description with the mounts and block devices that have come since it was made; what is gone stays in it.
 
     Args:

@@ -1,0 +1,83 @@
+"""Which process and which file each operation belongs to.
+
+In: the tables of threads, handles and files. Out: for each task the number of its process, for each handle that of
+its file group. Memory: some bytes a handle and a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lo2io.model import UNKNOWN_U32
+from lo2io.reports.summary.file_types import file_types
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lo2io.trace.reader import Trace
+
+_DSYNC: Final = {"alpha": 0o40000}
+"""O_DSYNC, where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
+
+
+class Owners:
+    """Who and what an operation belongs to.
+
+    Processes are numbered 0 … ``nr_processes - 1`` with one more for unknown. File groups: the named files by their
+    number, then per process its unnamed handles, then calls without a handle.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        task, process = trace.column("threads", "task"), trace.column("threads", "process")
+        self.process_ids, rows = np.unique(process, return_inverse=True)
+        self.nr_processes = len(self.process_ids)
+        self._process_of_task = np.full(int(task.max(initial=0)) + 2, self.nr_processes, np.intp)
+        self._process_of_task[task] = rows
+        files = trace.column("files", "file")
+        self.nr_files = int(files.max()) + 1 if len(files) else 0
+        self.nr_groups = self.nr_files + self.nr_processes + 2
+        self.no_handle = self.nr_groups - 1
+        self._dsync = np.uint32(_DSYNC.get(trace.metadata["machine"], 0o10000))
+        self._is_synced = np.zeros(1, np.bool_)
+        self._group_of_handle = self._groups(trace)
+        self.types, self.waits = file_types(trace, self.nr_groups)
+        """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read."""
+
+    def _groups(self, trace: Trace) -> NDArray[np.int32]:
+        groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
+        for batch in trace.batches("handles", ["handle", "process", "file", "open_flags"]):
+            handle, file, flags = batch["handle"], batch["file"], batch["open_flags"]
+            short = int(handle.max(initial=0)) + 2 - len(groups)
+            if short > 0:
+                groups = np.append(groups, np.full(short, self.no_handle, np.int32))
+            if len(groups) > len(self._is_synced):
+                self._is_synced = np.append(self._is_synced, np.zeros(len(groups) - len(self._is_synced), np.bool_))
+            self._is_synced[handle] = (flags != UNKNOWN_U32) & (flags & self._dsync != 0)
+            groups[handle] = np.where(file == UNKNOWN_U32, self.nr_files + self.process_rows(batch["process"]), file)
+        return groups
+
+    def process_rows(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """Number of each process of the table ``threads``."""
+        if not self.nr_processes:
+            return np.zeros(len(process), np.intp)
+        index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
+        return np.where(self.process_ids[index] == process, index, self.nr_processes)
+
+    def processes(self, task: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """Process of each task."""
+        return _look_up(self._process_of_task, task)
+
+    def groups(self, handle: NDArray[np.uint32]) -> NDArray[np.intp]:
+        """File group of each handle."""
+        return _look_up(self._group_of_handle, handle)
+
+    def synced(self, handle: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Whether each handle was opened with O_DSYNC or O_SYNC, so that each write waits for the device."""
+        return _look_up(self._is_synced, handle)
+
+
+def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
+    """``table[index]``; the table's last entry stands for whatever lies outside (unknown is UINT32_MAX)."""
+    return table[np.minimum(index, len(table) - 1)]
