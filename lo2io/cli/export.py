@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lo2io.cli.options import Filter, SpanBegin, SpanEnd, TraceArgument
-from lo2io.errors import TraceError
 from lo2io.exports.formats import FORMATS
 from lo2io.signals import ended_by_signals
 from lo2io.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 To = Annotated[
     str,
@@ -71,7 +67,7 @@ def export(
     from lo2io.trace.selection.selection import select
 
     with ended_by_signals(), open_any(trace) as whole, share_progress("exporting") as progress:
-        _check_exportable(trace, whole.metadata, to)
+        formats.check_foreign(to, trace, whole.metadata.get("foreign"))
         opened = select(whole, filters or (), begin=begin, end=until)
         target = output or Path(f"{opened.path.resolve().name}{found.suffix}")
         summary = formats.export(opened, to, target, progress, force=force, options=options or ())
@@ -79,15 +75,3 @@ def export(
     print(f"lo2io: {summary.rows:,} rows, {format_bytes(summary.size_bytes)}", file=sys.stderr)
     for note in summary.notes:
         print(f"lo2io: {note}", file=sys.stderr)
-
-
-def _check_exportable(trace: Path, metadata: Mapping[str, Any], to: str) -> None:
-    """Of another tool's archive some formats would be wrong."""
-    foreign = metadata.get("foreign")
-    if foreign is None:
-        return
-    tried, remedy = f"export {trace} to {to}", "take parquet, csv or perfetto, or record with lo2io"
-    if to == "perf-data":
-        raise TraceError(tried, "an archive without lo2io's tables has no samples", remedy)
-    if to == "fio" and foreign["twice"]:
-        raise TraceError(tried, f"a replay would do much of it twice: {foreign['twice']}", remedy)

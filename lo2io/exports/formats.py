@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lo2io.errors import UsageError
+from lo2io.errors import TraceError, UsageError
 from lo2io.exports.target import ExportSummary, check_apart, open_output, size_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class Format:
     magic: bytes = b""
     """What its file begins with."""
     options: tuple[Option, ...] = ()
+    without_tables: str = ""
+    """Why an archive without lo2io's tables cannot become this format; empty: it can."""
+    counted_twice: str = ""
+    """Why an archive that has operations twice cannot become this format; empty: it can."""
 
 
 _TABLES = Option("tables", (), "which tables, separated by colons; without it all: tables=operations:files")
@@ -78,6 +82,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "the recorded samples, for `perf script` and `perf report`; needs a recording with --keep-spool",
             ".perf.data",
             magic=b"PERFILE2",
+            without_tables="an archive without lo2io's tables has no samples",
         ),
         "fio": Format(
             "lo2io.exports.fio.export",
@@ -88,6 +93,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
                 Option("by", ("process", "thread", "device"), "whose actions make a log"),
                 Option("version", ("3", "2"), "of the logs: 3 with times, 2 without"),
             ),
+            counted_twice="a replay would do much of it twice",
         ),
     }
 )
@@ -103,6 +109,27 @@ def find_format(name: str) -> Format:
     if name not in FORMATS:
         raise UsageError(f"export to {name!r}", "it is no format", f"formats are {', '.join(FORMATS)}")
     return FORMATS[name]
+
+
+def check_foreign(name: str, trace: Path, foreign: Mapping[str, Any] | None) -> None:
+    """Refuse what would be wrong of another tool's archive.
+
+    Args:
+        name: One of ``FORMATS``.
+        trace: Named in the error.
+        foreign: What the metadata say of such an archive; None: the trace has lo2io's tables.
+
+    Raises:
+        TraceError: The format needs what the archive has not.
+    """
+    if foreign is None:
+        return
+    found = find_format(name)
+    tried, remedy = f"export {trace} to {name}", "take parquet, csv or perfetto, or record with lo2io"
+    if found.without_tables:
+        raise TraceError(tried, found.without_tables, remedy)
+    if found.counted_twice and foreign["twice"]:
+        raise TraceError(tried, f"{found.counted_twice}: {foreign['twice']}", remedy)
 
 
 def read_options(name: str, given: Iterable[str]) -> dict[str, str]:
