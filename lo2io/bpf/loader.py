@@ -346,7 +346,7 @@ def load_programs(config: BpfConfig, calls: Sequence[BpfCall], cpus: Sequence[in
         ring_bytes: Of each: a power of two of whole pages.
 
     Raises:
-        AccessError: No object was built, no libbpf is installed, or the kernel refuses: another rung will do.
+        AccessError: No object was built, no libbpf is installed, or the kernel refuses. Perf events can record instead.
     """
     try:
         content = OBJECT.read_bytes()

@@ -1,6 +1,6 @@
-"""What the kernel counts itself, read when sampling has begun, when the command has ended, and before sampling ends.
+"""The kernel's own accounts of I/O, read after sampling has begun, when the command ends, and before sampling ends.
 
-So whatever an account counts happened while samples were taken. It does not know how the two are compared.
+So everything that an account counts happened during sampling. ``convert/reconcile.py`` compares accounts and samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Readings: TypeAlias = tuple[accounts.Reading, ...]
 
 
 class Accounting:
-    """The accounts of one recording; made right after sampling has begun, and before the command is let go.
+    """The accounts of one recording. Make the object after sampling has begun and before the command runs.
 
     Args:
         command: The command's process, if there is one.
@@ -43,14 +43,14 @@ class Accounting:
         self.usage: Usage | None = None
 
     def ended(self, pid: int) -> None:
-        """To be called while a process is a zombie: its account goes with it, and holds its children's till then.
+        """Read a process' account. Call this while the process is a zombie: its account still holds its children's.
 
-        The first one is the command; what others have counted, who outlived it, is added to its account.
+        The first process is the command. The accounts of processes that outlived the command are added to its own.
         """
         self._process = accounts.add(self._process, accounts.read_process(pid))
 
     def command_used(self, used: struct_rusage) -> None:
-        """To be called when the command has ended, with what wait4(2) says of it."""
+        """Keep what wait4(2) returned when the command ended."""
         self.usage = Usage(
             wall_ns=time.monotonic_ns() - self._began_ns,
             user_ns=round(used.ru_utime * NS_PER_S),
@@ -61,15 +61,15 @@ class Accounting:
         )
 
     def look(self) -> Readings:
-        """The accounts as they are now, but for the command's."""
+        """The accounts as they are now, without the command's."""
         return accounts.snapshot(cgroup=self._cgroup)
 
     def end(self) -> None:
-        """The last look, while samples are still taken."""
+        """Read the accounts a last time, while sampling still goes on."""
         self.last = self.look()
 
     def accounts(self, to_spool_clock: Callable[[int], int]) -> tuple[Account, ...]:
-        """What was counted in between.
+        """What the kernel counted between the two readings.
 
         Args:
             to_spool_clock: Turns CLOCK_MONOTONIC into the samples' clock.
@@ -78,7 +78,7 @@ class Accounting:
 
 
 def window_accounts(begin: Readings, end: Readings, syncs: Sequence[ClockSync]) -> tuple[Account, ...]:
-    """What was counted in a flight recorder's window.
+    """What the kernel counted during a flight recorder's window.
 
     Args:
         begin: Read after the last ring came to the window's first border …

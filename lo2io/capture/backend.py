@@ -1,7 +1,7 @@
-"""How calls are recorded, and who names their files: from what was asked for to what can be tried.
+"""The choice of what records calls and what names their files.
 
-The best is lo2io's programs in the kernel for both. Where something that was asked for cannot go with them, or the
-kernel refuses them, perf events record the calls and ``/proc`` names the files: never a mixture nobody asked for.
+lo2io's programs in the kernel do both best. If an option excludes the programs, or the kernel refuses them, perf events
+record the calls and ``/proc`` names the files. The two are mixed only if the user asks for that.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ KERNEL, PROC = NAMES = ("kernel", "proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """What is tried first.
+class BackendChoice:
+    """What records calls, and what names their files.
 
     Attributes:
         backend: ``bpf``: programs record the calls; ``perf``: perf events do.
-        names: ``kernel``: programs tell about files and paths; ``proc``: what ``/proc`` shows has to do.
-        limit: What stands in the way of more, in words; empty: nothing, or it was asked for.
-        required: A refusal is an error.
+        names: ``kernel``: programs name files and paths; ``proc``: ``/proc`` does.
+        limit: Which option excludes the programs, in words; empty: none, or the user chose against the programs.
+        required: The user asked for the programs, so a refusal is an error.
     """
 
     backend: str
@@ -40,25 +40,25 @@ class Rung:
 
     @property
     def needs_programs(self) -> bool:
-        """Programs are to be loaded."""
+        """Whether programs must be loaded."""
         return self.names == KERNEL
 
 
-LOWEST = Rung(PERF, PROC)
+WITHOUT_PROGRAMS = BackendChoice(PERF, PROC)
 BY_DEFAULT = True
-"""Programs are tried where nobody asked for them."""
+"""Programs are tried even if the user did not ask for them."""
 
 
-def choose_rung(options: RecordOptions, events: Iterable[str], cgroup: Cgroup | None) -> Rung:
-    """What to try first.
+def choose_backend(options: RecordOptions, events: Iterable[str], cgroup: Cgroup | None) -> BackendChoice:
+    """Choose what to try first.
 
     Args:
-        options: What was asked for.
-        events: What is recorded.
-        cgroup: The one that alone is recorded.
+        options: The options of the recording.
+        events: Full names of the recorded tracepoints.
+        cgroup: The only cgroup that is recorded; None: all are.
 
     Raises:
-        UsageError: Programs were asked for, and cannot go with something else that was.
+        UsageError: The user asked for programs and for an option that excludes them.
     """
     limit = _limit(options, cgroup)
     required = options.backend == BPF or options.names == KERNEL
@@ -66,19 +66,19 @@ def choose_rung(options: RecordOptions, events: Iterable[str], cgroup: Cgroup | 
         asked = f"--backend {BPF}" if options.backend == BPF else f"--names {KERNEL}"
         raise UsageError(f"record with {asked}", f"{limit} knows no programs in the kernel", f"leave {asked} out")
     if options.names == PROC or not any(event.startswith(("syscalls:", "io_uring:")) for event in events):
-        return LOWEST
+        return WITHOUT_PROGRAMS
     if options.backend is None and options.names is None and not BY_DEFAULT:
-        return LOWEST
+        return WITHOUT_PROGRAMS
     if limit:
-        return LOWEST if options.opener == OPENERS[0] else Rung(PERF, PROC, limit)
-    return Rung(options.backend or BPF, KERNEL, required=required)
+        return WITHOUT_PROGRAMS if options.opener == OPENERS[0] else BackendChoice(PERF, PROC, limit)
+    return BackendChoice(options.backend or BPF, KERNEL, required=required)
 
 
-def check_rung(options: RecordOptions) -> None:
-    """What can be wrong before anything is opened.
+def check_backend(options: RecordOptions) -> None:
+    """Check the choice before anything is opened.
 
     Raises:
-        UsageError: No such back end or source of names, or they contradict each other.
+        UsageError: There is no such backend or source of names, or the two contradict each other.
     """
     for asked, known, option in ((options.backend, BACKENDS, "--backend"), (options.names, NAMES, "--names")):
         if asked is not None and asked not in known:
@@ -89,11 +89,11 @@ def check_rung(options: RecordOptions) -> None:
             "programs that record calls tell about their files, too",
             "leave one of the two out",
         )
-    choose_rung(options, options.events, None)
+    choose_backend(options, options.events, None)
 
 
 def _limit(options: RecordOptions, cgroup: Cgroup | None) -> str:
-    """What was asked for that does not go with programs in the kernel."""
+    """The option that excludes programs in the kernel, in words; empty: none does."""
     if options.is_flight:
         return "a recording that keeps only its newest part"
     if options.scope == INHERIT:

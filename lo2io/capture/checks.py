@@ -1,4 +1,4 @@
-"""What can be wrong with a recording's options before anything is opened."""
+"""Checks of a recording's options, before anything is opened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from lo2io.capture import waiting
-from lo2io.capture.backend import check_rung
+from lo2io.capture.backend import check_backend
 from lo2io.capture.events.opened import INHERIT, OPENERS, SYSTEM
 from lo2io.capture.launch import find_program
 from lo2io.errors import UsageError
@@ -20,7 +20,7 @@ _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 def check_options(options: RecordOptions) -> None:
-    """What can be wrong before anything is opened.
+    """Check the options before anything is opened.
 
     Raises:
         UsageError: Options contradict each other, or name what does not exist.
@@ -40,7 +40,7 @@ def check_options(options: RecordOptions) -> None:
     _check_flight(options)
     if options.scope not in {None, SYSTEM, INHERIT}:
         raise UsageError(f"record with scope {options.scope}", "no such scope", f"{SYSTEM} or {INHERIT}")
-    check_rung(options)
+    check_backend(options)
     page = resource.getpagesize()
     if options.ring_bytes < page or options.ring_bytes & (options.ring_bytes - 1):
         raise UsageError(

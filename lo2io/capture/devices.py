@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def with_new_devices(meta: SpoolMeta, root: Path = Path("/")) -> SpoolMeta:
-    """A description with the mounts and block devices that have come since it was made; what is gone stays in it.
+    """Add the mounts and block devices that have come since the description was made. Those that are gone stay in it.
 
     Args:
         meta: The description.

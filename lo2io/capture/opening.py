@@ -6,7 +6,7 @@ import contextlib
 import resource
 from typing import TYPE_CHECKING
 
-from lo2io.capture.backend import BPF, choose_rung
+from lo2io.capture.backend import BPF, choose_backend
 from lo2io.capture.checks import choose_cpus
 from lo2io.capture.events.opened import INHERIT, MIN_RING_BYTES, SYSTEM, OpenEvents, OpenRequest, select_source
 from lo2io.errors import AccessError, CaptureError, UsageError
@@ -17,21 +17,21 @@ from lo2io.model.notices import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lo2io.capture.backend import Rung
+    from lo2io.capture.backend import BackendChoice
     from lo2io.capture.events.programs import Kernel
     from lo2io.capture.options import RecordOptions
     from lo2io.kernel.cgroups import Cgroup
 
 FACTS_SHARE = 4
-"""Where calls are perf samples, the ring of what the programs tell about them is so many times smaller than that of the
-samples: most calls are about files that were told of before."""
+"""If calls are perf samples, the programs' buffer is smaller than that of the samples by this factor. It gets facts
+about files only, and most calls are about files that are known already."""
 
 
 def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple[Event, ...]:
-    """The tracepoints that were asked for and that this kernel has.
+    """The requested tracepoints that this kernel has.
 
     Raises:
-        UsageError: One is missing that is not optional, or all are.
+        UsageError: A tracepoint that is not optional is missing, or all are.
         AccessError: Their formats cannot be read.
     """
     folder = tracefs.find_tracefs() if options.tracefs is None else options.tracefs
@@ -49,7 +49,7 @@ def load_events(options: RecordOptions, note: Callable[[Notice], None]) -> tuple
 
 
 def _brief(missing: Sequence[str], events: Sequence[str]) -> list[str]:
-    """The names; of a subsystem of which all that was chosen is missing, its name alone."""
+    """The names; a subsystem whose chosen tracepoints are all missing is named once."""
     subsystems = {name.partition(":")[0] for name in missing}
     chosen = {each: [name for name in events if name.startswith(f"{each}:")] for each in subsystems}
     whole = [each for each, names in chosen.items() if len(names) > 1 and set(names) <= set(missing)]
@@ -64,33 +64,33 @@ def open_events(
     *,
     cgroup: Cgroup | None = None,
 ) -> OpenEvents:
-    """Open all that records: the best of what was asked for and is allowed, told where that is less than usual.
+    """Open everything that records. A notice says if that is less than usual.
 
-    With lo2io's programs in the kernel where they go with what was asked for and the kernel takes them. System-wide, or
-    where that is refused, and it would do, and nobody insisted, for the tasks alone.
+    lo2io's programs in the kernel come first, then perf events of every CPU. If the kernel refuses those, perf events
+    of the recorded tasks alone may do, unless the user chose a scope.
 
     Args:
-        options: What was asked for.
+        options: The options of the recording.
         events: What to open.
         roots: Processes that are recorded.
         note: Takes notices.
         cgroup: The cgroup whose system calls are recorded; None: everybody's.
 
     Raises:
-        UsageError: A CPU is not online; the programs were asked for and cannot go with something else that was.
+        UsageError: A CPU is not online, or the user asked for programs and for an option that excludes them.
         AccessError: The kernel refuses.
-        CaptureError: The kernel cannot, or not so much.
+        CaptureError: The kernel cannot open that much.
     """
-    told: list[Notice] = []
-    rung = choose_rung(options, [event.name for event in events], cgroup)
-    kernel = _try_programs(options, events, rung, told.append, cgroup)
+    notices: list[Notice] = []
+    choice = choose_backend(options, [event.name for event in events], cgroup)
+    kernel = _try_programs(options, events, choice, notices.append, cgroup)
     opened = None
     if kernel:
-        opened = _open_beside(kernel, options, events, note, cgroup=cgroup, required=rung.required)
+        opened = _open_beside(kernel, options, events, note, cgroup=cgroup, required=choice.required)
     if opened is None:
         opened = _open_perf(options, events, roots, note, cgroup)
-    if opened.scope == SYSTEM or options.scope is not None:  # else a notice has told more
-        for notice in told:
+    if opened.scope == SYSTEM or options.scope is not None:  # else the notice on the scope says more
+        for notice in notices:
             note(notice)
     for text in () if opened.kernel else options.unnamed:
         note(Notice(text))
@@ -107,22 +107,22 @@ def open_events(
 def _try_programs(
     options: RecordOptions,
     events: Sequence[Event],
-    rung: Rung,
+    choice: BackendChoice,
     note: Callable[[Notice], None],
     cgroup: Cgroup | None,
 ) -> Kernel | None:
-    """The programs, loaded and attached; None: others have to tell what they would, for a reason that is noted.
+    """Load and attach the programs; None: perf events and ``/proc`` replace them, and a notice says why.
 
     Raises:
-        AccessError: They were asked for, and refused.
+        AccessError: The user asked for the programs, and the kernel refuses them.
         CaptureError: Likewise.
     """
     lower = "files are named by /proc"
-    if rung.backend == BPF or rung.limit:
+    if choice.backend == BPF or choice.limit:
         lower = f"calls are recorded as perf samples, and {lower}"
-    if not rung.needs_programs:
-        if rung.limit:
-            note(Notice(f"{lower}: {rung.limit} goes without programs in the kernel"))
+    if not choice.needs_programs:
+        if choice.limit:
+            note(Notice(f"{lower}: {choice.limit} goes without programs in the kernel"))
         return None
     from lo2io.capture.events.programs import KernelRequest, open_kernel  # noqa: PLC0415 - brings in libbpf and the native library
     from lo2io.catalog.catalog import load_catalog  # noqa: PLC0415
@@ -131,8 +131,8 @@ def _try_programs(
         tuple(events),
         load_catalog(),
         choose_cpus(options.cpus, sysfs.read_online_cpus()),
-        options.ring_bytes if rung.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
-        calls=rung.backend == BPF,
+        options.ring_bytes if choice.backend == BPF else max(options.ring_bytes // FACTS_SHARE, MIN_RING_BYTES),
+        calls=choice.backend == BPF,
         all_tasks=options.system,
         cgroup=None if cgroup is None else cgroup.folder,
         left_out=options.left_out,
@@ -140,7 +140,7 @@ def _try_programs(
     try:
         return open_kernel(request)
     except (AccessError, CaptureError) as error:
-        if rung.required:
+        if choice.required:
             raise
         note(Notice(f"{lower}: {error}{'; ' if error.remedy else ''}{error.remedy}"))
     return None
@@ -155,7 +155,7 @@ def _open_beside(
     cgroup: Cgroup | None,
     required: bool,
 ) -> OpenEvents | None:
-    """Perf events for what the programs do not record, of every task; None: that is refused, and all is given up."""
+    """Open perf events of every task for what the programs do not record; None: refused, programs closed."""
     rest = [event for event in events if event.name not in kernel.names]
     try:
         opened = _attempt(options, rest, (), note, scope=SYSTEM, cgroup=cgroup, native=True)
@@ -236,7 +236,7 @@ def open_cpu(
     *,
     cgroup: Cgroup | None = None,
 ) -> OpenEvents:
-    """Open on one more CPU what is open already: by the same opener, with the same clock and filters.
+    """Open the same events on one more CPU, with the same opener, clock and filters.
 
     Raises:
         AccessError: The kernel refuses.
@@ -253,7 +253,7 @@ def open_cpu(
 
 @contextlib.contextmanager
 def room_for_fds() -> Iterator[None]:
-    """As many open files as the kernel allows this process, for one per event and CPU."""
+    """Raise the limit of open files to the most that the kernel allows: each event takes one on each CPU."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -21,8 +21,8 @@ from lo2io import _version
 from lo2io.capture import waiting
 from lo2io.capture.accounts import Accounting
 from lo2io.capture.backend import BPF, PERF
+from lo2io.capture.background_close import close_in_background
 from lo2io.capture.checks import check_options
-from lo2io.capture.closing import close_in_background
 from lo2io.capture.devices import with_new_devices
 from lo2io.capture.events.opened import SYSTEM
 from lo2io.capture.hotplug import Hotplug

@@ -111,7 +111,7 @@ class Engine:
     def seen(self, cpu: int) -> NDArray[np.uint64]:
         """What was seen of each of the spool's events on one CPU (index into ``meta.cpus``), shape (events,).
 
-        Samples of the CPU's ring, and entries and exits that lo2io's programs told of there.
+        Samples of the CPU's ring, and entries and exits that lo2io's programs reported there.
         """
         nr_events = len(self.spool.meta.events)
         total = np.zeros(nr_events, np.uint64)
@@ -251,7 +251,7 @@ class BatchStream:
     """An engine at work in a thread of its own, from here on: batches are filled before they are asked for.
 
     Iterate over it and give each batch back with :meth:`release` when nobody reads it any more; as many as ``held`` can
-    be out at a time. A context manager: leaving it ends the engine's work.
+    be out at a time. Leaving the context ends the engine's work.
 
     Raises:
         SpoolError: While iterating, when a stream cannot be read any further.
@@ -301,9 +301,9 @@ class BatchStream:
 
 
 def _records_lost(meta: SpoolMeta) -> bool:
-    """Whether anything may be missing: it is known to be, or nobody counted."""
-    told = meta.complete and all(counts.lost is not None for counts in meta.counts)
-    return not told or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
+    """Whether records may be missing: some are known to be, or nothing was counted."""
+    has_counts = meta.complete and all(counts.lost is not None for counts in meta.counts)
+    return not has_counts or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
 
 
 def _view(native: Any, tables: dict[str, Columns]) -> Batch:

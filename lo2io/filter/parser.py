@@ -123,8 +123,8 @@ class _Parser:
         if operator.kind == "other":
             self._unjoined(operator)
         if operator.kind != "operator":
-            told = "here ends what should be a comparison" if operator.kind == "end" else "no operator"
-            self._fail(operator, told, f"after {field.text} stands {_any_of(operators)}")
+            answer = "here ends what should be a comparison" if operator.kind == "end" else "no operator"
+            self._fail(operator, answer, f"after {field.text} stands {_any_of(operators)}")
         if operator.text not in operators:
             problem = f"{field.text} is not compared by {operator.text}"
             self._fail(operator, problem, f"{field.text} takes {_any_of(operators)}")
@@ -147,8 +147,8 @@ class _Parser:
         else:
             if token.kind == "other":
                 self._unjoined(token)
-            told = "a value is missing" if token.kind in {"end", "line", "joint", "comma"} else "no value"
-            self._fail(token, told, f"{field} is compared with {kind.value}{_quoting(token)}")
+            answer = "a value is missing" if token.kind in {"end", "line", "joint", "comma"} else "no value"
+            self._fail(token, answer, f"{field} is compared with {kind.value}{_quoting(token)}")
         if kind in {Kind.NUMBER, Kind.SIZE, Kind.DURATION}:
             return self._number(token, kind, text)
         if kind is Kind.OPCODE:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lo2io.capture import session
+from lo2io.capture.background_close import close_in_background
 from lo2io.capture.clock import read_sync
-from lo2io.capture.closing import close_in_background
 from lo2io.capture.events import native, python_perf
 from lo2io.capture.events import opened as source
 from lo2io.capture.recording import RecordOptions, record

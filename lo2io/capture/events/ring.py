@@ -32,8 +32,8 @@ class Ring:
         # Loads and stores of one aligned u64; the release of the GIL around writev orders them against the data.
         self._head = view[HEAD_OFFSET : HEAD_OFFSET + 8].cast("Q")
         self._tail = view[TAIL_OFFSET : TAIL_OFFSET + 8].cast("Q")
-        with view[SIZE_OFFSET : SIZE_OFFSET + 8].cast("Q") as told:
-            self.size = told[0] or size
+        with view[SIZE_OFFSET : SIZE_OFFSET + 8].cast("Q") as field:
+            self.size = field[0] or size
         self._data = view[PAGE_BYTES : PAGE_BYTES + self.size]
         self._views = (view, self._head, self._tail, self._data)
 

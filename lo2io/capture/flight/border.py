@@ -1,11 +1,15 @@
-"""The kernel's counts at a place in a ring: where one segment of the spool ends and the next begins.
+"""The kernel's counts at a border: the place in a buffer where one segment of the spool ends and the next begins.
 
-A recording proves its completeness by ``count - lost = samples``, and so does each part of it. But while the counts
-are read, events go on. So for each event the ring's head is taken right before and right after its count is read
-(``native/capture/counts.c``): samples behind the second came later and are added, samples between the two are
-uncertain, and the counts of those events are read again. The thread reads each CPU's counts on that CPU. There nobody
-else can be between counting an event and writing its sample meanwhile; only interrupts come in between, and its own
-calls of read(2), of which it knows on which side of the count they are.
+A recording proves its completeness by ``count - lost = samples``, and so does each part of it. But events go on while
+the counts are read. So the head of the buffer is read right before and right after each count
+(``native/capture/counts.c``)::
+
+    head ── count ── head ── border: the head when all counts are read
+      │       ?        │  samples here came after the count: they are added to it
+      └ samples here are uncertain: the count of their event is read again
+
+The thread reads each CPU's counts on that CPU. Then no other thread can be between counting an event and writing its
+sample. Interrupts can. The thread's own calls of read(2) can, too, and lo2io knows their place relative to the count.
 """
 
 from __future__ import annotations
@@ -28,29 +32,29 @@ if TYPE_CHECKING:
     from lo2io.catalog.layouts import Layout
 
 NR_TRIES = 4
-"""Events whose samples came while their count was read are read so often, then what is uncertain is called slack."""
+"""How often a count is read again if samples of its event came meanwhile. What is uncertain after that is *slack*."""
 RECORD_SAMPLE = 9
 _RAW_AT = 20
-"""Of a sample's raw data: header, time, their size."""
+"""Where a sample's raw data begins: behind header, time and size."""
 _TYPE = struct.Struct("<H")
 _TID = struct.Struct("<i")
 _UNDER_WAY = (1, 3)
-"""Samples that may be counted and not written yet, seen from another CPU: of a system call one, of others one in each
+"""How many samples another CPU may have counted and not written yet: one of a system call; of other events one in each
 context that can interrupt another (task, softirq, interrupt)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An event on one CPU, at one place of its ring."""
+    """The counts of one event on one CPU, at one place of its buffer."""
 
     count: int
     slack: int = 0
-    """By so much the true count may be larger."""
+    """The true count may be larger by up to this number."""
     lost: int = 0
 
 
 class BorderReader:
-    """Reads counts and heads, ring by ring.
+    """Reads counts and heads, one buffer after the other.
 
     Args:
         opened: Events per CPU (scope ``system``).
@@ -65,14 +69,14 @@ class BorderReader:
         self._tid_at = _RAW_AT + layout.pid_offset
 
     def read(self, index: int, *, on_cpu: bool) -> tuple[int, list[Reading]]:
-        """Find a place at the end of what a ring holds, and the counts there; nothing is released.
+        """Find a place at the end of what a buffer holds, and the counts there. Nothing is released.
 
         Args:
-            index: Which ring.
-            on_cpu: The calling thread runs on its CPU and nowhere else.
+            index: The number of the buffer.
+            on_cpu: The calling thread runs on the buffer's CPU and on no other.
 
         Returns:
-            The place, a position of the ring's head, and each event's reading.
+            The place, a position of the buffer's head, and each event's reading.
 
         Raises:
             CaptureError: The counts cannot be read.
@@ -96,7 +100,7 @@ class BorderReader:
         return head, results if on_cpu else [self._from_afar(event, result) for event, result in enumerate(results)]
 
     def _read_counts(self, ring: Ring, fds: Sequence[int]) -> list[tuple[int, int, int, int]]:
-        """``before``, ``after``, ``count`` and ``lost`` of each."""
+        """``before``, ``after``, ``count`` and ``lost`` of each event."""
         readings = ffi.new("lo2_reading[]", len(fds))
         with ffi.from_buffer("uint64_t[]", ring.head_view) as head:
             failed = lib.lo2_read_counts(ffi.new("int32_t[]", fds), len(fds), head, self._opened.has_lost, readings)
@@ -105,7 +109,7 @@ class BorderReader:
         return [(each.before, each.after, each.count, each.lost) for each in readings]
 
     def _list_samples(self, ring: Ring, head: int) -> dict[int, list[tuple[int, int]]]:
-        """Position and thread of each sample that waits in the ring up to ``head``, by ``common_type``."""
+        """Position and thread of each sample in the buffer up to ``head``, by ``common_type``."""
         tail = ring.tail
         content = b"".join(ring.peek(head - tail))
         found: dict[int, list[tuple[int, int]]] = {}
@@ -127,7 +131,7 @@ class BorderReader:
         samples: Mapping[int, Sequence[tuple[int, int]]],
         own: int,
     ) -> list[Reading]:
-        """What the counts are at the end of ``samples``."""
+        """The counts at the end of ``samples``."""
         results = []
         for event, (before, after, count, lost) in enumerate(readings):
             later = uncertain = 0
@@ -137,7 +141,7 @@ class BorderReader:
                 elif position >= before and tid != own:
                     uncertain += 1
                 elif position >= before and self._names[event].startswith("syscalls:sys_exit_"):
-                    later += 1  # of the read(2) that gave the count; its entry is in the count
+                    later += 1  # the exit of the read(2) that gave the count; the count has its entry
             results.append(Reading(count + later, uncertain, lost))
         return results
 
@@ -147,6 +151,6 @@ class BorderReader:
 
 
 def subtract(end: Reading, start: Reading) -> Reading:
-    """What was counted between two places."""
+    """The counts between two places."""
     count = end.count - start.count - start.slack
     return Reading(max(count, 0), end.slack + start.slack + min(count, 0), end.lost - start.lost)

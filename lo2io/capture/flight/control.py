@@ -1,8 +1,8 @@
-"""The socket of a flight recorder: requests for its window in, what becomes of them out, an object a line.
+"""The socket of a flight recorder: requests for a dump in, their results out, one JSON object a line.
 
-The socket lies in the spool, a directory of the recorder's alone. The kernel tells each side who is on the other: the
-recorder listens to root and to its own user, and who asks believes nobody but the spool's owner. No process gets a
-signal by a number that a file holds: that number may be anybody's.
+The socket lies in the spool, which belongs to the recorder alone. The kernel tells each side whose process is on the
+other side. The recorder accepts requests of root and of its own user. A client trusts the spool's owner alone. No file
+holds a pid to send a signal to: another process may have that pid by now.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ REQUEST = b"dump\n"
 _PEER = struct.Struct("=iII")
 """struct ucred (include/linux/socket.h): pid, uid, gid."""
 _REQUEST_S = 2.0
-"""Who connects and does not ask within this time is not listened to."""
+"""A client that connects and sends no request within this time is disconnected."""
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Whose process is on the other side, as the kernel knows it."""
+    """The user of the process on the other side, by the kernel."""
     _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(uid)
 
 
 class Control:
-    """Takes requests from :meth:`start` on; who asked is told all that is posted.
+    """Takes dump requests from :meth:`start` on, and sends every client all that is posted.
 
     Args:
         spool: The directory that gets the socket.
-        note: Called with a notice if it cannot: vfat has no sockets.
+        note: Called with a notice if the file system has no sockets, such as vfat.
     """
 
     def __init__(self, spool: Folder, note: Callable[[Notice], None]) -> None:
@@ -59,7 +59,7 @@ class Control:
             note(Notice(f"`lo2io dump` cannot ask this recording ({error.strerror} for a socket there); SIGUSR1 can"))
 
     def start(self, ask: Callable[[], object]) -> None:
-        """Call ``ask`` at each request, in a thread of its own."""
+        """Call ``ask`` for each request, in a thread of its own."""
         if self._socket is not None:
             self._thread = threading.Thread(
                 target=self._serve, args=(self._socket, ask), name="lo2io-control", daemon=True
@@ -67,7 +67,7 @@ class Control:
             self._thread.start()
 
     def post(self, event: str, name: str, text: str) -> None:
-        """Tell everybody who asked. Who does not read is not told any more."""
+        """Send to every client. A client that does not read is dropped."""
         line = json.dumps({"event": event, "name": name, "text": text}).encode("ascii") + b"\n"
         with self._lock:
             for asker in list(self._askers):
@@ -78,7 +78,7 @@ class Control:
                     asker.close()
 
     def close(self) -> None:
-        """Nobody can ask any more, and who has asked is told that by the end of the connection."""
+        """Take no more requests. Clients see that as the end of their connection."""
         listening, self._socket = self._socket, None
         if listening is None:
             return

@@ -1,9 +1,9 @@
-"""Windows of a flight recorder become traces: segments in, a directory beside the spool out.
+"""A dump makes a trace of a flight recorder's window: segments in, a directory beside the spool out.
 
-The segments get second names (hard links), so that the recorder may go on removing them, and a description of their
-own. A child of low priority makes the trace: the recording's :class:`~lo2io.capture.options.Converter`. One at a time.
-Whatever fails there is told, and harms nothing. Those who asked from outside are told at the recorder's socket
-(:mod:`lo2io.capture.flight.control`).
+The segments get second names (hard links), so that the recorder can go on removing them, and a description of their
+own. A child process of low priority makes the trace: the recording's :class:`~lo2io.capture.options.Converter`. One
+dump runs at a time. A failure becomes a notice and does not harm the recording. Clients outside get results through
+the recorder's socket (:mod:`lo2io.capture.flight.control`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from lo2io.spool.segments import Segment, SegmentedSpool
 
 NICE = 10
-"""What converts a window gives way to what is being recorded."""
+"""The nice value of the converter: the recorded programs come first."""
 BEGUN, DONE, FAILED, REFUSED = "begun", "done", "failed", "refused"
 BUSY = "busy"
-"""What becomes of a window. BUSY: refused because another one is being written; asking again later helps."""
+"""Events in the life of a dump. BUSY: refused because another dump is under way; a later request may work."""
 _POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class _Child:
-    """A process that converts; times are CLOCK_MONOTONIC, before it began and after it had ended."""
+    """A converter process. Its times are CLOCK_MONOTONIC, taken before it began and after it had ended."""
 
     pid: int
     begin_ns: int
@@ -82,7 +82,7 @@ class Dumper:
         self.control = Control(spool.folder, note)
 
     def claim(self, why: str) -> bool:
-        """Make sure that no other window is being written; if one is, the request is refused."""
+        """Reserve the dump for one request. False: another window is being written, and the request is refused."""
         with self._lock:
             busy, self._busy = self._busy, True
         if busy:
@@ -90,17 +90,17 @@ class Dumper:
         return not busy
 
     def refuse(self, why: str, reason: str, *, claimed: bool = False) -> None:
-        """Tell that a request was not followed; ``claimed``: it had been accepted."""
+        """Say that a request failed; ``claimed``: it had been accepted."""
         self._refuse(REFUSED, why, reason)
         if claimed:
             self._free()
 
     def start(self, why: str, end: Segment, describe: Callable[[tuple[str, ...]], SpoolMeta]) -> None:
-        """Write the segments before ``end``, after :meth:`claim`; returns when they are safe, and converts then.
+        """Write the segments before ``end``, after :meth:`claim`. Return when they have their second names.
 
         Args:
             why: What asked for it.
-            end: The segment that is none of the window's any more.
+            end: The first segment behind the window.
             describe: From the names of the segments to their description.
         """
         target = None
@@ -131,25 +131,25 @@ class Dumper:
         self._thread = thread
 
     def wait(self, is_given_up: Callable[[], bool]) -> None:
-        """Wait for the window that is being written; nothing can be asked for any more.
+        """Wait for the window that is being written, and take no more requests.
 
         Args:
             is_given_up: Asked now and then; true ends the writing.
         """
         thread = self._thread
-        told = None
+        interrupted = None
         while thread is not None and thread.is_alive():
             self._given_up = self._given_up or is_given_up()
             child = self._child
-            if self._given_up and child is not None and child is not told:
-                # It removes what it has written, as after Ctrl-C; another one would stop it from that.
+            if self._given_up and child is not None and child is not interrupted:
+                # The child removes what it has written, as after Ctrl-C. A second SIGINT would interrupt that.
                 child.send_signal(signal.SIGINT)
-                told = child
+                interrupted = child
             thread.join(_POLL_S)
         self.control.close()
 
     def lived(self, begin_ns: int, end_ns: int) -> tuple[int, ...]:
-        """The processes that converted somewhen in a span of CLOCK_MONOTONIC: their I/O is lo2io's own."""
+        """Processes that converted during a span of CLOCK_MONOTONIC: their I/O is lo2io's own."""
         return tuple(
             child.pid
             for child in list(self._children)
@@ -157,7 +157,7 @@ class Dumper:
         )
 
     def forget(self, before_ns: int) -> None:
-        """Nobody will ask about a time before this one."""
+        """Forget converters that ended before this time."""
         self._children[:] = [one for one in self._children if one.end_ns is None or one.end_ns >= before_ns]
 
     # ---- in a thread of its own ----
@@ -180,11 +180,11 @@ class Dumper:
         self._post(DONE, target, answer)
 
     def _run_child(self, command: list[str], folders: tuple[Folder, ...] = ()) -> str:
-        """Convert; the last line of what the child said.
+        """Convert, and return the last line of the child's output.
 
         Args:
             command: What converts.
-            folders: What it gets by descriptor.
+            folders: Folders that the child gets by descriptor.
 
         Raises:
             Lo2ioError: It failed.
@@ -192,8 +192,9 @@ class Dumper:
         if self._given_up:
             raise Lo2ioError("convert the window")
         begin_ns = time.monotonic_ns()
-        # The child shall be as any other, which needs no SIGCHLD. Here, a thread that does not block it would be given
-        # the one about the recorded command, and the main thread waited for ever.
+        # The child inherits this mask: it blocks SIGCHLD alone, which the child does not need. This thread must block
+        # it, too. Otherwise it could take the signal about the recorded command, and the main thread would wait for
+        # ever.
         before = signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGCHLD})
         try:
             child = subprocess.Popen(
@@ -214,14 +215,14 @@ class Dumper:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
         try:
-            _, told = child.communicate()
+            _, output = child.communicate()
         finally:
             life.end_ns = time.monotonic_ns()
         for folder in folders:
-            told = told.replace(str(folder.place), str(folder.path))
-        lines = told.rstrip().splitlines()
+            output = output.replace(str(folder.place), str(folder.path))
+        lines = output.rstrip().splitlines()
         if child.returncode:
-            # An error's remedy stands in a line of its own, set in: the error is above it.
+            # The remedy stands in an indented line of its own. The error is the line above.
             last = next((at for at in reversed(range(len(lines))) if not lines[at].startswith(" ")), 0)
             answer = "; ".join(line.strip().removeprefix("lo2io: ") for line in lines[last:])
             raise Lo2ioError("convert the window", answer or f"exit code {child.returncode}")

@@ -1,12 +1,12 @@
-"""A flight recorder: only the newest part of a recording is kept, and written as a trace when somebody asks.
+"""A flight recorder keeps only the newest part of a recording, and writes it as a trace on request.
 
-The drain thread goes from segment to segment of the spool between two passes over the rings; at each border it reads
-the kernel's counts and compares the clocks, so that what lies between any two borders is a recording of its own, with
-its proof of completeness. A clerk's thread does all that takes time: it prepares the next segment, has ``/proc`` looked
-at for the one just begun, removes the oldest, and has windows dumped.
+The drain thread moves from segment to segment of the spool between two passes over the buffers. At each border it reads
+the kernel's counts and compares the clocks. So the part between any two borders is a recording of its own, with its own
+proof of completeness. The clerk thread does the slow work: it prepares the next segment, requests a look at ``/proc``
+for the segment just begun, removes the oldest segments, and starts dumps.
 
-The rings do not reach their border at the same moment: the drain thread visits CPU after CPU. A window begins with the
-last of these visits, and the facts of a segment are those looked at after that.
+The drain thread visits one CPU after the other, so the buffers reach the border at different moments. A window begins
+with the last of these visits. The facts of a segment come from looks after that visit.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import SpoolWriter
 
 MIN_SEGMENT_S = 0.5
-"""Shorter ones would cost more than they make the window exact."""
+"""Shorter segments would cost more than the exactness of the window is worth."""
 _WATCH_S = 0.25
-"""A trigger is told so soon, if its events do not fill the rings."""
+"""A trigger is noticed within this time, even if its events do not fill the buffers."""
 _LEAST_WAIT_S = 0.01
-"""The clerk gets so much time to prepare the next segment if it is late."""
+"""How long the drain thread waits if the clerk has not prepared the next segment yet."""
 _LATE_FACTOR = 2
-"""A segment that has grown so many times too large does not wait for the clerk any more."""
+"""If a segment has grown by this factor beyond its size, the drain thread no longer waits for the clerk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class FlightOptions:
     """What to keep, and when to write it.
 
     Attributes:
-        last_s: At least so many seconds, if ``max_bytes`` has room for them.
-        max_bytes: No more than so many bytes of spool at any time.
+        last_s: Keep at least this many seconds, as far as ``max_bytes`` allows.
+        max_bytes: The spool never takes more bytes than this.
         keep_spool: Leave the spool beside each dumped trace.
     """
 
@@ -72,7 +72,7 @@ class FlightOptions:
 
 
 class FlightRecorder:
-    """What the drain thread does between two passes (``session.Between``), and the clerk's part of it.
+    """The work between two passes of the drain thread (``session.Between``), and that of the clerk thread.
 
     ``FlightRecorder`` → ``start`` → any number of ``request_dump`` → ``finish``, or ``abandon``.
 
@@ -83,11 +83,11 @@ class FlightRecorder:
         layout: Of ``opened.names``.
         note: Called with each notice for the user, from whatever thread.
         converter: Makes traces of the windows that are dumped.
-        watcher: Looks for what shall be dumped at once.
+        watcher: Looks for slow requests or calls that trigger a dump.
     """
 
     first_segments = (segment_name(0),)
-    """In ``spool.json`` from the start on: this spool is a flight recorder's."""
+    """Marks the spool as a flight recorder's. ``spool.json`` has this from the start on."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class FlightRecorder:
         rescan: Callable[[int], None],
         look: Callable[[], Readings] = tuple,
     ) -> None:
-        """Sampling has begun: from here on segments follow each other.
+        """Begin the first segment. Call this when sampling has begun.
 
         Args:
             session: Its drain thread calls this object.
@@ -153,7 +153,7 @@ class FlightRecorder:
         self.dumper.control.start(lambda: self.request_dump("lo2io dump"))
 
     def request_dump(self, why: str) -> bool:
-        """Have the window that ends now written as a trace; refused, with a notice, while another is being written."""
+        """Request a dump of the window that ends now. While another dump runs, this one is refused with a notice."""
         session = self._session
         if session is None or not session.is_draining:
             self.dumper.refuse(why, "the recording is over")
@@ -170,7 +170,7 @@ class FlightRecorder:
         is_given_up: Callable[[], bool] = lambda: False,
         last: Readings = (),
     ) -> SpoolMeta:
-        """Sampling has ended: the last window's description.
+        """Describe the last window. Call this when sampling has ended.
 
         Args:
             meta: The whole recording's.
@@ -185,7 +185,7 @@ class FlightRecorder:
         if self._spool.skipped_facts:
             self._note(Notice("some names are not known: the facts of open files had no room in the spool"))
         if self._watcher is not None:
-            self._watcher.take_hits()  # of the last moment: they count, though there is no other window any more
+            self._watcher.take_hits()  # hits of the last moment are counted, though no other window follows
             self._note(Notice(self._watcher.summary()))
         end = final_border(stopped, last)
         names = tuple(segment.name for segment in self._spool.kept)
@@ -207,7 +207,7 @@ class FlightRecorder:
     # ---- in the drain thread ----
 
     def wait_s(self) -> float:
-        """So long may the drain thread sleep: until the current segment is old enough, or a trigger must be told."""
+        """How long the drain thread may sleep: until the current segment is old enough or a trigger is due."""
         longest = float("inf") if self._watcher is None else _WATCH_S
         if self._session is None or self._segment_ns is None:
             return longest
@@ -215,7 +215,7 @@ class FlightRecorder:
         return min(longest, max(_LEAST_WAIT_S, (self._segment_ns - age) / NS_PER_S))
 
     def drained(self, index: int, views: Sequence[memoryview]) -> None:
-        """Look for what triggers a dump."""
+        """Look for slow requests or calls in the drained bytes."""
         if self._watcher is not None:
             self._watcher.feed(index, views)
 
@@ -232,11 +232,11 @@ class FlightRecorder:
             self._fire(self._watcher)
         now = time.monotonic_ns()
         if self._requests or self._is_due(now):
-            # One that the main thread makes right now is this border's or the next one's, but not lost.
+            # A request that the main thread makes right now belongs to this border or to the next one; none is lost.
             self._go_on(session, self._requests.popleft() if self._requests else "")
 
     def _fire(self, watcher: Watcher) -> None:
-        """Dump, unless the last trigger is so near that its window would be told again."""
+        """Dump, unless the last trigger was so recent that the same window would be written again."""
         hits = watcher.take_hits()
         now = time.monotonic_ns()
         if hits and now >= self._rest_until_ns:
@@ -251,12 +251,12 @@ class FlightRecorder:
         large = limit is not None and current.size >= limit
         if self._spool.is_prepared or not (old or large):
             return old or large
-        # The clerk, who is no real-time thread, gets some time to prepare the next one.
+        # The clerk is no real-time thread: it gets some time to prepare the next segment.
         far_older = old and self._segment_ns is not None and age >= _LATE_FACTOR * self._segment_ns
         return far_older or (limit is not None and current.size >= _LATE_FACTOR * limit)
 
     def _go_on(self, session: Session, request: str) -> None:
-        """Ring by ring, from one segment to the next."""
+        """Move one buffer after the other to the next segment."""
         sync = session.compare_clocks()
         before = self._look()
         first = time.monotonic_ns()
@@ -314,13 +314,13 @@ class FlightRecorder:
             self._note(Notice(f"the next segment of the spool cannot be created: {error.strerror}"))
 
     def _drop_old(self) -> None:
-        """Remove segments that the window does not need, or that the bound leaves no room for."""
+        """Remove segments that the window does not need, or that ``max_bytes`` has no room for."""
         while True:
             kept = self._spool.kept
             if len(kept) < 2:  # noqa: PLR2004
                 return
             second = self._borders.get(kept[1].name)
-            if second is None:  # the rings are on their way to it
+            if second is None:  # the buffers are moving to this segment
                 return
             age = time.monotonic_ns() - second.monotonic_ns - (second.last_ns - second.first_ns)
             unneeded = self._last_ns is not None and age >= self._last_ns
@@ -345,12 +345,12 @@ class FlightRecorder:
 
     def _describe(self, meta: SpoolMeta, names: tuple[str, ...], borders: tuple[Border, Border]) -> SpoolMeta:
         begin = borders[0]
-        # What began later is known by its fork; a number that was one's own before may be anybody's by now.
+        # Later processes are known by their forks. An earlier own pid may be another process' by now.
         own_pids = self.dumper.lived(begin.monotonic_ns, begin.monotonic_ns + begin.last_ns - begin.first_ns)
         return describe_window(meta, names, borders, own_pids=own_pids, has_lost=self._opened.has_lost)
 
     def _window_ns(self) -> int:
-        """How long a trigger rests: what is kept is then new."""
+        """How long a trigger rests after a dump: by then the whole window is new."""
         if self._last_ns is not None:
             return self._last_ns
         begins = [border.monotonic_ns for border in list(self._borders.values())]
@@ -383,7 +383,7 @@ def make_flight(
 
 
 def _run_on(cpu: int) -> bool:
-    """Go to a CPU; false: it is offline, or not for this process."""
+    """Move to a CPU. False: it is offline, or this process may not run there."""
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError:

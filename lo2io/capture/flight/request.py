@@ -1,4 +1,4 @@
-"""Asking a flight recorder, from outside, for the window it keeps: at the socket in its spool."""
+"""A dump request: ask a running flight recorder, through the socket in its spool, to write its window as a trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_LINE = 1 << 16
 
 
 def ask_for_dump(trace: Path) -> Path:
-    """Have the flight recorder that writes ``trace`` write its window as a trace, and wait for that.
+    """Ask the flight recorder that writes ``trace`` for a dump, and wait for it.
 
     Args:
         trace: The directory it was given with ``-o``.
@@ -33,7 +33,7 @@ def ask_for_dump(trace: Path) -> Path:
         The new trace's directory, inside of ``trace``.
 
     Raises:
-        UsageError: Nothing records there, or it keeps everything.
+        UsageError: Nothing records there, or the recording keeps everything.
         AccessError: The recorder is another user's.
         CaptureError: The window could not be written.
     """
@@ -58,7 +58,7 @@ def ask_for_dump(trace: Path) -> Path:
 
 
 def _connect(tried: str, trace: Path, spool: Folder, recorder: socket.socket) -> None:
-    """Connect to the recorder, and see that the process on the other side is the spool's owner's."""
+    """Connect to the recorder, and check that its process belongs to the spool's owner."""
     try:
         recorder.connect(str(spool.place / CONTROL_NAME))
     except PermissionError as error:
@@ -88,7 +88,7 @@ def _over(tried: str, trace: Path) -> UsageError:
 
 
 def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
-    """Read what the recorder tells until the first window that is begun from here on is written: its name."""
+    """Read the recorder's events until the first dump that begins from now on is written; return its name."""
     window = ""
     for event, name, text in _events(recorder):
         if event == BEGUN and not window:
@@ -104,9 +104,9 @@ def _await_dump(tried: str, trace: Path, recorder: socket.socket) -> str:
 
 
 def _events(recorder: socket.socket) -> Iterator[tuple[str, str, str]]:
-    """What happens to windows: event, the window's name, and a text that a terminal takes literally."""
+    """The recorder's events: kind, the window's name, and a text without control characters."""
     with recorder.makefile("rb") as lines:
         while (line := lines.readline(_MAX_LINE)).endswith(b"\n"):
-            told: dict[str, Any] = json.loads(line)
-            text = "".join(each if each.isprintable() else "?" for each in str(told["text"]))
-            yield str(told["event"]), str(told["name"]), text
+            event: dict[str, Any] = json.loads(line)
+            text = "".join(each if each.isprintable() else "?" for each in str(event["text"]))
+            yield str(event["event"]), str(event["name"]), text

@@ -1,10 +1,9 @@
-"""Triggers: a threshold in, the block requests or calls that pass it out, while the recording goes on.
+"""A trigger finds block requests or calls that are slower than a threshold, while the recording goes on.
 
 The text of a trigger is a filter's (docs/reference/filters.md) of few fields: ``latency``, which it must have,
 ``operation``, ``kind`` and ``device``. A trigger looks at block requests, unless it names operations that only calls
 have, or says ``kind == call``. A request's latency is the device's: from its last issue to its completion; a call's is
-the time from entry to exit. Samples are looked at by ``native/capture/trigger.c`` as they are drained; without a
-trigger nothing is.
+the time from entry to exit. ``native/capture/trigger.c`` looks at the samples as they are drained.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
 
 FIELDS = frozenset({"latency", "device", "operation", "kind"})
 MAX_HITS = 256
-"""So many are found between two looks; more would not change that there is one."""
+"""How many hits are kept between two looks. One is enough for a dump."""
 PERIOD_NS = 100_000_000
 MANY = 1 << 15
-"""So long, and so many begins and ends, are gathered before they are looked at."""
+"""For how long, and how many, begins and ends are gathered before they are looked at."""
 _BLOCK_EVENTS = {Role.RQ_ISSUE: "block:block_rq_issue", Role.RQ_COMPLETE: "block:block_rq_complete"}
 
 
@@ -45,10 +44,10 @@ class Trigger:
 
     text: str
     least_ns: int
-    """Requests or calls that took so long, or longer."""
+    """Requests or calls that took this long, or longer."""
     operations: frozenset[RequestOp]
     devices: tuple[BlockDevice, ...] | None
-    """Disks; None: all, those that come later, too."""
+    """Disks; None: all, including those that come later."""
     calls: frozenset[str] = frozenset()
     """By their tracepoints' names; then no requests are looked at. Empty: requests are."""
 
@@ -61,7 +60,7 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
         devices: The machine's disks and partitions.
 
     Raises:
-        UsageError: It is none, or says what a trigger cannot look at.
+        UsageError: It is no trigger, or names a field that a trigger cannot look at.
     """
     from lo2io.filter.parser import parse  # noqa: PLC0415 - few recordings have one, and it reads the catalog
 
@@ -99,7 +98,7 @@ def parse_trigger(text: str, devices: Sequence[BlockDevice]) -> Trigger:
 
 
 def _of_calls_alone(parsed: Filter) -> str:
-    """An operation that is named, that calls have and block requests have not; empty: there is none."""
+    """A named operation that only calls have, not block requests; empty: there is none."""
     if any(not comparison.negative for comparison in parsed.of("kind")):
         return ""
     named = [comparison for comparison in parsed.of("operation") if not comparison.negative]
@@ -183,14 +182,14 @@ class Watcher:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to drain all rings and :meth:`take_hits`."""
+        """Whether it is time to drain all buffers and call :meth:`take_hits`."""
         late = time.monotonic_ns() - self._looked_ns >= PERIOD_NS
         return self._nr_gathered > 0 and (late or self._nr_gathered >= MANY)
 
     def take_hits(self) -> list[str]:
-        """The slow requests or calls found since the last time, in words; every ring has been drained.
+        """The slow requests or calls since the last time, in words. Drain every buffer before.
 
-        Calls of lo2io, and of what it starts to convert windows, are none.
+        Calls of lo2io and of its converters do not count.
         """
         count = lib.lo2_watch_hits(self._native, self._hits, MAX_HITS)
         self._nr_gathered = 0
@@ -198,23 +197,23 @@ class Watcher:
         hits = [self._hits[index] for index in range(count)]
         if self.trigger.calls:
             threads = {tid: _describe_thread(tid) for tid in {hit.owner for hit in hits} if not _is_own(tid)}
-            told = [self._describe_call(hit, threads[hit.owner]) for hit in hits if hit.owner in threads]
+            lines = [self._describe_call(hit, threads[hit.owner]) for hit in hits if hit.owner in threads]
         else:
-            told = [self._describe_request(hit) for hit in hits]
-        self.nr_hits += len(told)
-        return told
+            lines = [self._describe_request(hit) for hit in hits]
+        self.nr_hits += len(lines)
+        return lines
 
     def summary(self) -> str:
-        """What came of it, for the end."""
+        """The number of hits and dumps, in words, for the end of the recording."""
         what = "call" if self.trigger.calls else "request"
         forgotten = lib.lo2_watch_forgotten(self._native)
-        told = (
+        text = (
             f"the trigger {self.trigger.text!r} was met by {self.nr_hits:,} {what}{'' if self.nr_hits == 1 else 's'} "
             f"and had {self.nr_fired:,} window{'' if self.nr_fired == 1 else 's'} written"
         )
         if not forgotten:
-            return told
-        return f"{told}; {forgotten:,} were not followed to their ends: records were lost, or too many were under way"
+            return text
+        return f"{text}; {forgotten:,} were not followed to their ends: records were lost, or too many were under way"
 
     def _describe_call(self, hit: Any, thread: str) -> str:
         call = load_catalog().calls[self._pairs[hit.pair][0].call]
@@ -272,7 +271,7 @@ def _native_events(layouts: Sequence[EventLayout]) -> Any:
 
 
 def _is_own(tid: int) -> bool:
-    """Whether a thread is lo2io's, or of a process that lo2io has started; of one that is gone nobody knows."""
+    """Whether a thread belongs to lo2io or to a process that lo2io has started; false if the thread is gone."""
     process = procfs.read_process_of(tid)
     if process is None or process == os.getpid():
         return process is not None

@@ -1,4 +1,4 @@
-"""A window of a flight recorder: two borders in, the description of a spool that lies between them out."""
+"""The description of a flight recorder's window: two borders in, the description of the spool between them out."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Where a segment begins, or the last one ends."""
+    """The place in all buffers where one segment ends and the next begins."""
 
     first_ns: int
-    """Before the first ring got there; spool's clock, as all of these."""
+    """When the visit of the first buffer began; spool's clock, as the other times."""
     last_ns: int
-    """After the last ring did."""
+    """When the visit of the last buffer ended."""
     monotonic_ns: int
     """``first_ns`` on CLOCK_MONOTONIC."""
     syncs: tuple[ClockSync, ...]
     counts: tuple[tuple[Reading, ...], ...]
-    """Of each event on each CPU; empty: nothing was counted yet."""
+    """The counts of each event on each CPU; empty: sampling had not begun."""
     accounts_before: Readings = ()
-    """The kernel's accounts, before ``first_ns``: a window that ends here …"""
+    """The kernel's accounts, read before ``first_ns``: for a window that ends here."""
     accounts_after: Readings = ()
-    """… and after ``last_ns``: one that begins here."""
+    """The same, read after ``last_ns``: for a window that begins here."""
 
 
 def final_border(stopped: Stopped, accounts: Readings) -> Border:
-    """Where the last window ends: all was read when nothing happened any more.
+    """Where the last window ends: everything was read after sampling had ended.
 
     Args:
         stopped: The recording's end.
@@ -73,13 +73,13 @@ def describe_window(
         meta,
         complete=True,
         segments=names,
-        start_ns=begin.last_ns,  # before that, some rings' records lie in the segment before
+        start_ns=begin.last_ns,  # before that time, some buffers' records lie in the segment before
         recording_start_ns=None if is_whole else meta.start_ns,
         stop_ns=end.last_ns,
         syncs=syncs,
         counts=tuple(_counts(*each, has_lost=has_lost) for each in zip(meta.events, starts, end.counts, strict=True)),
         own_pids=tuple(own_pids),
-        # The whole recording's know the command, too.
+        # The accounts of the whole recording know the command, too.
         accounts=(meta.accounts if is_whole else ())
         or window_accounts(begin.accounts_after, end.accounts_before, syncs),
     )

@@ -85,8 +85,8 @@ def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> None:
         rows.finding.ids = tuple(rows.ids[:MAX_IDS].tolist())
     for rows in calls:
         # Of those told equally often the later ones first: programs begin with their loader's.
-        told = Counter(path for number in rows.ids[::-1].tolist() if (path := paths.get(number)))
-        rows.finding.paths = dict(told.most_common(MAX_PATHS))
+        named = Counter(path for number in rows.ids[::-1].tolist() if (path := paths.get(number)))
+        rows.finding.paths = dict(named.most_common(MAX_PATHS))
 
 
 def _nr_wanted(finding: Finding) -> int:
@@ -115,10 +115,10 @@ def _repeat(sums: TraceSums, looked_at: Sequence[_Rows]) -> list[bool]:
     names = _names(sums.trace, np.concatenate([rows.ids for rows in looked_at]))
     for rows in looked_at:
         name, names = names[: len(rows.ids)], names[len(rows.ids) :]
-        told = name != 0
-        opened = rows.groups[~told & (rows.groups < sums.owners.nr_files)]
-        known = np.count_nonzero(told) + len(opened)
-        files = len(np.unique(name[told])) + len(np.unique(sums.paths.of[opened]))
+        named = name != 0
+        opened = rows.groups[~named & (rows.groups < sums.owners.nr_files)]
+        known = np.count_nonzero(named) + len(opened)
+        files = len(np.unique(name[named])) + len(np.unique(sums.paths.of[opened]))
         found.append(bool(2 * known >= len(rows.ids) and known >= AGAIN * files))
     return found
 

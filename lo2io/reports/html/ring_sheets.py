@@ -34,7 +34,7 @@ def _rings(rings: RingsSummary) -> Sheet:
 def _ring(ring: RingRow) -> list[Cell]:
     """Of libaio only programs in the kernel tell results; nothing tells who executed what."""
     has_workers = ring.kind != "libaio"
-    told = has_workers or ring.written > 0
+    has_details = has_workers or ring.written > 0
     workers = ring.workers.bounded + ring.workers.unbounded + ring.workers.untold
     return [
         _name(ring),
@@ -44,10 +44,10 @@ def _ring(ring: RingRow) -> list[Cell]:
         count(ring.cq_entries),
         count(ring.requests),
         count(ring.most_in_flight),
-        count(ring.written if told else None),
-        size(ring.bytes_read if told else None),
-        size(ring.bytes_written if told else None),
-        count(ring.errors if told else None),
+        count(ring.written if has_details else None),
+        size(ring.bytes_read if has_details else None),
+        size(ring.bytes_written if has_details else None),
+        count(ring.errors if has_details else None),
         count(workers if has_workers else None),
         count(ring.multishot if has_workers else None),
         count(ring.overflows if has_workers else None),

@@ -69,14 +69,14 @@ class UsageTally:
         self._sums = {name: np.zeros(nr, np.int64) for name in _FIGURES}
         self._known = {name: np.ones(nr, np.bool_) for name in _FIGURES}
         columns = ("task", "start_time_ns", "exit_time_ns", "kind")
-        told = [name for name in _FIGURES if name in trace.schema("threads").names]
-        for name in set(_FIGURES).difference(told):
+        figures = [name for name in _FIGURES if name in trace.schema("threads").names]
+        for name in set(_FIGURES).difference(figures):
             self._known[name][:] = False
-        for rows in trace.batches("threads", [*columns, *told]):
+        for rows in trace.batches("threads", [*columns, *figures]):
             of_program = rows["kind"] == 0
-            self._add({name: values[of_program] for name, values in rows.items()}, owners, told)
+            self._add({name: values[of_program] for name, values in rows.items()}, owners, figures)
 
-    def _add(self, rows: Mapping[str, NDArray[Any]], owners: Owners, told: list[str]) -> None:
+    def _add(self, rows: Mapping[str, NDArray[Any]], owners: Owners, figures: list[str]) -> None:
         process, start, end = owners.processes(rows["task"]), rows["start_time_ns"], rows["exit_time_ns"]
         born = start != UNKNOWN_I64
         begin = np.where(born, start, self._start_ns).clip(self._start_ns, self._stop_ns)
@@ -84,7 +84,7 @@ class UsageTally:
         np.minimum.at(self.first_ns, process, begin)
         np.maximum.at(self.last_ns, process, end)
         np.add.at(self.threads_ns, process, end - begin)
-        for name in told:
+        for name in figures:
             known = born & (rows[name] != UNKNOWN_I64)  # of one that was there before, a part is of before
             np.add.at(self._sums[name], process, rows[name] * known)
             self._known[name][process[~known]] = False

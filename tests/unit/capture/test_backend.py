@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lo2io.capture import backend
-from lo2io.capture.backend import LOWEST, Rung, choose_rung
+from lo2io.capture.backend import WITHOUT_PROGRAMS, BackendChoice, choose_backend
 from lo2io.capture.checks import check_options
 from lo2io.capture.options import RecordOptions
 from lo2io.errors import UsageError
@@ -29,42 +29,42 @@ def options(**changes: Any) -> RecordOptions:
 
 
 @pytest.mark.parametrize(
-    ("asked", "rung"),
+    ("asked", "choice"),
     [
-        ({}, Rung("bpf", "kernel")),
-        ({"opener": "native"}, Rung("bpf", "kernel")),
-        ({"backend": "bpf"}, Rung("bpf", "kernel", required=True)),
-        ({"backend": "perf"}, Rung("perf", "kernel")),
-        ({"backend": "perf", "names": "kernel"}, Rung("perf", "kernel", required=True)),
-        ({"names": "kernel"}, Rung("bpf", "kernel", required=True)),
-        ({"names": "proc"}, LOWEST),
-        ({"backend": "perf", "names": "proc"}, LOWEST),
-        ({"opener": "python-perf"}, LOWEST),
-        ({"scope": "inherit"}, Rung("perf", "proc", "--scope inherit")),
-        ({"scope": "inherit", "names": "proc"}, LOWEST),
+        ({}, BackendChoice("bpf", "kernel")),
+        ({"opener": "native"}, BackendChoice("bpf", "kernel")),
+        ({"backend": "bpf"}, BackendChoice("bpf", "kernel", required=True)),
+        ({"backend": "perf"}, BackendChoice("perf", "kernel")),
+        ({"backend": "perf", "names": "kernel"}, BackendChoice("perf", "kernel", required=True)),
+        ({"names": "kernel"}, BackendChoice("bpf", "kernel", required=True)),
+        ({"names": "proc"}, WITHOUT_PROGRAMS),
+        ({"backend": "perf", "names": "proc"}, WITHOUT_PROGRAMS),
+        ({"opener": "python-perf"}, WITHOUT_PROGRAMS),
+        ({"scope": "inherit"}, BackendChoice("perf", "proc", "--scope inherit")),
+        ({"scope": "inherit", "names": "proc"}, WITHOUT_PROGRAMS),
         (
             {"system": True, "last_s": 1.0, "command": ()},
-            Rung("perf", "proc", "a recording that keeps only its newest part"),
+            BackendChoice("perf", "proc", "a recording that keeps only its newest part"),
         ),
     ],
 )
-def test_what_is_tried(asked: dict[str, Any], rung: Rung) -> None:
+def test_what_is_tried(asked: dict[str, Any], choice: BackendChoice) -> None:
     """The best that goes with what was asked for; what stands in its way is known, unless it was asked for itself."""
-    assert choose_rung(options(**asked), CALLS, None) == rung
+    assert choose_backend(options(**asked), CALLS, None) == choice
 
 
 def test_cgroups_of_version_1() -> None:
     """Programs can tell those of version 2 only."""
-    assert choose_rung(options(), CALLS, V2) == Rung("bpf", "kernel")
-    assert choose_rung(options(), CALLS, V1) == Rung("perf", "proc", "a cgroup of version 1")
+    assert choose_backend(options(), CALLS, V2) == BackendChoice("bpf", "kernel")
+    assert choose_backend(options(), CALLS, V1) == BackendChoice("perf", "proc", "a cgroup of version 1")
     with pytest.raises(UsageError, match="a cgroup of version 1"):
-        choose_rung(options(backend="bpf"), CALLS, V1)
+        choose_backend(options(backend="bpf"), CALLS, V1)
 
 
 def test_without_calls_there_is_nothing_to_tell() -> None:
     """Block requests alone need no programs."""
-    assert choose_rung(options(), ("block:block_rq_issue",), None) == LOWEST
-    assert choose_rung(options(), ("io_uring:io_uring_complete",), None).needs_programs
+    assert choose_backend(options(), ("block:block_rq_issue",), None) == WITHOUT_PROGRAMS
+    assert choose_backend(options(), ("io_uring:io_uring_complete",), None).needs_programs
 
 
 @pytest.mark.parametrize(

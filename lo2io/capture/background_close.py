@@ -1,7 +1,7 @@
-"""Closing of events where nobody waits for it: the kernel takes 40 to 50 ms for each tracepoint.
+"""Events are closed in a process of their own, so that nobody waits: the kernel takes 40 to 50 ms for each tracepoint.
 
-A process of its own keeps the events' fds, detached from the user's terminal and pipes; once lo2io has closed its own
-copies, it exits, and the kernel closes the events as part of that.
+This process keeps the events' fds and leaves the user's terminal and pipes. When lo2io has closed its own copies, the
+process exits, and the kernel closes the events.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _LINKS = ("anon_inode:bpf_link", "anon_inode:bpf-raw-tracepoint")
 _MAX_WAIT_S = 60
-"""lo2io lets go within milliseconds; a closer that outlives this was forgotten."""
+"""lo2io closes its copies within milliseconds. After this time the process exits in any case."""
 
 
 def close_in_background(opened: OpenEvents) -> None:
-    """Give up all events and rings; returns at once. Call it when no other thread of lo2io runs."""
+    """Close all events and buffers in the background. Call this when no other thread of lo2io runs."""
     fds = list(opened.iter_fds())
     keeps_links = opened.kernel is not None
     parents_end, own_end = os.pipe()
@@ -41,27 +41,27 @@ def close_in_background(opened: OpenEvents) -> None:
     for fd in fds:
         os.close(fd)
     if opened.keep is not None:
-        # The binding would go on to close fds by numbers that are others' by now: its objects live until the exit.
+        # The binding's objects live until the exit: their destructors would close fds whose numbers are reused by now.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened.keep))
     os.close(own_end)
 
 
 def _find_links() -> set[int]:
-    """What attaches programs to events: taking one off waits until no CPU can be running it."""
+    """The links that attach programs to events: closing one waits until no CPU can be running the program."""
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # the one by which they are listed
+        with contextlib.suppress(OSError):  # the fd that lists the others
             if str(entry.readlink()).startswith(_LINKS):
                 found.add(int(entry.name))
     return found
 
 
 def _keep_until_eof(kept: Iterable[int], pipe: int) -> NoReturn:
-    """In the child: leave the user's session, hold nothing but the events, wait for lo2io to let go of them."""
+    """In the child: leave the user's session, keep only the events, and wait until lo2io has closed its copies."""
     try:
         os.setsid()
         if os.fork() != 0:
-            os._exit(0)  # the grandchild is nobody's child to wait for
+            os._exit(0)  # nobody has to wait for a grandchild
         os.chdir("/")
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
