@@ -60,7 +60,7 @@ def record(
     Args:
         request: What was asked for.
         say: Takes messages for the user.
-        warn: Takes those that the user must see, however quiet it shall be; None: ``say`` does.
+        warn: Takes messages that ``--quiet`` must not hide; None: ``say`` takes them.
         progress: From the spool, a context that gives :func:`convert` its progress callback.
         show: As ``capture.recording.record`` has it.
 
@@ -109,7 +109,7 @@ def _finish(
     say: Callable[[str], None],
     progress: Callable[[Path], Any],
 ) -> Recorded:
-    """Convert; whatever stops that leaves the spool and says how to go on."""
+    """Convert. A failure leaves the spool, and the message says how to go on."""
     directory = trace.path
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
@@ -148,7 +148,7 @@ def _event_names(request: RecordRequest) -> tuple[str, ...]:
 
 
 def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
-    """Say why files will stay unnamed: who does not see descriptors end cannot know what their numbers stand for."""
+    """Say why files will stay unnamed: without the ends of descriptors, their numbers may stand for other files."""
     missing = left_out(load_catalog().calls, ENDING, selection.events)
     if not any(event.startswith("syscalls:") for event in selection.events):
         return ()

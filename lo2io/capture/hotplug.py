@@ -32,14 +32,14 @@ _KERNELS_GROUP = 1
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
 _MESSAGE_BYTES = 8 << 10
 _EMPTY_S = 2.0
-"""So long at most a CPU's old ring is waited for to be empty."""
+"""How long to wait until a CPU's old buffer is empty."""
 
 
 class Departures(Protocol):
     """Tells which CPUs have gone offline, even if they are back already."""
 
     def gone(self) -> set[int]:
-        """Those that went since this was asked last."""
+        """CPUs that went offline since the last call."""
         ...
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Hotplug:
         root: Path = Path("/"),
     ) -> None:
         self.new_cpus: tuple[Cpu, ...] = ()
-        """Those that nobody knew at the start, in the order of their rings."""
+        """CPUs that were unknown at the start, in the order of their buffers."""
         self._session = session
         self._writer = writer
         self._reopen = reopen
@@ -127,7 +127,7 @@ class Hotplug:
         self._refused: set[int] = set()
 
     def look(self) -> None:
-        """Go after what has happened since the last look."""
+        """Handle the CPUs that went or came since the last look."""
         online = set(sysfs.read_online_cpus(self._root))
         self._refused &= online
         for cpu in sorted(self._live & ((self._live - online) | self._departures.gone())):
@@ -177,7 +177,7 @@ class Hotplug:
     def _add_to_kernel(self, cpu: int) -> str:
         """Give a CPU that nobody knew a ring for what programs write there; what to add to the notice if that fails."""
         kernel = self._session.opened.kernel
-        if kernel is None or cpu in kernel.cpus:  # one that came back goes on with the ring it had
+        if kernel is None or cpu in kernel.cpus:  # a CPU that came back goes on with its former buffer
             return ""
         try:
             self._session.watch_kernel(kernel.add_cpu(cpu))

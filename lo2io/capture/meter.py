@@ -1,8 +1,8 @@
-"""How much is being recorded, measured while it goes on: rings and counts in, a status out.
+"""The status of a recording: buffers and counts in, rates and losses out.
 
-Reading an event's count interrupts the CPU it is on, and is itself a system call that is recorded. So at a time the
-events of a few CPUs only are counted; what the others have done since their turn is told by their rings' heads, which
-cost nothing. What programs in the kernel count stands in memory that is shared with them.
+Reading an event's count interrupts the event's CPU, and is itself a recorded system call. So each look counts the
+events of a few CPUs only. The heads of the other buffers, which cost nothing, show what happened there since. lo2io
+reads the counts of its programs from memory that it shares with them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Meter:
         self._last = (self._begin, 0, sum(self._heads()))
 
     def read(self) -> Status:
-        """The status now; counts the events of the CPUs whose turn it is."""
+        """The status now. Counts the events of the next few CPUs."""
         nr_cpus = len(self._counted)
         for index in range(self._turn, self._turn + min(_AT_ONCE, nr_cpus)):
             self._count(index % nr_cpus)

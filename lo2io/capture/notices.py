@@ -1,4 +1,4 @@
-"""What the user is told while recording, and what of it the spool keeps."""
+"""Notices to the user during a recording, and those that the spool keeps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from lo2io.model.notices import Notice, NoticeKind
 
 NOTICES_KEPT = 100
-"""Of the first, and of the last."""
+"""How many of the first notices are kept, and how many of the last."""
 
 
 class Notices:
-    """Passes each notice on, and keeps it for the spool: of very many, the first and the last.
+    """Passes each notice on and keeps it for the spool. If there are very many, it keeps the first and the last.
 
     Attributes:
         kinds: Every kind of notice that has been taken.

@@ -1,9 +1,9 @@
 """A recording under way: open events in, their rings' bytes to the spool, and at the end what the kernel counted.
 
-One thread drains all rings. It sleeps until a ring is half full (or a second has passed), writes the bytes as they are,
-and gives the space back in steps. Where the user may, it runs under SCHED_FIFO, so that a busy machine cannot keep it
-from its rings. If the disk fills up, recording ends there and then: what is on disk stays whole, the rest is counted
-by the kernel and therefore known to be missing.
+One thread drains all buffers. It sleeps until a buffer is half full (or a second has passed), writes the bytes as they
+are, and gives the space back in steps. If the user has the right, it runs under SCHED_FIFO, so that a busy machine does
+not delay it. If the disk fills up, recording ends at once. The records on the disk stay whole. The kernel counts the
+others, so they are known to be missing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import Sink, SpoolWriter
 
 MAX_WAIT_S = 1.0
-"""So long at most bytes stay in memory only, should lo2io be killed."""
+"""How long bytes may stay in memory only. They are lost if lo2io is killed."""
 _HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What is known only at the end."""
+    """The results of sampling, known only at its end."""
 
     stop_ns: int
     """Tracepoints were enabled up to here, on the spool's clock."""
@@ -49,19 +49,19 @@ class Stopped:
     nr_left_out: int = 0
     """Calls that programs in the kernel left out, by the filter."""
     missed_runs: int = 0
-    """So often the kernel did not run one of them."""
+    """How often the kernel did not run one of the programs."""
     facts_lost: int = 0
-    """Records of files and paths that they found no room for."""
+    """Records of files and paths that found a full buffer."""
 
 
 class Between(Protocol):
-    """What the drain thread does besides draining, between two passes over the rings."""
+    """Work of the drain thread between two passes over the buffers."""
 
     wake_fd: int
     """An eventfd that ends the thread's sleep."""
 
     def wait_s(self) -> float:
-        """So long at most the thread may sleep."""
+        """How long the thread may sleep at most."""
         ...
 
     def drained(self, index: int, views: Sequence[memoryview]) -> None:
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def is_draining(self) -> bool:
-        """The drain thread is at work: it has neither been stopped, nor ended early."""
+        """Whether the drain thread is at work: neither stopped, nor ended early."""
         return self._thread.is_alive() and self._ended_ns is None
 
     def compare_clocks(self) -> ClockSync | None:
@@ -131,7 +131,7 @@ class Session:
         return sync
 
     def begin(self) -> None:
-        """From here on tasks are followed, and rings are drained; nothing is sampled yet.
+        """Begin to follow tasks and to drain buffers, without sampling.
 
         Raises:
             CaptureError: The clocks could not be compared.
@@ -151,7 +151,7 @@ class Session:
         self.opened.switch_tracepoints(on=True)
 
     def stop(self) -> Stopped:
-        """Sampling ends, every ring is empty, and the counts are read.
+        """End sampling, empty every buffer, and read the counts.
 
         Raises:
             CaptureError: The spool could not be written, for another reason than a full disk.
@@ -216,7 +216,7 @@ class Session:
                     return
                 for fd, events in ready:
                     if events & (select.EPOLLHUP | select.EPOLLERR):
-                        epoll.unregister(fd)  # its task is gone; it would be ready for ever
+                        epoll.unregister(fd)  # the task is gone, and the fd would be ready for ever
                 rings = {self._ring_of[fd] for fd, _ in ready if fd in self._ring_of}
                 kernels = {self._kernel_ring_of[fd] for fd, _ in ready if fd in self._kernel_ring_of}
                 kernels |= self._filling() if ready else set()
@@ -233,11 +233,11 @@ class Session:
                         self._between.pass_ended()
 
     def _filling(self) -> set[int]:
-        """Rings of programs that are half full: one that is full has no room for the record that would wake anybody."""
+        """The programs' buffers that are half full. A full one has no room for a record that wakes anybody."""
         return {index for index, ring in enumerate(self._kernel_rings) if ring.taken > _HALF}
 
     def _step_aside(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
-        """Let those go on that fill these rings, where the kernel would have them wait for this thread."""
+        """Let the threads that fill these buffers run, if the kernel makes them wait for this thread."""
         if self._real_time:
             cpus = {self.opened.ring_cpus[index] for index in rings}
             kernel = self.opened.kernel
@@ -269,7 +269,8 @@ class Session:
     def _drain(self, rings: Iterable[int], kernel_rings: Iterable[int]) -> None:
         """Write what these rings hold now; a full disk ends the recording.
 
-        Calls go last: without the births of their threads, should nothing follow, nobody would know whose they are.
+        The programs' buffers with calls come last. If nothing follows them, the births of their threads are in the
+        spool already.
         """
         with self._failing():
             filled = [(index, self._kernel_rings[index].fill_bytes) for index in kernel_rings]
@@ -317,7 +318,7 @@ class Session:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """What cannot be written ends the recording."""
+        """End the recording after a failed write."""
         try:
             yield
         except DiskFullError as error:
@@ -337,7 +338,7 @@ class Session:
         self._tell(ended_early(why))
 
     def _drain_rest(self) -> None:
-        """Empty the rings after the thread's end: to the spool, or after a full disk to nowhere."""
+        """Empty the buffers after the thread's end: into the spool, or without writing if the disk is full."""
         if self._ended_ns is None:
             self._drain_all()
         if self._ended_ns is not None:

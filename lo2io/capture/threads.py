@@ -1,4 +1,4 @@
-"""On which CPUs lo2io's own threads run, and before whom. It knows nothing of what they do there."""
+"""The CPUs and the priority of lo2io's own threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NICEST = -20
 
 
 def raise_priority() -> bool:
-    """Let the calling thread run before all others; returns whether it is a real-time one now."""
+    """Give the calling thread real-time priority; return whether that worked."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
         return True
@@ -44,7 +44,7 @@ def leave_cpus(cpus: AbstractSet[int]) -> None:
 
 
 def run_on_each(cpus: Sequence[int]) -> None:
-    """Wait until no CPU is amid a sample any more.
+    """Wait until every CPU has finished the sample it is writing.
 
     The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
     The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.

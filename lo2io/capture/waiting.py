@@ -1,7 +1,7 @@
 """Waiting for the end of a recording: the command's, the attached processes', a time, or the user's.
 
-All signals that mean something are blocked and fetched one at a time by the main thread, so there is no handler that
-could run amid anything. What a terminal sends goes to its whole foreground group, the command included; what a process
+All signals with a meaning are blocked, and the main thread fetches them one at a time. So no handler interrupts other
+code. What a terminal sends goes to its whole foreground group, the command included; what a process
 sends to lo2io is passed on to the command.
 """
 
@@ -28,12 +28,12 @@ FORWARDED = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""What ends a recording that has no command."""
+"""Signals that end a recording without a command."""
 _WAITED = FORWARDED | {signal.SIGCHLD}
 _PR_SET_CHILD_SUBREAPER = 36
 """include/uapi/linux/prctl.h"""
 _MAX_WAIT_S = 1.0
-"""So long at most a signal that another thread got goes unseen."""
+"""How long a signal that another thread got may go unseen."""
 SI_KERNEL = 0x80
 """``si_code`` of a signal that a terminal sent (include/uapi/asm-generic/siginfo.h)."""
 
@@ -76,7 +76,7 @@ class BlockedSignals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
-            # What was lo2io's own while it recorded shall not kill it while it converts.
+            # A signal for the recording must not kill lo2io while it converts.
             signal.signal(number, signal.SIG_IGN if number in self.own else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
         while self._caught:
@@ -118,7 +118,7 @@ class BlockedSignals:
         return fetched is not None and fetched[0] in ENDING
 
     def forget(self) -> None:
-        """Drop what is waiting to be fetched."""
+        """Drop the pending signals."""
         while signal.sigtimedwait(_WAITED, 0) is not None:
             pass
         self._caught.clear()

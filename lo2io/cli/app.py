@@ -38,7 +38,7 @@ app = typer.Typer(
     help="Record what programs do with their storage as the kernel tells it, and write it as an OTF2 trace.",
     no_args_is_help=True,
     add_completion=False,
-    suggest_commands=False,  # click does it; with typer's it would stand there twice
+    suggest_commands=False,  # click suggests commands already; typer would do so once more
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -216,6 +216,6 @@ def main() -> None:
             print(f"       {error.remedy}", file=sys.stderr)
         sys.exit(error.exit_code)
     except streams.ReaderGone:
-        streams.end_by_pipe()  # only now: temporary files and recorders were to be ended first
+        streams.end_by_pipe()  # only now: temporary files and recorders have ended
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -119,7 +119,7 @@ def parse_rate(text: str | None) -> int | None:
 
 
 def status_line(*, quiet: bool) -> StatusLine | None:
-    """The line on a terminal that says how a recording gets on; None where nobody wants or sees it."""
+    """The status line of a recording; None if messages do not go to a terminal, or with ``--quiet``."""
     from lo2io.cli.status_line import StatusLine
 
     return StatusLine() if sys.stderr.isatty() and not quiet else None
@@ -159,7 +159,7 @@ def print_summary(
     from lo2io.signals import ended_by_signals
     from lo2io.trace.selection.selection import select
 
-    with ended_by_signals(), open_any(trace) as opened:  # of other tools' traces tables are made, which go
+    with ended_by_signals(), open_any(trace) as opened:  # another tool's trace gets temporary tables
         found = summary.summarize(select(opened, filters, begin=begin, end=end))
     if as_json:
         print(summary.to_json(found))

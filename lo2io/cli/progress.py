@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_S = 0.5
-"""Shorter work shows no bar, and does not pay for importing one."""
+"""Shorter work shows no bar, and does not import one."""
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta, Totals
 
 BATCHES_HELD = 3
-"""Batches that are being written at a time: so far one writer may be ahead of the other."""
+"""Batches in use at a time: one writer may be ahead of the other by this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Converted:
     reconciliation: str = ""
     """What was captured of what the kernel counted itself, in words; empty: it was not compared."""
     filtered: str = ""
-    """What a filter left out, in words; empty: there was none."""
+    """What a filter left out, in words; empty: there was no filter."""
     sampled: str = ""
-    """That of the requests of rings not all were written, in words; empty: they were."""
+    """Which part of the rings' requests was written, in words; empty: all were."""
     shortfall: str = ""
-    """That too little was captured of what the kernel counted itself, in words; empty: enough was."""
+    """In words, if too little of the kernel's own accounts was captured; empty: enough was."""
 
 
 def check_block_records(block_records: str | None) -> None:
@@ -122,7 +122,7 @@ def convert_folder(
 ) -> Converted:
     """As :func:`convert`; what is written into is opened once the spool's description was read."""
     check_block_records(block_records)
-    # NumPy's linear algebra starts a thread per CPU when it is imported, which spin for a while. Nothing here needs it.
+    # NumPy's linear algebra starts a thread per CPU at its import. They spin for a while, and nothing needs them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What only converting needs is imported here, so that a recording starts without it.
     from lo2io.convert.reconcile import Reconciler  # noqa: PLC0415
@@ -151,7 +151,7 @@ def convert_folder(
 
 
 def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
-    """As a filter's, a recording's choice stands: converting may leave out more, never less."""
+    """The sample rate. Like a filter, the recording's choice stands: converting may leave out more, never less."""
     if wanted is not None and wanted < meta.sample_rate:
         chosen = f"1/{meta.sample_rate} was chosen when recording"
         raise UsageError(

@@ -4,8 +4,8 @@ In: the spool's accounts, and every batch of the engine, unfiltered. Out: a :cla
 the accounts, and the words of the line that commands end with. It writes nothing. What the kernel counts, and when, is
 told in ``lo2io/kernel/accounts.py``; docs/explanation/reconciliation.md says which differences are nobody's fault.
 
-What ended while an account was being read is in it or not, and nobody can tell. So a captured number has a least and a
-most, and of these the one nearest to the kernel's is taken.
+An operation that ended while an account was being read may be in the account or not. So each captured number is a
+range, and the value nearest to the kernel's is compared.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MARGIN_NS: Final = 100_000
 _UNCOUNTED_ERRORS: Final = (9, 29)
 """EBADF and ESPIPE: found before the file is asked."""
 REMEMBERED_BATCHES: Final = 8
-"""So long a write's second completion is waited for."""
+"""How long after the first completion a write's second one may come."""
 _FEW_BYTES: Final = 64 << 10
 """Execs of a script and a few programs read no more by themselves."""
 _EXEC_BYTES: Final = 4 << 10
 """The exec of one program reads no more by itself: the first page of the program or its loader, in parts."""
 LEAST_SHARE: Final = 0.9
-"""Of what the kernel accounts for, a recording that misses more than the rest is not what it seems."""
+"""The least share of the kernel's accounts that a recording must have captured. Below it, the report warns."""
 _COMPAT_MACHINES: Final = frozenset({"x86_64", "aarch64"})
 """Their tracepoints of calls leave 32-bit programs out (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS, include/linux/ftrace.h)."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
@@ -85,7 +85,7 @@ class Reconciler:
         return tuple(rows)
 
     def _reason(self, account: Account, name: str) -> str:
-        """Why a number cannot be compared; empty if it can."""
+        """Why a number cannot be compared; empty: it can."""
         if account.begin_ns < self._meta.start_ns - MARGIN_NS:
             return "the recording does not reach back to the account's beginning"
         if self._meta.chosen_cpus:
@@ -140,7 +140,7 @@ class _Disks:
         ends = (rows["ends"] != 0) | asked
         ends &= ~(asked & (operation == RequestOp.OTHER)) & ~(again & (rows["sector"] != 0))
         sure, perhaps = self._window.split(place, rows["time_ns"])
-        # At sector 0 nobody can tell it from the end of an empty bio: those have no other sector.
+        # At sector 0 it looks like the end of an empty bio, which always has sector 0.
         sure, perhaps = sure & ~again, perhaps | (sure & again)
         for which, chosen in enumerate((known & sure, known & perhaps)):
             key = (which, place[chosen], operation[chosen])
@@ -164,7 +164,7 @@ class _Disks:
             order = np.argsort(which, kind="stable")
             rank = np.empty(len(which), np.int64)
             rank[order] = np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number)
-            again[asked] = rank < writes[which]  # so many at most, for each write completes again once
+            again[asked] = rank < writes[which]  # at most this many: each write completes once more
         return again
 
     def captured(self, index: int) -> dict[str, tuple[int, int]]:
@@ -387,7 +387,7 @@ def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> l
 
 
 def _bytes_share(rows: Sequence[Reconciliation]) -> str:
-    """What exec reads by itself is much of what a small program reads: a percentage would alarm for nothing."""
+    """A percentage; or the missing bytes, if they are few: exec itself reads them, and a percentage would alarm."""
     short = sum(row.counted - (row.captured or 0) for row in rows if row.name == "rchar")
     if 0 < short <= _FEW_BYTES and 100 * short > sum(row.counted for row in rows):
         return f"all but {format_bytes(short)}"
@@ -395,7 +395,7 @@ def _bytes_share(rows: Sequence[Reconciliation]) -> str:
 
 
 def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
-    """100 % is said only of what is whole in each row: too much of one disk makes up for nothing of another."""
+    """The percentage. It is 100 only if every row is whole: a surplus of one disk does not fill a gap of another."""
     counted = sum(row.counted for row in rows)
     missing = sum(max(0, row.counted - (row.captured or 0)) for row in rows)
     surplus = sum(max(0, (row.captured or 0) - row.counted) for row in rows)
@@ -408,5 +408,5 @@ def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Never more than it is: a part that is not the whole is 99.99 % at most."""
+    """The share, rounded down: a part that is not the whole is 99.99 % at most."""
     return f"{10_000 * part // whole / 100:g} %"

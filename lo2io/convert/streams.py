@@ -1,4 +1,4 @@
-"""The batches of a spool as the trace shall have them: all rows, or those that a filter lets pass."""
+"""The batches of a spool for the trace: all rows, or those that pass a filter."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def open_batches(
     watch: Callable[[Batch], None],
     progress: Callable[[int], None] | None,
 ) -> Iterator[Batches]:
-    """Set the engine to work; with a filter, first for finding out what passes.
+    """Start the engine. With a filter, a first run finds out what passes.
 
     Args:
         spool: What to read.
         catalog: What its events mean.
         criteria: What passes.
         held: Batches that may be out at a time.
-        watch: With a filter, called with each batch as it was recorded; without one, nobody needs to be told.
+        watch: Called with each unfiltered batch, if there is a filter.
         progress: Called with the bytes read so far; what is read twice counts by half.
 
     Raises:
@@ -112,7 +112,7 @@ def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
 
 @contextlib.contextmanager
 def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
-    """What hands batches to a writer's thread; what it was handed is finished at the end, or dropped after an error.
+    """Hands batches to a writer's thread. At the end, waiting batches are written; after an error, they are dropped.
 
     A writer that failed gets nothing more, not even what waits in its queue: libotf2 would write beyond its buffers.
     """

@@ -1,4 +1,4 @@
-"""A window of ``lo2io top`` as a page: for a terminal as high as that, for a pipe whole.
+"""A window of ``lo2io top`` as a page: as high as the terminal, or whole for a pipe.
 
 In: a :class:`~lo2io.top.window.Window`. Out: what rich prints. It knows no table and no terminal.
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """The whole terminal, given back as it was; a context manager.
+    """The whole terminal as a context manager, which restores it at the end.
 
     Keys come from stdin, if that is a terminal too: one at a time, without Enter. A terminal of another size is a key,
     too: the one that asks for all to be drawn anew.

@@ -1,8 +1,8 @@
 """``lo2io top``: a recording that keeps its newest part, and a view of that part, drawn anew again and again.
 
-The recording is a flight recorder (``system-wide --last``), a process of its own unless one runs already. Every
-interval it is asked for what it keeps, as ``lo2io dump`` does; the window's tables are summed up, and the window is
-removed. So each number is that of ``lo2io report`` on this window.
+The recording is a flight recorder (``system-wide --last``): a process of its own, or one that runs already. At each
+interval top requests a dump, as ``lo2io dump`` does, sums up the window's tables, and removes the window. So each
+number is that of ``lo2io report`` on this window.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Recorder:
                 trace.remove(path.name)
 
     def notice(self) -> str:
-        """What the recorder said last about the recording, not about windows; empty if it said nothing."""
+        """The recorder's last message about the recording, not about windows; empty: none."""
         lines = [line for line in self._said() if " holds the last " not in line]
         return lines[-1].removeprefix("lo2io: ") if lines else ""
 

@@ -1,7 +1,7 @@
-"""The directory of a trace: made, found to be lo2io's own before anything in it is removed, given to who called sudo.
+"""The directory of a trace: created, locked, replaced, and given to the user who called sudo.
 
-Nothing is removed by its name alone: a folder called ``lo2io`` may well be somebody's sources. Everything is reached
-through the directory held open (:mod:`lo2io.folder`), and who writes into a trace has it locked.
+lo2io removes nothing by its name alone: a folder called ``lo2io`` may hold somebody's sources. All access goes through
+the open directory (:mod:`lo2io.folder`). A writer has the directory locked.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TRACE_FILES = (DEFINITIONS_FILE, MARKER_FILE, ARCHIVE, DIRECTORY, ANCHOR)
-"""In the order in which they get their place: with the anchor, the trace is whole."""
+"""In the order in which they are renamed into place. The anchor comes last and makes the trace whole."""
 _REPLACED = ".replaced"
-"""Holds the former trace until the new one has its place."""
+"""Holds the former trace until the new one is in place."""
 _CONTENTS = {
     ARCHIVE: LOCATION_PATTERN,
     DIRECTORY: TABLE_PATTERN,

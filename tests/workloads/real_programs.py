@@ -235,7 +235,8 @@ def run_liburing(folder: Path) -> Iterator[Verdict]:
         place.mkdir(parents=True)
         count = place / "count"
         command = [LO2IO, "record", "-q", "-o", place / "T", "-e", "io_uring", "--"]
-        command += ["perf", "stat", "-x", ",", "-o", count, "-e", ",".join(events), "timeout", "-k", "9", str(SECONDS), test]
+        command += ["perf", "stat", "-x", ",", "-o", count, "-e", ",".join(events)]
+        command += ["timeout", "-k", "9", str(SECONDS), test]
         done = subprocess.run(command, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         recorded = Recorded(open_trace(place / "T"), done.returncode, done.stdout, done.stderr)
         counted = sum(int(line.split(",")[0]) for line in count.read_text().splitlines() if "io_uring" in line)

@@ -1,8 +1,8 @@
-"""What ``/proc`` says of every process of the machine, for a cost that nobody notices.
+"""Facts from ``/proc`` about every process of the machine, at a low cost.
 
-All are looked at once before the recording begins and once at its end. In between, new processes are looked at soon
-and often, then, as long as nothing about their descriptors changes, ever more seldom. Whether there are new ones,
-the kernel's last process number says: ``/proc`` is listed only when it has moved.
+Every process gets a look before the recording begins and one at its end. In between, a new process gets looks soon and
+often; as long as its descriptors do not change, the looks become rarer. The kernel's last process number shows whether
+there are new processes: ``/proc`` is listed only when that number has changed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 _SHARE = 0.003
 """Of one CPU, for looking again at processes that are known."""
 _SOON_S, _RARELY_S = 0.005, 60.0
-"""So long at least and at most a process is not looked at again."""
+"""The shortest and the longest time between two looks at one process."""
 _OLD_S = 1.0
-"""Those that were there before the recording are taken to have changed so long before."""
+"""Processes from before the recording count as changed this long before it."""
 _COST_FACTOR = 300
-"""A process whose look takes long is looked at so many times as seldom."""
+"""The time to the next look is at least this many times as long as the look took."""
 _LAST_LOOK_S = 1.0
-"""So long at most the look at the end takes."""
+"""The longest time that the looks at the end may take in all."""
 _MAX_PASSES = 20
 
 
 class _Process:
-    """When a process was looked at, and what was seen.
+    """The last look at a process.
 
     Attributes:
         changed: ``time.monotonic`` of the look that last showed other descriptors than the one before.
-        due: When it is to be looked at again.
-        cost_s: So long the last look took.
+        due: When the next look is due.
+        cost_s: How long the last look took.
     """
 
     __slots__ = ("changed", "cost_s", "due", "seen")
@@ -124,7 +124,7 @@ class MachineScanner(Scanner):
         return 0
 
     def _look(self) -> float:
-        """New processes at once, and of the others those that are due, as many as may cost something."""
+        """Look at new processes at once, and at others that are due, as far as the allowed cost goes."""
         begin = time.monotonic()
         allowed, self._looked = _SHARE * (begin - self._looked), begin
         for pid in self._find_new():
@@ -146,7 +146,7 @@ class MachineScanner(Scanner):
             heapq.heappush(self._queue, (process.due, pid))
 
     def _find_new(self) -> list[int]:
-        """Processes that were not known; those that are gone are forgotten."""
+        """Find new processes, and forget those that are gone."""
         last_pid = procfs.read_last_pid(self._root)
         if last_pid is not None and last_pid == self._last_pid:
             return []

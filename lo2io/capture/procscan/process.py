@@ -1,7 +1,7 @@
-"""What ``/proc`` says of the recorded tasks: at the start, now and then, and at the stop, as facts in the spool.
+"""Facts from ``/proc`` about the recorded tasks, read at the start, now and then, and at the stop.
 
-The system calls give numbers of file descriptors, ``/proc`` their names. A look at it is a sighting with two times and
-no more; whether it proves a name is decided when converting, where it is known how long each descriptor was open.
+System calls give the numbers of file descriptors, ``/proc`` their names. A look says what a descriptor was between two
+times. Converting decides whether that proves a name, because it knows how long each descriptor was open.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from lo2io.spool.writer import Sink
 
 EARLY_S = (0.005, 0.02, 0.05)
-"""Scans this long after the start: many programs live no longer."""
+"""When the first scans run, after the start: many programs live no longer."""
 SELDOM_S = 60.0
 """Rest between two scans where the kernel tells names itself: what it never tells of is what is open and never used."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REST_FACTOR = 50
-"""A scan is followed by a rest of so many times its length: at most 2 % of one CPU."""
+"""The rest after a scan is this many times as long as the scan: at most 2 % of one CPU."""
 _MAX_PASSES = 20
-"""A process that starts threads faster than they can be listed is not waited for."""
+"""Passes over a process that starts threads faster than they can be listed."""
 
 
 class FactWriter:
@@ -50,7 +50,7 @@ class FactWriter:
         self, sink: Sink, tell: Callable[[Notice], None], root: Path = Path("/"), controller: bytes | None = None
     ) -> None:
         self.is_over = False
-        """The disk is full, or nobody wants any more: nothing is written."""
+        """The disk is full, or the scanner was stopped: nothing is written."""
         self.lived_at_ns: int | None = None
         """CLOCK_MONOTONIC: of threads that were born before, it is stated that they lived then."""
         self._sink = sink
@@ -58,7 +58,7 @@ class FactWriter:
         self._root = root
         self._controller = controller
         self._commands: dict[int, tuple[bytes, bool]] = {}
-        """The command line of each process, as it was told last."""
+        """The command line of each process, as the last COMMAND fact has it."""
 
     def write_threads(self, pid: int, flags: int, seen: set[int]) -> bool:
         """TASK facts of a process' threads that were not seen before, the first one with the cgroup.
@@ -108,11 +108,11 @@ class FactWriter:
         return frozenset((state.fd, state.device, state.inode) for state in states)
 
     def forget_commands(self) -> None:
-        """Tell each command line at the next look, changed or not: after an exec the same one is news."""
+        """Write each command line at the next look, changed or not: after an exec the same text is a new fact."""
         self._commands.clear()
 
     def _write_command(self, pid: int) -> None:
-        """A COMMAND fact, if the command line is another one than was told last."""
+        """Write a COMMAND fact, if the command line has changed since the last one."""
         begin = time.monotonic_ns()
         command = procfs.read_command(pid, self._root)
         if command is None:
@@ -132,7 +132,7 @@ class FactWriter:
             self.give_up(str(error))
 
     def give_up(self, why: str) -> None:
-        """Write nothing any more, and tell the user."""
+        """Stop writing facts, with a notice."""
         self.is_over = True
         self._tell(Notice(f"no names are looked up any more: {why}"))
 
@@ -174,7 +174,7 @@ def _was_born(stat: procfs.TaskStat, monotonic_ns: int) -> bool:
 
 
 class Scanner(abc.ABC):
-    """A thread that looks at processes again and again; what it looks at when is the subclass' matter.
+    """A thread that looks at processes again and again. Subclasses decide at which, and when.
 
     Args:
         writer: Writes what is seen.
@@ -201,7 +201,7 @@ class Scanner(abc.ABC):
 
     @abc.abstractmethod
     def _look(self) -> float:
-        """What is due now; returns for how long to rest."""
+        """Do what is due now, and return how long to rest."""
 
     def start(self) -> None:
         """Scan again and again from here on, in a thread."""
@@ -209,7 +209,7 @@ class Scanner(abc.ABC):
             self._thread.start()
 
     def rescan(self, after_ns: int) -> None:
-        """Have everything looked at again soon; from any thread.
+        """Request a new look at everything soon. Call this from any thread.
 
         Args:
             after_ns: CLOCK_MONOTONIC. Threads that were born before are stated for this time: they have lived since.
@@ -251,7 +251,7 @@ class Scanner(abc.ABC):
             rest = self._look()
 
     def _sleep(self, seconds: float) -> bool:
-        """Rest, but for what is to be looked at again; whether all is over."""
+        """Rest, or look again if that was requested; return whether all is over."""
         end = time.monotonic() + seconds
         while not self._over and (left := end - time.monotonic()) > 0:
             self._wake.wait(left)

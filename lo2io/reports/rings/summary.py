@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RingPathRow:
-    """Requests that went one way; ``latency`` is submission to last completion, the others are its phases."""
+    """Requests that took one path; ``latency`` is submission to last completion, the others are its phases."""
 
     path: str
     requests: int
     inferred: int
-    """Of these, the way is inferred and not stated by the kernel."""
+    """Requests whose path is inferred, not stated by the kernel."""
     latency: Latency
     queued: Latency
     executing: Latency
@@ -55,7 +55,7 @@ class RingPathRow:
 
 @dataclass(frozen=True, slots=True)
 class RingOpcodeRow:
-    """Requests of one opcode that went one way."""
+    """Requests of one opcode that took one path."""
 
     opcode: str
     path: str
@@ -89,9 +89,9 @@ class RingFileRow:
     bytes_read: int
     bytes_written: int
     on_workers: int
-    """Of the requests, executed by worker threads …"""
+    """Requests that worker threads executed."""
     worker_ns: int
-    """… for so long, as far as begin and end are known."""
+    """How long that took, as far as begin and end are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class BatchSizeRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchesRow:
-    """The calls about one ring; ``submitting`` are those that were to submit anything and did not fail."""
+    """The calls about one ring; ``submitting`` counts successful calls that had something to submit."""
 
     calls: int
     submitting: int
@@ -133,7 +133,7 @@ class BatchesRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokenLinkRow:
-    """Requests that ended because one before them in their chain did; the culprit where it is known."""
+    """Requests that ended because an earlier one of their chain failed; the culprit, if it is known."""
 
     opcode: str | None
     error: str | None
@@ -237,7 +237,7 @@ class RingsSummary:
     requests: int
     """All of every ring, sampled and filtered or not."""
     libaio_untold: int
-    """Of these, those on contexts of libaio of which the trace holds no request: nobody told of them."""
+    """Requests on contexts of libaio that no program in the kernel recorded: the trace has no row of them."""
     written: int
     sample_rate: int
     bytes_read: int
@@ -293,7 +293,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) 
     """Read the tables about rings once and sum them up; files by path.
 
     Returns:
-        What is known, and the tally it is made from: its sums by process are for who lists processes.
+        The summary, and the tally behind it: the list of processes uses the sums by process.
 
     Raises:
         TraceError: A table is missing or damaged.

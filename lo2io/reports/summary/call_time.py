@@ -32,10 +32,10 @@ _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
 
 
 class _Sleeps:
-    """When calls of io_uring_enter began to wait for completions: until then they worked.
+    """When calls of io_uring_enter began to wait for completions: before, they worked.
 
-    Known where io_uring's own events were recorded. Their table has a row for each such call, in the order of the
-    calls, whose ids grow: it is read along with them. Memory: one batch of it.
+    The time is known if io_uring's own events were recorded. Their table has a row for each such call, in the order of
+    the calls' ids. So the two tables are read side by side. Memory: one batch of the table.
     """
 
     def __init__(self, trace: Trace, spans: CallSpans) -> None:
@@ -46,9 +46,9 @@ class _Sleeps:
         self._enters = np.array([call["kind"] == "ring_enter" for call in trace.metadata["calls"]], np.bool_)
 
     def worked(self, rows: Columns) -> NDArray[np.int64]:
-        """Of each call how long it worked before it waited, if it did, in ns; 0 where that is not known.
+        """How long each call worked before it waited, in ns; 0: not known, or it did not wait.
 
-        Time with a request of its thread at a device, or in a queue, is no work.
+        Time during which a request of the thread was at a device or in a queue does not count as work.
 
         Args:
             rows: Operations as :func:`~lo2io.reports.summary.tally.derive` gives them, each time the next ones.
@@ -71,7 +71,7 @@ class _Sleeps:
         return worked
 
     def _read_on(self, first: np.uint64, last: np.uint64) -> None:
-        """Hold the rows from one call's to another's, both by id; earlier ones are needed no more."""
+        """Keep the rows between two calls, both by id. Earlier rows are no longer needed."""
         ids, times = self._ids, self._times
         while True:
             begin = np.searchsorted(ids, first)
@@ -91,9 +91,9 @@ class TimeTally:
         self.calls, self.errors, self.total_ns, self.device_ns, self.queue_ns, self.waiting_ns = (
             np.zeros(NR_CLASSES, np.int64) for _ in range(6)
         )
-        """``waiting_ns``: of what remains, in calls that wait for others: see :meth:`add`."""
+        """``waiting_ns``: the part of the remaining time in calls that wait for others; see :meth:`add`."""
         self.blocked_ns, self.preempted_ns, self.cpu_ns = (np.zeros(NR_CLASSES, np.int64) for _ in range(3))
-        """Known where the scheduler's switches were recorded; else 0."""
+        """Known if the scheduler's switches were recorded; else 0."""
         self.knows_cpu = spans.knows_cpu
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
@@ -108,10 +108,10 @@ class TimeTally:
     def add(self, rows: Columns) -> None:
         """Add operations, as :func:`~lo2io.reports.summary.tally.derive` gives them.
 
-        Where the scheduler's switches were recorded, a call had a CPU, or was preempted, or waited; else nobody knows.
-        A call that waits does so for its device or queue; else for others, if that is its nature (polls, locks, syncs,
-        collecting from rings …; reads, writes, copies and opens of pipes, sockets and terminals, but not of /dev/null
-        and its like); else it was blocked.
+        With the scheduler's switches, each moment of a call is one of three: it had a CPU, was preempted, or waited.
+        Without them, this is unknown. Waiting counts as the first of these that holds: for the device or its queue;
+        for others, in calls that wait by their nature (polls, locks, syncs, collecting from rings; reads, writes,
+        copies and opens of pipes, sockets and terminals, but not of /dev/null and its like); blocked.
         """
         kind, lasted = rows["class"], rows["duration_ns"]
         waits = self._classes.waiting(rows["call"], kind, rows["flags"])
@@ -166,7 +166,7 @@ class OffCpuTally:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """One operation that took long: values of its row, and what was worked out."""
+    """One slow operation: values of its row, and values derived from them."""
 
     id: int
     call: int
@@ -183,7 +183,7 @@ class Slow:
 
 
 class SlowTally:
-    """The operations that took longest, without those whose business is waiting for others, or processes.
+    """The slowest operations, without calls that wait by their nature and calls about processes.
 
     Args:
         waits: Of each file group, whether calls on it wait for somebody to write or read.
@@ -198,7 +198,7 @@ class SlowTally:
         self._rows: list[tuple[int, int, dict[str, int]]] = []
 
     def add(self, rows: Columns) -> None:
-        """Look for slow ones; of equally slow ones the one with the smaller id is kept."""
+        """Keep the slowest operations; among equals, those with the smaller ids."""
         which = np.flatnonzero(rows["duration_ns"] >= max(1, self._least))
         waits = self._waits[rows["group"][which]] & self._may_wait[rows["call"][which]]
         which = which[~(_PASSIVE_CLASSES[rows["class"][which]] | waits)]

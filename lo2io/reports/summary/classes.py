@@ -1,8 +1,8 @@
-"""What calls are for, and which of them wait by their nature: the classes by which tables and pictures sum them up.
+"""Classes of calls, by which tables and pictures sum them up; and which calls wait by their nature.
 
 In: the metadata's ``calls``; of ``fcntl`` and ``clone`` the flags; of reads, writes and copies what their file is. Out:
-a class for each row, and whether its call waits for somebody else. Which call belongs where stands in
-``tracepoints/syscalls.toml``; the metadata repeats it.
+a class for each row, and whether its call waits for somebody else. ``tracepoints/syscalls.toml`` assigns
+the classes; the metadata repeats them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ NR_CLASSES: Final = len(CallClass)
 METADATA: Final = (
     CallClass.OPEN, CallClass.CLOSE, CallClass.STAT, CallClass.DIRECTORY, CallClass.NAME, CallClass.ATTRIBUTE,
 )  # fmt: skip
-"""Calls about files rather than about what is in them."""
+"""Calls about files, not about their contents."""
 STORAGE: Final = (
     CallClass.READ, CallClass.WRITE, CallClass.COPY, CallClass.SYNC, CallClass.SEEK, CallClass.LOCK, *METADATA,
 )  # fmt: skip
-"""Calls about files, and what is in them."""
+"""Calls about files and their contents."""
 PASSIVE: Final = (
     CallClass.POLL, CallClass.RING, CallClass.LOCK, CallClass.SOCKET, CallClass.PROCESS, CallClass.PIPE,
     CallClass.TERMINAL,
 )  # fmt: skip
-"""Calls that do nothing to a file, or wait for others: none of them is a slow operation on one."""
+"""Calls that do nothing to a file, or wait for others: the list of slow calls leaves them out."""
 _TRANSFERS: Final = frozenset({"read", "write", "copy"})
-"""Kinds of calls that are of another class if they are about no storage."""
+"""Kinds of calls whose class depends on the file: storage or not."""
 _OF_TYPE: Final = {
     FileType.PIPE: CallClass.PIPE,
     FileType.SOCKET: CallClass.SOCKET,
@@ -61,7 +61,7 @@ class Classes:
         self._transfers: NDArray[np.bool_] = np.array([call["kind"] in _TRANSFERS for call in calls], np.bool_)
         self._copies: NDArray[np.bool_] = np.array([call["kind"] == "copy" for call in calls], np.bool_)
         self.may_wait: NDArray[np.bool_] = self._transfers | (self.of_call == CallClass.OPEN)
-        """Of each call, whether it waits where its file is a pipe or its like; others about it work, and return."""
+        """Whether each call waits if its file is a pipe or its like; other calls on such files return at once."""
         self._waits: NDArray[np.bool_] = np.array([call.get("waits", False) for call in calls], np.bool_)
         self._waits_if: NDArray[np.uint32] = np.array([call.get("waits_if", 0) for call in calls], np.uint32)
         self._synced_if: NDArray[np.uint32] = np.array([call.get("synced_if", 0) for call in calls], np.uint32)
@@ -99,7 +99,7 @@ class Classes:
     def waiting(
         self, call: NDArray[np.intp], classes: NDArray[np.intp], flags: NDArray[np.uint32]
     ) -> NDArray[np.bool_]:
-        """Which operations wait by their nature, whatever they are about; ``classes`` as :meth:`of_rows` gives them."""
+        """Which operations wait by their nature, whatever their file is; ``classes`` as :meth:`of_rows` gives them."""
         found: NDArray[np.bool_] = self._waits[call] | (classes == CallClass.LOCK) | (flags & self._waits_if[call] != 0)
         return found
 

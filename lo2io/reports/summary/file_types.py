@@ -1,8 +1,8 @@
-"""What a file is: storage, or something that another program, a person or the kernel itself answers.
+"""The type of a file: storage, or something that another program, a person or the kernel answers.
 
 In: the table of files, and the file systems of the metadata's mounts. Out: a type for each file group, and whether a
-read or write of it waits for somebody. A file whose type was not recorded is taken by its name; what has none is
-unknown.
+read or write of it waits for somebody. If the type was not recorded, the name decides. A file
+without both is unknown.
 """
 
 from __future__ import annotations

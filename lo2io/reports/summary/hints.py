@@ -1,4 +1,4 @@
-"""Why a trace is empty, the likeliest reasons."""
+"""The likeliest reasons why a trace is empty."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def why_nothing(meta: Mapping[str, Any], proof: Completeness, chosen: Chosen) ->
 
 
 def _idle_events(proof: Completeness) -> list[str]:
-    """Which events never happened, where the kernel's counts are known."""
+    """Which events never happened, if the kernel's counts are known."""
     counts: dict[str, int] = {}
     for event in proof.events:
         if event.count is None:

@@ -56,15 +56,15 @@ class TimeRow:
     errors: int
     time_ns: int
     device_ns: int
-    """While a block request that the calling thread had sent was at a device …"""
+    """A block request of the calling thread was at a device."""
     queue_ns: int
-    """… or only waited in the queue of one."""
+    """A block request of the calling thread waited in a queue, and none was at a device."""
     waiting_ns: int
     """The rest of calls that wait by their nature: polls, locks, syncs, rings …; pipes, sockets and terminals."""
     blocked_ns: int | None
-    """Other calls: waited for what no table tells of: a lock, memory, another's request, leave to write more."""
+    """The rest of other calls, blocked by what no table shows: a lock, memory, another thread's request, writeback."""
     preempted_ns: int | None
-    """Could have run, and others did."""
+    """The thread was ready to run, and other threads ran."""
     cpu_ns: int | None
     """Had a CPU."""
     unexplained_ns: int
@@ -88,7 +88,7 @@ class TimeSummary:
     """Without block requests, device and queue are part of the others."""
     total: TimeRow
     storage: TimeRow
-    """Of it, what is about files and what is in them."""
+    """The sum of the classes about files and their contents."""
     classes: tuple[TimeRow, ...]
     """By time; those about storage first."""
     off_cpu: tuple[OffCpuRow, ...]
@@ -157,7 +157,7 @@ class AccessRow:
     small: int
     """Of less than 4 KiB."""
     placed: int
-    """Of which is known what went before: the four below are about these."""
+    """Accesses whose predecessor is known: the four numbers below are about these."""
     consecutive: int
     sequential: int
     """Consecutive ones included."""
@@ -165,7 +165,7 @@ class AccessRow:
     bytes: int
     """Moved at known offsets."""
     again_bytes: int
-    """Of these, at least so many had been accessed before."""
+    """At least this many of the bytes had been accessed before."""
     sizes: tuple[SizeRow, ...]
     common: Mapping[int, int]
     """The sizes that occur most: size → accesses."""
@@ -398,7 +398,7 @@ def _most_accessed(sums: TraceSums) -> list[tuple[int, int]]:
 
 
 def largest(values: NDArray[np.int64], limit: int) -> list[int]:
-    """Where the largest values above 0 are, largest first, the earlier of equals."""
+    """The places of the largest values above 0, largest first; among equals, the earlier place first."""
     where = np.flatnonzero(values > 0)
     if len(where) > limit:
         least = np.partition(values[where], len(where) - limit)[len(where) - limit]

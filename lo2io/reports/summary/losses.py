@@ -22,14 +22,14 @@ NAMED_EVENTS = 3
 def completeness_line(
     proof: Completeness, reconciliation: str = "", filtered: str = "", sampled: str = "", shortfall: str = ""
 ) -> str:
-    """What was captured, of how much; exactly what is missing; the other three counters; and what else bears witness.
+    """The line: how much of what was captured, what is missing, the other three counters, the kernel's accounts.
 
     Args:
         proof: The four counters.
         reconciliation: What was captured of the kernel's own accounts, in words.
         filtered: What a filter left out of what was captured, in words.
-        sampled: That of the requests of rings not all were written, in words.
-        shortfall: That too little was captured of the kernel's own accounts, in words. The line begins with it.
+        sampled: Which part of the rings' requests was written, in words.
+        shortfall: In words, if too little of the kernel's own accounts was captured. The line begins with it.
     """
     first = _short(proof, shortfall) if shortfall else _verdict(proof)
     others = f"late {proof.late:,} · orphan {proof.orphan:,} · in flight {proof.in_flight:,}"
@@ -47,7 +47,7 @@ def verdict(proof: Completeness, shortfall: str = "") -> str:
 
 
 def filtered_words(text: str, calls: int, requests: int, ring_requests: int = 0) -> str:
-    """That a filter was applied, and how much of what was recorded it left out; empty if there is none.
+    """The filter, and how much it left out, in words; empty without a filter.
 
     Args:
         text: The filter.
@@ -63,7 +63,7 @@ def filtered_words(text: str, calls: int, requests: int, ring_requests: int = 0)
 
 
 def sampled_words(rate: int, requests: int) -> str:
-    """That one request of rings in so many was written; empty if all were.
+    """Which part of the rings' requests was written, in words; empty if all were.
 
     Args:
         rate: ``sample_rate`` of the metadata.
@@ -90,7 +90,7 @@ def _verdict(proof: Completeness) -> str:
 
 
 def _short(proof: Completeness, shortfall: str) -> str:
-    """Whatever the counts say: what lies beyond the events that were counted is missing, so nothing is complete."""
+    """The words for a shortfall. It outweighs the counts: events that were never counted are missing."""
     missing = f", {_all_missing(proof)}" if proof.lost or not proof.whole else ""
     known = _counts_known(proof)
     return f"incomplete: {shortfall} · {_captured(proof)}{missing}" if known else f"{shortfall} · {_verdict(proof)}"
@@ -129,9 +129,9 @@ def _counted(event: EventCompleteness) -> int:
 
 
 def _missing(proof: Completeness) -> list[str]:
-    """What rings had no room for, as the kernel says, and what it counted and never delivered: two ailments."""
+    """Two kinds of loss: the kernel says that a buffer was full; the kernel counted and never delivered."""
     in_rings = proof.lost - proof.vanished
-    # Kernels that do not tell losses by event: what the rings lost is missing among what vanished, nobody knows where.
+    # Some kernels do not count losses by event. Then the buffers' losses are among what vanished, of unknown events.
     untold = sum(event.vanished for event in proof.events) > proof.vanished
     lost = "" if untold else _where((event.event, event.lost) for event in proof.events)
     side_records = "" if untold else ": records of forks, exits and names"

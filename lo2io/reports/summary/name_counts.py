@@ -1,4 +1,4 @@
-"""How files are known: who proved the names of a trace's files and descriptors, and of how many nobody did.
+"""How many of a trace's files and descriptors have a name, by what proved it.
 
 In: the tables of handles and files. Out: counts by ``name_source``, as they stand in the summary.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _OPENED: Final = ORIGIN.index("opened")
 _SAID: Final = {"kernel": "by the kernel", "proc": "by /proc", "call": "by the call's argument"}
-"""In the order of what they are worth."""
+"""The most reliable first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """How many are named, by who proved it (``files.name_source``), and how many are not."""
+    """How many have a name, by what proved it (``files.name_source``), and how many have none."""
 
     kernel: int
     proc: int
@@ -38,7 +38,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class NameCounts:
-    """What is known of files' names.
+    """How many names are known.
 
     Attributes:
         files: Rows of the files table.

@@ -1,6 +1,6 @@
 """Names of processes and files, looked up for the few that are shown.
 
-In: a trace and who owns what in it. Out: pids, names and paths. What has no name is said to have none.
+In: a trace and its owners. Out: pids, names and paths; None for what has no name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class People:
-    """Who the processes are, by the owners' numbers; the last stands for unknown."""
+    """Pids and names of processes, by the owners' numbers. The last number stands for unknown processes."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
         self._pids = np.full(owners.nr_processes + 1, -1, np.int64)
@@ -87,7 +87,7 @@ def file_names(trace: Trace, owners: Owners, people: People, groups: Iterable[in
 
 
 def given_paths(trace: Trace, operations: Collection[int]) -> dict[int, str]:
-    """The first path that each of these calls was given, with the directory it starts in; those that are known."""
+    """The first path argument of each of these calls, with the directory in which it starts; only known ones."""
     found: dict[int, str] = {}
     wanted = np.fromiter(operations, np.int64, len(operations))
     for batch in trace.record_batches("paths", ["operation", "place", "path", "directory"]) if len(wanted) else ():

@@ -1,8 +1,8 @@
-"""Files by path: a journal that is made anew a thousand times is a thousand inodes, and one line of a report.
+"""Files by path: a journal that is replaced a thousand times is a thousand inodes, and one line of a report.
 
 In: the table of files. Out: for each file group the first one with its path on its device, which stands for all.
-What is about the bytes of a file (extents, reads again) is summed up file by file, and only then by path.
-Memory: 16 B a file, and while it is made the paths.
+Numbers about the bytes of a file (extents, repeated reads) are summed up by file first, then by path.
+Memory: 16 B a file; while the object is made, also the paths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Paths:
-    """Which file groups bear one path on one device; what has no path stands for itself.
+    """Which file groups have the same path on one device. A group without a path stands for itself.
 
     Args:
         trace: Where the files are.

@@ -68,7 +68,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process; ``pid`` None: calls of threads nobody announced, or the sum of the processes not listed."""
+    """One process. ``pid`` None: calls of threads whose birth is unknown, or the sum of the processes not listed."""
 
     pid: int | None
     comm: str | None
@@ -77,13 +77,13 @@ class ProcessRow:
     cgroup: str | None = None
     container: str | None = None
     requests: int = 0
-    """Block requests it sent, and what they moved; writing back what is dirty is the kernel's threads' business."""
+    """Block requests that the process itself sent, and their bytes. Writeback is sent by the kernel's threads."""
     request_bytes: int = 0
     ring_requests: int = 0
     """Requests of io_uring that it or its SQ threads submitted, and what they moved."""
     ring_bytes: int = 0
     usage: UsageRow | None = None
-    """None: the sum of the processes not listed, or threads nobody announced."""
+    """None: the sum of the processes not listed, or threads whose birth is unknown."""
     cmdline: str | None = None
     """The last command line, as for a shell, or the title that replaced it; None: unknown."""
     name: str | None = None
@@ -168,9 +168,9 @@ class DeviceRow:
     queue: Latency
     device: Latency
     inferred: int = 0
-    """Their completion is missing, and something proves that they ended; in no latency."""
+    """Their completion is missing, but another event proves that they ended. They are in no latency."""
     end_unknown: int = 0
-    """Theirs may be, and nothing proves that they ended."""
+    """Their completion may be missing, and no event proves that they ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +197,16 @@ class Chosen:
     cgroup: str
     cpus: tuple[int, ...]
     recorded_ns: int | None
-    """A flight recorder's: how long it had been recording at the trace's end, of which the trace is the last part."""
+    """Of a flight recorder's window: how long the recording had lasted at the window's end."""
     filtered_calls: int
-    """Recorded, and then left out by the filter."""
+    """Recorded calls that the filter left out."""
     filtered_requests: int
     """Of disks."""
     own_calls: int
     """lo2io's own."""
     own_requests: int
     sample_rate: int = 1
-    """Of so many requests of rings the trace has one."""
+    """The trace has one of this many requests of rings."""
     ring_requests: int = 0
     """All there were."""
     filtered_ring_requests: int = 0
@@ -244,7 +244,7 @@ class Foreign:
     title: str
     paradigms: tuple[Paradigm, ...]
     twice: str
-    """What all sums have twice, in words; empty: nothing."""
+    """What all sums count twice, in words; empty: nothing."""
     unknown: tuple[str, ...]
     """What is not known of it, a sentence each."""
     completeness_line: str
@@ -285,14 +285,14 @@ class Summary:
     """That line in a word: ``complete``, ``incomplete``, ``not proven``, or ``short`` where the kernel's own accounts
     hold much more than was captured."""
     shortfall: str
-    """In words what too little was captured of, and the likely causes; empty: enough was captured."""
+    """In words, what too little was captured of, and the likely causes; empty: enough was captured."""
     notices: tuple[str, ...]
     chosen: Chosen
     losses: tuple[CpuLosses, ...]
     reconciliation: tuple[Mapping[str, Any], ...]
     """The kernel's accounts and what was captured of them: rows of :class:`lo2io.model.Reconciliation`."""
     hints: tuple[str, ...]
-    """Where nothing was recorded: why that may be."""
+    """If nothing was recorded: possible reasons."""
     rings: RingsSummary | None = None
     """None: the trace has no table of them, or no ring was used."""
     names: NameCounts | None = None
@@ -311,7 +311,7 @@ class Summary:
     not_recorded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
     foreign: Foreign | None = None
-    """Whose trace it is, unless lo2io's own tables were there."""
+    """Of an archive without lo2io's tables; None: the trace has them."""
 
 
 SCHEMA: Final = "lo2io-summary"
@@ -444,7 +444,7 @@ def _active(sums: TraceSums, rings: RingTally | None) -> NDArray[np.bool_]:
 
 
 def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
-    """Nothing for a trace without rings, or of a time when there was no table of them."""
+    """None for a trace without rings, or of an earlier version that had no table of rings."""
     trace = sums.trace
     if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
         return None, None
@@ -452,7 +452,7 @@ def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
 
 
 def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
-    """By time in calls; of a whole machine by bytes, for there most of the time is daemons' waiting."""
+    """By time in calls; of a whole machine by bytes, because most of its time is daemons that wait."""
     sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
     ring_requests, ring_bytes = _ring_sums(gathered, rings)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
@@ -520,7 +520,7 @@ def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLin
 
 
 def _files(sums: TraceSums) -> tuple[FileRow, ...]:
-    """By path: what was made anew again and again is one row. Storage first."""
+    """By path: files that replaced each other are one row. Storage comes first."""
     by_file, owners = sums.operations.by_group, sums.owners
     by_path = by_file.merged(sums.paths)
     stored = owners.types[: owners.no_handle] <= FileType.STORAGE
@@ -537,7 +537,7 @@ def _files(sums: TraceSums) -> tuple[FileRow, ...]:
     if len(rest):
         activity = _activity(by_path, rest)
         rows.append(FileRow("others", f"{len(rest)} others", None, None, activity, int(files[rest].sum())))
-    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies to nobody knows what
+    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies whose target is unknown
         rows.append(FileRow("none", None, None, None, _activity(by_path, owners.no_handle), 0))
     return tuple(rows)
 
@@ -664,6 +664,6 @@ def _rate(amount: int, span_ns: int) -> float | None:
 def _realtime_ns(meta: Mapping[str, Any]) -> int | None:
     if not meta["syncs"]:
         return None
-    # A window's first reading may be the recording's: days before, and as far off as clocks drift.
+    # A window's first reading may be the whole recording's: days earlier, with all the drift of the clocks since.
     sync = min(meta["syncs"], key=lambda each: abs(each["time_ns"] - meta["start_ns"]))
     return int(sync["realtime_ns"] + meta["start_ns"] - sync["time_ns"])

@@ -35,8 +35,8 @@ _HALF: Final = 0.5
 class UsageRow:
     """What a process used while it was recorded, or all of them; None: not known.
 
-    The kernel tells a thread's figures when it exits, to lo2io's programs in the kernel; so of processes that are there
-    before or after the recording they are not known.
+    lo2io's programs in the kernel read a thread's figures when it exits. So the figures of processes that lived before
+    or after the recording are unknown.
     """
 
     wall_ns: int
@@ -85,7 +85,7 @@ class UsageTally:
         np.maximum.at(self.last_ns, process, end)
         np.add.at(self.threads_ns, process, end - begin)
         for name in figures:
-            known = born & (rows[name] != UNKNOWN_I64)  # of one that was there before, a part is of before
+            known = born & (rows[name] != UNKNOWN_I64)  # a process from before the recording used a part of it before
             np.add.at(self._sums[name], process, rows[name] * known)
             self._known[name][process[~known]] = False
 

@@ -1,4 +1,4 @@
-"""A part of a trace: what fits a filter, and what happened in a span of time.
+"""A part of a trace: the rows that fit a filter, of a span of time.
 
 In: a trace. Out: a trace again, which yields the rows that fit, batch by batch; its memory grows by a bit a row. The
 language, and what passes, are those of recording: ``filter/rows.py`` and ``filter/batches.py`` decide.
@@ -149,7 +149,7 @@ class _Outside:
 
 
 class _Choice:
-    """Finds out what stays: once over the tables to learn what passes, once more to note it row by row."""
+    """Finds out what stays, in two passes over the tables: the first learns what passes, the second notes each row."""
 
     def __init__(self, trace: Trace, criteria: Criteria, span: _Span) -> None:
         self._trace = trace
