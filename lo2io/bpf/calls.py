@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.loader import BpfCall
-from lo2io.catalog.call_numbers import call_number
-from lo2io.catalog.compat_calls import compat_calls
+from lo2io.catalog.call_numbers import NO_NUMBER, call_number, compat_calls
 from lo2io.model import CallKind, CallSpec, Returns
 from lo2io.native._lib import lib
 
@@ -102,8 +101,8 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
             context=argument("context") if "events" in roles else 0,
             count=argument("count") if counts_bytes else 0,
             filled=0 if enter is None else _filled(enter.layout, (argument("path"), argument("path2"))),
-            number=call_number(spec.name) if enter and leave else -1,  # half a call is seen by its own event
-            compat=compat_calls(spec.name) if enter and leave else (),
+            number=call_number(spec) if enter and leave else NO_NUMBER,  # half a call is seen by its own event
+            compat=compat_calls(spec) if enter and leave else (),
         ),
         enter,
         leave,

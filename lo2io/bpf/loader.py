@@ -17,12 +17,13 @@ import errno
 import mmap
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lo2io.bpf import libbpf
 from lo2io.bpf.refusals import refused
-from lo2io.catalog.compat_calls import knows_compat
+from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
 from lo2io.native._lib import ffi, lib
 from lo2io.native.records import framed, pack
@@ -30,7 +31,7 @@ from lo2io.native.records import framed, pack
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lo2io.catalog.compat_calls import CompatCall
+    from lo2io.model import CompatArgument, CompatCall
 
 OBJECT = Path(__file__).parent / "programs" / "lo2io.bpf.o"
 ROOT = Path("/")
@@ -86,8 +87,8 @@ class BpfCall:
     """Bytes asked for."""
     filled: int = 0
     """Bit n: the kernel may write where argument n + 1 points."""
-    number: int = -1
-    """The system call's number, see :func:`~lo2io.catalog.call_numbers.call_number`; -1: not known."""
+    number: int = NO_NUMBER
+    """The system call's number, see :func:`~lo2io.catalog.call_numbers.call_number`."""
     compat: tuple[CompatCall, ...] = ()
     """What 32 bit programs have for it."""
 
@@ -395,8 +396,22 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
         if 0 <= call.number < lib.LO2_MAX_CALLS and config.calls:
             told.of_number[call.number] = 1 + place
             for each in call.compat:
-                told.compat[each.number] = (1 + place, each.memory, each.nr_given, each.args)
+                nr_given = len(each.args) if each.memory else 0
+                told.compat[_compat_place(each)] = (1 + place, each.memory, nr_given, _compat_arguments(each.args))
     return bytes(ffi.buffer(told))
+
+
+def _compat_place(call: CompatCall) -> int:
+    return call.number + (lib.LO2_SOCKETCALLS if call.is_socketcall else 0)
+
+
+@cache  # most calls have the same arguments
+def _compat_arguments(args: tuple[CompatArgument, ...]) -> tuple[int, ...]:
+    """As ``struct lo2_bpf_compat`` has them."""
+    meanings = [getattr(lib, f"LO2_COMPAT_{arg.meaning.upper()}") if arg.meaning else 0 for arg in args]
+    return tuple(
+        arg.low | arg.high << lib.LO2_COMPAT_HIGH_SHIFT | meaning for arg, meaning in zip(args, meanings, strict=True)
+    )
 
 
 def _read_possible() -> int:

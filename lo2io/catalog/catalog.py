@@ -202,6 +202,7 @@ def _check_unique(catalog: Catalog) -> None:
         for name in (call.name, call.abi_name):
             if taken.setdefault(name, call.name) != call.name:
                 raise CatalogError(f"call {call.name}", f"{name!r} is also a name of {taken[name]}", "keep one entry")
+    _check_numbers(catalog.calls)
     specs: tuple[CallSpec | TracepointSpec, ...] = (*catalog.calls, *catalog.tracepoints)
     for each in specs:
         if each.group in (DEFAULT, SYSCALLS, ALL):
@@ -215,3 +216,17 @@ def _check_unique(catalog: Catalog) -> None:
     for spec in catalog.tracepoints:
         if spec.newer and spec.newer not in catalog.by_event:
             raise CatalogError(f"{spec.event}: newer", f"nobody describes {spec.newer}", "describe it, or leave it out")
+
+
+def _check_numbers(calls: Iterable[CallSpec]) -> None:
+    """No number may mean two calls."""
+    taken: dict[tuple[str, int], str] = {}
+    for call in calls:
+        numbers = [
+            *call.numbers.items(),
+            *(("socketcall" if c.is_socketcall else "i386", c.number) for c in call.compat),
+        ]
+        for place in numbers:
+            other = taken.setdefault(place, call.name)
+            if other != call.name:
+                raise CatalogError(f"call {call.name}", f"{place[0]} {place[1]} is also {other}", "look the number up")

@@ -57,7 +57,11 @@ class Table:
 
     def member(self, key: str, kind: type[_EnumT], default: str | None = None) -> _EnumT:
         """The member of an enumeration that a text names in small letters."""
-        return kind[self.one_of(key, [member.name.lower() for member in kind], default).upper()]
+        value = self.text(key, default)
+        name = value.upper()
+        if name not in kind.__members__ or value != name.lower():
+            self.fail(key, f"{value!r} is none of {', '.join(member.name.lower() for member in kind)}")
+        return kind[name]
 
     def number(self, key: str, stop: int) -> int:
         """A number from 0 to before ``stop``."""
@@ -65,6 +69,18 @@ class Table:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < stop:
             self.fail(key, f"{value!r} is no number below {stop}")
         return value
+
+    def numbers(self, key: str, known: Iterable[str], stop: int) -> Mapping[str, int]:
+        """A table of numbers from 0 to before ``stop``, under names out of a closed list; empty if it is not there."""
+        value = self.left.pop(key, {})
+        if not isinstance(value, dict):
+            self.fail(key, f"{value!r} is no table")
+        for name, number in value.items():
+            if name not in known:
+                self.fail(key, f"{name!r} is none of {', '.join(known)}")
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < stop:
+                self.fail(key, f"{name}: {number!r} is no number below {stop}")
+        return MappingProxyType(value)
 
     def flag(self, key: str) -> bool:
         """True or false; false if it is not there."""

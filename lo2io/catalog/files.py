@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from lo2io.catalog.call_numbers import read_compat, read_numbers
 from lo2io.catalog.entry import NAME, Table
 from lo2io.catalog.rings import RING_FIELDS, RING_LONE_ROLES, RING_REQUEST_ROLES, RING_ROLE_FIELDS, read_opcodes
 from lo2io.errors import CatalogError
@@ -223,6 +224,8 @@ def _call(table: Table) -> CallSpec:
         reads_first=table.flag("reads_first"),
         ends_many=table.flag("ends_many"),
         summary=table.text("summary"),
+        numbers=read_numbers(table),
+        compat=read_compat(table),
     )
     table.done()
     _check_kind(table, call)

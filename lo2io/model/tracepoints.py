@@ -228,6 +228,33 @@ class EventFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class CompatArgument:
+    """Where an argument of a 64 bit call comes from in the call of a 32 bit program that does the same."""
+
+    low: int = 0
+    """The argument that holds it, or its low half, from 1 (``ebx``) to 6 (``ebp``); 0: it is zero."""
+    high: int = 0
+    """The argument that holds its high half; 0: none."""
+    meaning: str = ""
+    """``signed``: extended by its sign; ``pages``: counts pages of 4 KiB; ``lock``: a command of fcntl64, whose locks
+    have numbers of their own; ``result``: points to 64 bits that are the call's result. Each is a ``LO2_COMPAT_...`` of
+    ``lo2io/bpf/programs/config.h``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompatCall:
+    """A call of 32 bit programs."""
+
+    number: int
+    """Its own; of a socketcall the first argument."""
+    args: tuple[CompatArgument, ...]
+    """Of the 64 bit call, in order; those behind them are zero."""
+    is_socketcall: bool = False
+    memory: int = 0
+    """The argument that points to the others, each a word of 32 bits; 0: all are in registers."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallSpec:
     """One system call of ``tracepoints/syscalls.toml``."""
 
@@ -266,6 +293,10 @@ class CallSpec:
     ends_many: bool = False
     """It ends descriptors that it does not name one by one."""
     summary: str = ""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Machine, as ``uname -m`` names it → the call's number."""
+    compat: tuple[CompatCall, ...] = ()
+    """The calls of 32 bit programs on x86-64 that do the same."""
 
     @property
     def enter_event(self) -> str:

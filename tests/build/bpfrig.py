@@ -23,6 +23,7 @@ from reference.kernel_records import iter_records
 from lo2io.bpf import loader
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.call_numbers import call_number
+from lo2io.catalog.catalog import load_catalog
 from lo2io.kernel import abi, sysfs, tracefs
 from lo2io.model import UNKNOWN_I64
 from lo2io.native.records import KINDS, record_bytes, unpack
@@ -155,6 +156,7 @@ def loaded(
         for name in names
         for side in ("enter", "exit")
     }
+    known = {call.name: call for call in load_catalog().calls}
     calls = [
         loader.BpfCall(
             enter_event=layouts[f"sys_enter_{name}"].id,
@@ -162,7 +164,7 @@ def loaded(
             enter_index=2 * place,
             exit_index=2 * place + 1,
             nr_args=sum(field.offset >= 16 for field in layouts[f"sys_enter_{name}"].fields),
-            **{"flags": 0, "number": call_number(name) if raw else -1, **(extra or {}).get(name, {})},
+            **{"flags": 0, "number": call_number(known[name]) if raw else -1, **(extra or {}).get(name, {})},
         )
         for place, name in enumerate(names)
     ]

@@ -46,8 +46,10 @@ struct lo2_bpf_call {
 };
 
 /* A call of 32 bit programs, and where each argument of the 64 bit call that does the same comes from: the register of the
- * low half (1: ebx), that of the high half << 4 (0: none), flags. From lo2io/catalog/compat_calls.py. */
+ * low half (1: ebx), that of the high half << LO2_COMPAT_HIGH_SHIFT (0: none), flags. From tracepoints/syscalls.toml. */
 enum {
+    LO2_SOCKETCALLS = 512,           /* a socketcall's number here is so much more than its first argument */
+    LO2_COMPAT_HIGH_SHIFT = 4,
     LO2_COMPAT_SIGNED = 1 << 8,
     LO2_COMPAT_PAGES = 1 << 9,
     LO2_COMPAT_LOCK = 1 << 10,       /* a command of fcntl64 */

@@ -201,7 +201,6 @@ INLINE bool lo2_is_x32(__u64 number)
 /* Numbers of 32 bit calls bear this bit beside those of 64 bits. */
 #define LO2_COMPAT 0x10000u
 #define LO2_SOCKETCALL 102
-#define LO2_SOCKETCALLS 512        /* as lo2io/catalog/compat_calls.py has it */
 
 /* The number under which a 32 bit call stands in lo2.compat: one of a socketcall (net/socket.c) depends on an argument. */
 INLINE __u32 lo2_compat_number(const struct pt_regs *regs, __u64 number)
@@ -232,8 +231,8 @@ INLINE __u64 lo2_compat_argument(const struct lo2_bpf_cpu *cpu, __u16 how)
 
     if (how & LO2_COMPAT_SIGNED)
         value = (__s64)(__s32)value;
-    if (how >> 4 & 7)
-        value |= (__u64)cpu->given[how >> 4 & 7] << 32;
+    if (how >> LO2_COMPAT_HIGH_SHIFT & 7)
+        value |= (__u64)cpu->given[how >> LO2_COMPAT_HIGH_SHIFT & 7] << 32;
     if (how & LO2_COMPAT_PAGES)
         value <<= 12;
     if (how & LO2_COMPAT_LOCK && value - 12 < 3) /* F_GETLK64 and its like: F_GETLK, include/uapi/asm-generic/fcntl.h */

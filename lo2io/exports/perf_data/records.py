@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.catalog.call_numbers import call_number
+from lo2io.catalog.call_numbers import NO_NUMBER, call_number
+from lo2io.catalog.catalog import load_catalog
 from lo2io.errors import SpoolError
 from lo2io.exports.perf_data.streams import (
     RECORD_COMM,
@@ -27,6 +28,7 @@ from lo2io.exports.perf_data.streams import (
     perf_rows,
     spread,
 )
+from lo2io.model import CallSpec
 from lo2io.spool.facts import FACT_TASK
 
 if TYPE_CHECKING:
@@ -86,11 +88,13 @@ class Records:
         self._dummy = out.dummy_id
         self._ids: NDArray[Any] = np.zeros(1 << 16, np.uint64)
         self._calls = CallEvents()
+        known = load_catalog().by_event
         for place, (name, event) in enumerate(zip(spool.meta.events, out.formats, strict=True), 1):
             self._ids[event.id] = place
             if name.startswith("syscalls:"):
-                call = name.partition("sys_enter_")[2] or name.partition("sys_exit_")[2]
-                self._calls.numbers[event.id] = call_number(call, spool.meta.machine)
+                call = known.get(name)
+                number = call_number(call, spool.meta.machine) if isinstance(call, CallSpec) else NO_NUMBER
+                self._calls.numbers[event.id] = number
                 self._calls.sizes[event.id] = max(f.offset + f.size for f in event.fields)
         self._pids: NDArray[Any] = np.full(_NR_TIDS + 1, UNKNOWN, np.uint32)
         """Of each thread its process; the last is nobody's."""

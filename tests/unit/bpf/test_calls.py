@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from lo2io.native._lib import lib
+from lo2io.native._lib import ffi, lib
 
 from lo2io.bpf.calls import KernelCall, plan_calls
+from lo2io.bpf.loader import BpfCall, BpfConfig, tell
+from lo2io.catalog.call_numbers import MAX_NUMBER, compat_calls
 from lo2io.catalog.catalog import load_catalog
-from lo2io.catalog.compat_calls import HIGH_SHIFT, LOCK, PAGES, RESULT, SIGNED, CompatCall, compat_calls
 from lo2io.model import EventFormat, FieldLayout
 from lo2io.model.events import Event
 
@@ -132,45 +133,67 @@ def test_counters_follow_the_calls() -> None:
     assert [bool(call.spec.flags & lib.LO2_CALL_DROPPABLE) for call in calls] == [False, True]
 
 
+def told_compat(name: str, number: int) -> tuple[int, int, list[int]]:
+    """What the programs are told of a call of 32 bit programs: memory, words there, arguments."""
+    compat = compat_calls(load_catalog().by_event[f"syscalls:sys_enter_{name}"], "x86_64")
+    call = BpfCall(
+        enter_event=700, exit_event=600, enter_index=0, exit_index=1, flags=0, nr_args=6, number=1, compat=compat
+    )
+    told = ffi.from_buffer("struct lo2_bpf_told *", tell(BpfConfig(recorder=1), [call]))
+    found = told.compat[number]
+    assert found.call == 1
+    return found.memory, found.nr_given, list(found.args)
+
+
+HIGH = 1 << lib.LO2_COMPAT_HIGH_SHIFT
+
+
 @pytest.mark.parametrize(
     ("name", "number", "args"),
     [
-        ("read", 3, (1, 2, 3, 4, 5, 6)),
-        ("pwrite64", 181, (1, 2, 3, 4 | 5 << HIGH_SHIFT, 0, 0)),
-        ("lseek", 19, (1, 2 | SIGNED, 3, 0, 0, 0)),
-        ("lseek", 140, (1, 3 | 2 << HIGH_SHIFT, 5, 4 | RESULT, 0, 0)),
-        ("mmap", 192, (1, 2, 3, 4, 5, 6 | PAGES)),
-        ("preadv2", 378, (1, 2, 3, 4 | 5 << HIGH_SHIFT, 0, 6)),
-        ("fcntl", 221, (1, 2 | LOCK, 3, 0, 0, 0)),
+        ("read", 3, [1, 2, 3, 4, 5, 6]),
+        ("pwrite64", 181, [1, 2, 3, 4 | 5 * HIGH, 0, 0]),
+        ("lseek", 19, [1, 2 | lib.LO2_COMPAT_SIGNED, 3, 0, 0, 0]),
+        ("lseek", 140, [1, 3 | 2 * HIGH, 5, 4 | lib.LO2_COMPAT_RESULT, 0, 0]),
+        ("mmap", 192, [1, 2, 3, 4, 5, 6 | lib.LO2_COMPAT_PAGES]),
+        ("preadv2", 378, [1, 2, 3, 4 | 5 * HIGH, 0, 6]),
+        ("fcntl", 221, [1, 2 | lib.LO2_COMPAT_LOCK, 3, 0, 0, 0]),
     ],
 )
-def test_arguments_of_32_bit_programs(name: str, number: int, args: tuple[int, ...]) -> None:
+def test_arguments_of_32_bit_programs(name: str, number: int, args: list[int]) -> None:
     """Where each argument of the 64 bit call comes from."""
-    (call,) = [each for each in compat_calls(name, "x86_64") if each.number == number]
-    assert (call.memory, call.nr_given, call.args) == (0, 0, args)
+    assert told_compat(name, number) == (0, 0, args)
 
 
 def test_arguments_of_32_bit_programs_in_memory() -> None:
     """Of a socketcall behind its second argument, of the old mmap behind its first."""
-    assert CompatCall(512 + 9, 2, 4, (1, 2, 3, 4, 0, 0)) in compat_calls("sendto", "x86_64")
-    assert CompatCall(90, 1, 6, (1, 2, 3, 4, 5, 6)) in compat_calls("mmap", "x86_64")
+    assert told_compat("sendto", lib.LO2_SOCKETCALLS + 9) == (2, 4, [1, 2, 3, 4, 0, 0])
+    assert told_compat("mmap", 90) == (1, 6, [1, 2, 3, 4, 5, 6])
 
 
-def test_no_number_of_32_bit_programs_means_two_calls() -> None:
-    """Nor does a machine have numbers that are not known."""
-    names = [call.name for call in load_catalog().calls]
-    numbers = [each.number for name in names for each in compat_calls(name, "x86_64")]
-    assert len(numbers) == len(set(numbers)) > 200
-    assert max(numbers) < lib.LO2_MAX_CALLS
-    assert not any(compat_calls(name, "aarch64") for name in names)
+def test_numbers_of_32_bit_programs_fit_what_the_programs_hold() -> None:
+    """Those of socketcalls stand behind all others. Other machines have no numbers that are known."""
+    assert MAX_NUMBER == lib.LO2_SOCKETCALLS
+    calls = load_catalog().calls
+    assert all(call.compat for call in calls)
+    socketcalls = [each.number for call in calls for each in call.compat if each.is_socketcall]
+    assert lib.LO2_SOCKETCALLS + max(socketcalls) < lib.LO2_MAX_CALLS
+    assert not any(compat_calls(call, "aarch64") for call in calls)
 
 
-@pytest.mark.parametrize("header", [Path("/usr/include/x86_64-linux-gnu/asm/unistd_32.h")])
-def test_numbers_of_32_bit_programs_are_the_headers(header: Path) -> None:
+HEADERS = {"x86_64": "unistd_64.h", "i386": "unistd_32.h"}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_are_the_headers(machine: str) -> None:
     """Calls that have the same name there have its number."""
+    header = Path("/usr/include/x86_64-linux-gnu/asm", HEADERS[machine])
     if not header.exists():
         pytest.skip(f"no {header}")
     numbers = {name: int(number) for name, number in re.findall(r"__NR_(\w+) (\d+)", header.read_text())}
-    names = [call.name for call in load_catalog().calls if call.name in numbers]
-    assert len(names) > 150
-    assert [name for name in names if numbers[name] not in {each.number for each in compat_calls(name, "x86_64")}] == []
+    named = [(call, call.abi_name if machine == "x86_64" else call.name) for call in load_catalog().calls]
+    calls = [(call, numbers[name]) for call, name in named if name in numbers]
+    assert len(calls) > len(named) / 2
+    for call, number in calls:
+        plain = {each.number for each in call.compat if not each.is_socketcall}
+        assert number in (plain if machine == "i386" else {call.numbers[machine]})

@@ -251,6 +251,22 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, 'count = "count"', "fd_unless = 32", "call pread64: fd_unless: … is for calls with fd and flags"),
         (CALL, 'count = "count"', "fd_unless = true", "call pread64: fd_unless: … True is no flag word"),
         (CALL, 'count = "count"', 'cuont = "count"', "call pread64: cuont: … nobody knows this key"),
+        (CALL, 'fd = "fd"', "number = 17", "call pread64: number: … 17 is no table"),
+        (CALL, 'fd = "fd"', "number = { vax = 17 }", "call pread64: number: … 'vax' is none of x86_64, aarch64"),
+        (CALL, 'fd = "fd"', "number = { x86_64 = 512 }", "call pread64: number: … 512 is no number below 512"),
+        (CALL, 'fd = "fd"', "number = { x86_64 = true }", "call pread64: number: … True is no number"),
+        (CALL, 'fd = "fd"', "i386 = 512", "call pread64: i386: … 512 is neither a number below 512 nor"),
+        (CALL, 'fd = "fd"', 'i386 = ["512: 1"]', "call pread64: i386: … '512: 1' is neither a number"),
+        (CALL, 'fd = "fd"', "i386 = [180, true]", "call pread64: i386: … True is neither a number"),
+        (
+            CALL,
+            'fd = "fd"',
+            'i386 = "180: 7 words in memory"',
+            "call pread64: i386: … '7 words in memory' is no argument",
+        ),
+        (CALL, 'fd = "fd"', 'i386 = "180: 1, sighed 2"', "call pread64: i386: … 'sighed 2' is no argument"),
+        (CALL, 'fd = "fd"', 'i386 = "180: 1, 2, 3, 4, 5, 6, 6"', "call pread64: i386: … more than 6 arguments"),
+        (CALL, 'fd = "fd"', 'i386 = "socketcall 9: 1, 2"', "call pread64: i386: … words in memory"),
         (CALL, 'summary = "Reads."', "", "call pread64: summary: … is missing"),
         (CALL, 'summary = "Reads."', 'summary = ""', "call pread64: summary: … no text"),
         (BLOCK, 'key = ["dev", "sector"]', 'key = ["pid"]', "operation request: key: … 'pid' is none of dev"),
@@ -305,6 +321,23 @@ def test_a_name_may_be_taken_once(tmp_path: Path) -> None:
         load(tmp_path, CALL + entry.replace('name = "pread64"', 'name = "preadx"\nabi_name = "pread64"'))
     with pytest.raises(CatalogError, match="group all: is made of other groups"):
         load(tmp_path, CALL.replace('group = "read"', 'group = "all"'))
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        ("number = { aarch64 = 67 }", "aarch64 67"),
+        ("i386 = 180", "i386 180"),
+        ('i386 = "socketcall 9: 4 words in memory"', "socketcall 9"),
+    ],
+)
+def test_a_number_may_be_taken_once(tmp_path: Path, key: str, what: str) -> None:
+    """No number means two calls; those of 64 and of 32 bit programs, and of socketcalls, are apart."""
+    numbers = 'number = { x86_64 = 180, aarch64 = 9 }\ni386 = [9, "socketcall 180: 1 words in memory"]\n'
+    other = CALL.removeprefix("schema = 1\n").replace("pread64", "pwrite64")
+    load(tmp_path, f"{CALL}{key}\n{other}{numbers}")
+    with pytest.raises(CatalogError, match=f"call pwrite64: {what} is also pread64"):
+        load(tmp_path, f"{CALL}{key}\n{other}{key}\n")
 
 
 def test_the_default_is_the_core(catalog: Catalog) -> None:
