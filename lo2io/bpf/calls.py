@@ -1,4 +1,4 @@
-"""What lo2io's programs in the kernel have to know of each system call: catalog and formats in, numbers out."""
+"""What lo2io's programs in the kernel have to know of each call and opcode: catalog and formats in, numbers out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from lo2io.bpf.loader import BpfCall
 from lo2io.catalog.call_numbers import NO_NUMBER, call_number, compat_calls
-from lo2io.model import CallKind, CallSpec, Returns
+from lo2io.model import CallKind, CallSpec, OpcodeTrait, Returns
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from lo2io.catalog.catalog import Catalog
-    from lo2io.model import EventFormat
+    from lo2io.model import EventFormat, OpcodeSpec
     from lo2io.model.events import Event
 
 FIRST_ARGUMENT_AT = 16
@@ -106,6 +106,16 @@ def _plan(spec: CallSpec, number: int, enter: Event | None, leave: Event | None,
         ),
         enter,
         leave,
+    )
+
+
+def plan_opcodes(opcodes: Iterable[OpcodeSpec]) -> tuple[int, ...]:
+    """Of each opcode of io_uring, by number, what its requests do to files: ``LO2_ASKS_FILE`` and so on."""
+    return tuple(
+        lib.LO2_ASKS_FILE * (OpcodeTrait.FILE in opcode.traits or opcode.kind is CallKind.CLOSE)
+        | lib.LO2_ASKS_TWO_FILES * (OpcodeTrait.TWO_FILES in opcode.traits)
+        | lib.LO2_ASKS_PLACES * (OpcodeTrait.CHANGES_PLACES in opcode.traits)
+        for opcode in opcodes
     )
 
 

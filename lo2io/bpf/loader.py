@@ -114,6 +114,8 @@ class BpfConfig:
     """Likewise those that ask for fewer."""
     devices: tuple[int, ...] = ()
     """Kernel numbers, ``major << 20 | minor``."""
+    asks: tuple[int, ...] = ()
+    """``LO2_ASKS_FILE`` and so on, by opcode of io_uring."""
 
 
 class Programs:
@@ -390,6 +392,7 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
     told.config.one_cgroup = config.cgroup is not None
     told.config.nr_devices = len(config.devices)
     told.config.devices[0 : len(config.devices)] = config.devices
+    told.config.asks[0 : len(config.asks)] = config.asks
     for place, call in enumerate(calls):
         for name, _ in ffi.typeof("struct lo2_bpf_call").fields:
             setattr(told.calls[place], name, getattr(call, name))

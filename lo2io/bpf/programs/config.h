@@ -13,6 +13,7 @@ enum {
     LO2_MAX_CALLS = 1024,            /* numbers of system calls */
     LO2_MAX_EVENTS = 1024,           /* events of a spool */
     LO2_MAX_DEVICES = 16,
+    LO2_MAX_OPCODES = 256,           /* of io_uring: a byte tells which */
     LO2_MAX_COMMAND = 4096,          /* bytes of a command line */
     LO2_NAMES_ROOM = 32768,          /* a name may begin before here */
     LO2_KNOWN_FILES = 512,
@@ -63,6 +64,13 @@ struct lo2_bpf_compat {
     uint16_t args[6];
 };
 
+/* What an opcode of io_uring does to files: from its traits in tracepoints/io_uring.toml. */
+enum {
+    LO2_ASKS_FILE = 1,               /* its fd is a descriptor, or a registered file, that it works on or closes */
+    LO2_ASKS_TWO_FILES = 2,          /* its file_index is another one */
+    LO2_ASKS_PLACES = 4              /* it may put another file, or none, into a place of a ring's */
+};
+
 struct lo2_bpf_config {              /* constant while the programs are loaded */
     uint32_t recorder;               /* its pid: never recorded */
     uint8_t calls;                   /* CALL, ENTER, EXIT are written; else only facts, for calls that are perf samples */
@@ -74,6 +82,7 @@ struct lo2_bpf_config {              /* constant while the programs are loaded *
     int64_t min_bytes;               /* likewise, calls that ask for fewer; 0: none */
     uint32_t nr_devices;             /* likewise, of files on other devices (s_dev); 0: all */
     uint32_t devices[LO2_MAX_DEVICES];
+    uint8_t asks[LO2_MAX_OPCODES];   /* LO2_ASKS_FILE and so on, by opcode */
 };
 
 struct lo2_bpf_told {                /* the section .rodata.lo2io */

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.bpf.calls import plan_calls
+from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
@@ -235,6 +235,7 @@ def open_kernel(request: KernelRequest) -> Kernel:
         min_latency_ns=request.left_out.min_latency_ns,
         min_bytes=request.left_out.min_bytes,
         devices=request.left_out.devices,
+        asks=plan_opcodes(request.catalog.opcodes),
     )
     programs = load_programs(config, [call.spec for call in calls], request.cpus, request.ring_bytes)
     try:

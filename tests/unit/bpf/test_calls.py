@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lo2io.native._lib import ffi, lib
 
-from lo2io.bpf.calls import KernelCall, plan_calls
+from lo2io.bpf.calls import KernelCall, plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfCall, BpfConfig, tell
 from lo2io.catalog.call_numbers import MAX_NUMBER, compat_calls
 from lo2io.catalog.catalog import load_catalog
@@ -131,6 +131,18 @@ def test_counters_follow_the_calls() -> None:
     assert told == [(12, 11, 0, 1), (13, 0, 2, 3)]
     assert [(call.enter and call.enter.id, call.leave and call.leave.id) for call in calls] == [(12, 11), (13, None)]
     assert [bool(call.spec.flags & lib.LO2_CALL_DROPPABLE) for call in calls] == [False, True]
+
+
+def test_opcodes_ask_for_files() -> None:
+    """By their traits; CLOSE names the file that it closes. What has no entry asks for none."""
+    opcodes = load_catalog().opcodes
+    asks = dict(zip((opcode.name for opcode in opcodes), plan_opcodes(opcodes), strict=True))
+    assert (asks["NOP"], asks["READ"], asks["OPENAT"]) == (0, lib.LO2_ASKS_FILE, lib.LO2_ASKS_PLACES)
+    assert asks["SPLICE"] == asks["TEE"] == lib.LO2_ASKS_FILE | lib.LO2_ASKS_TWO_FILES
+    assert asks["CLOSE"] == asks["ACCEPT"] == lib.LO2_ASKS_FILE | lib.LO2_ASKS_PLACES
+    config = BpfConfig(recorder=1, asks=tuple(asks.values()))
+    told = list(ffi.from_buffer("struct lo2_bpf_told *", tell(config, [])).config.asks)
+    assert told == [*asks.values(), *[0] * (lib.LO2_MAX_OPCODES - len(asks))]
 
 
 def told_compat(name: str, number: int) -> tuple[int, int, list[int]]:
