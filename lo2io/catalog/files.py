@@ -31,6 +31,8 @@ REQUIRED_REQUEST_ROLES = ("dev", "sector", "nr_sector", "rwbs")
 IO_MODES = ("none", "read", "write", "flush")
 ACCOUNTS = ("read", "write")
 """What ``/proc/PID/io`` counts of calls: rchar and syscr, wchar and syscw."""
+SYNCS = ("file", "data")
+"""What of one file a call of kind sync can bring to the device: all, or its data and the metadata needed to read it."""
 CLASSES = tuple(kind.name.lower() for kind in CallClass if kind <= CallClass.OTHER)
 """Classes that a call can be of by itself; the others follow from its file."""
 REGION_ROLES = ("file_io", "file_io_metadata", "function")
@@ -224,6 +226,7 @@ def _call(table: Table) -> CallSpec:
         reads_first=table.flag("reads_first"),
         ends_many=table.flag("ends_many"),
         summary=table.text("summary"),
+        syncs=table.one_of("syncs", SYNCS) if "syncs" in table.left else "",
         numbers=read_numbers(table),
         compat=read_compat(table),
     )
@@ -273,6 +276,8 @@ def _check_leaning(table: Table, call: CallSpec) -> None:
     for key, bits in (("waits_if", call.waits_if), ("synced_if", call.synced_if)):
         if bits and "flags" not in call.fields:
             table.fail(key, "is for calls with flags")
+    if call.syncs and call.kind is not CallKind.SYNC:
+        table.fail("syncs", "is for calls of kind sync")
     if call.reads_first and "path" not in call.fields:
         table.fail("reads_first", "is for calls with a path")
 

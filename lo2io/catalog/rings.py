@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lo2io.model import CallKind, OpcodeSpec, OpcodeTrait, Returns, Role
+from lo2io.model import CallKind, IocbCommand, OpcodeSpec, OpcodeTrait, Returns, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,12 +110,16 @@ def read_opcodes(tables: Sequence[Table]) -> tuple[OpcodeSpec, ...]:
             table.fail("number", f"{opcodes[-1].number} stands where {len(opcodes) - 1} belongs")
         if opcodes[-1].name in {opcode.name for opcode in opcodes[:-1]}:
             table.fail("name", "described twice")
+        for command in opcodes[-1].iocbs:
+            if sum(command in opcode.iocbs for opcode in opcodes) > 1:
+                table.fail("iocbs", f"{command.name} is also another opcode's")
     return tuple(opcodes)
 
 
 def _opcode(table: Table) -> OpcodeSpec:
     kind = CallKind[table.one_of("kind", OPCODE_KINDS, "meta").upper()]
     traits = table.names("traits", OPCODE_TRAITS) if "traits" in table.left else ()
+    iocbs = table.names("iocbs", IocbCommand.__members__) if "iocbs" in table.left else ()
     opcode = OpcodeSpec(
         number=table.number("number", MAX_OPCODES),
         name=table.text("name", None, _OPCODE),
@@ -124,6 +128,7 @@ def _opcode(table: Table) -> OpcodeSpec:
         io_mode=table.one_of("io_mode", OPCODE_IO_MODES.get(kind, ("none",)), "none"),
         summary=table.text("summary"),
         traits=OpcodeTrait(sum(OpcodeTrait[name.upper()] for name in dict.fromkeys(traits))),
+        iocbs=tuple(IocbCommand[name] for name in iocbs),
     )
     table.done()
     for trait, needed in _LEAN_ON.items():

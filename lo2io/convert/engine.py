@@ -199,6 +199,7 @@ class Engine:
         opcodes = self._keep(ffi.new("lo2_opcode[]", max(len(self.catalog.opcodes), 1)))
         for row, opcode in zip(opcodes, self.catalog.opcodes, strict=False):
             row.kind, row.returns, row.traits = opcode.kind, opcode.returns, opcode.traits
+            row.iocbs = sum(1 << command for command in opcode.iocbs)
         config.opcodes, config.nr_opcodes = opcodes, len(self.catalog.opcodes)
 
     def _set_partitions(self, config: Any) -> None:

@@ -180,6 +180,19 @@ class OpcodeTrait(enum.IntFlag):
     NONE = 0
 
 
+class IocbCommand(enum.IntEnum):
+    """What a request of libaio asks for: ``IOCB_CMD_...`` of include/uapi/linux/aio_abi.h."""
+
+    PREAD = 0
+    PWRITE = 1
+    FSYNC = 2
+    FDSYNC = 3
+    POLL = 5
+    NOOP = 6
+    PREADV = 7
+    PWRITEV = 8
+
+
 @dataclass(frozen=True, slots=True)
 class OpcodeSpec:
     """One opcode of io_uring, of ``tracepoints/io_uring.toml``."""
@@ -194,6 +207,8 @@ class OpcodeSpec:
     """``read``, ``write``, ``flush`` or ``none``."""
     summary: str = ""
     traits: OpcodeTrait = OpcodeTrait.NONE
+    iocbs: tuple[IocbCommand, ...] = ()
+    """The commands of libaio that do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +308,8 @@ class CallSpec:
     ends_many: bool = False
     """It ends descriptors that it does not name one by one."""
     summary: str = ""
+    syncs: str = ""
+    """What of one file it brings to the device, from its begin to its end: ``file`` or ``data``; empty: neither."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Machine, as ``uname -m`` names it → the call's number."""
     compat: tuple[CompatCall, ...] = ()

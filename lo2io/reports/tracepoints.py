@@ -283,7 +283,8 @@ def _facts(spec: Spec) -> dict[str, Any]:
 
 def _opcode_facts(opcode: OpcodeSpec) -> dict[str, Any]:
     names = {"kind": opcode.kind.name.lower(), "returns": opcode.returns.name.lower()}
-    return asdict(opcode) | names | {"traits": [str(trait.name).lower() for trait in opcode.traits]}
+    facts = asdict(opcode) | names | {"traits": [str(trait.name).lower() for trait in opcode.traits]}
+    return {key: value for key, value in facts.items() if key != "iocbs"}
 
 
 def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:

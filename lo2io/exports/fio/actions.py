@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lo2io.catalog.catalog import load_catalog
 from lo2io.exports.fio.owners import ALIKE, UNNAMED, Devices, Names, Owners
-from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingStatus
+from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, OpcodeTrait, RingStatus
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -84,9 +85,9 @@ def sources(trace: Trace, by: str) -> tuple[Owners | Devices, Names, list[Source
 
 def _calls(trace: Trace, owners: Owners, names: Names, left_out: Counter[int] | None) -> Iterator[Columns]:
     kinds = [call["kind"] for call in trace.metadata["calls"]]
-    named = [call["name"] for call in trace.metadata["calls"]]
-    pairs = zip(kinds, named, strict=True)
-    actions = np.array([_action(kind, name in {"fsync", "fdatasync"}, name == "fdatasync") for kind, name in pairs])
+    syncs = {call.abi_name: call.syncs for call in load_catalog().calls}
+    synced = [syncs.get(call["name"], "") for call in trace.metadata["calls"]]
+    actions = np.array([_action(kind, what) for kind, what in zip(kinds, synced, strict=True)])
     refused = np.array([_refusal(kind) for kind in kinds])
     wanted = ["begin_time_ns", "end_time_ns", "task", "call", "handle", "offset_bytes", "bytes_result", "error"]
     for batch in trace.batches("operations", wanted):
@@ -107,8 +108,9 @@ def _calls(trace: Trace, owners: Owners, names: Names, left_out: Counter[int] | 
 
 def _ring_requests(trace: Trace, owners: Owners, names: Names, left_out: Counter[int] | None) -> Iterator[Columns]:
     actions, refused = np.full(256, NO_ACTION), np.full(256, KEPT)
+    files = {opcode.name for opcode in load_catalog().opcodes if OpcodeTrait.RANGE in opcode.traits}
     for opcode in trace.metadata["opcodes"]:
-        actions[opcode["number"]] = _action(opcode["kind"], opcode["name"] == "FSYNC", datasync=False)
+        actions[opcode["number"]] = _action(opcode["kind"], "file" if opcode["name"] in files else "")
         refused[opcode["number"]] = _refusal(opcode["kind"])
     wanted = [
         "submit_time_ns", "issue_time_ns", "complete_time_ns", "task", "opcode", "handle", "offset_bytes",
@@ -156,9 +158,10 @@ def _requests(trace: Trace, devices: Devices, left_out: Counter[int] | None) -> 
         yield _kept(rows, code, np.ones(len(code), np.bool_), left_out)
 
 
-def _action(kind: str, is_sync: bool, datasync: bool) -> int:
-    if kind == "sync" and is_sync:
-        return DATASYNC if datasync else SYNC
+def _action(kind: str, synced: str) -> int:
+    """What a kind of call does; ``synced``: what of its file a sync is about, as ``CallSpec.syncs`` has it."""
+    if kind == "sync" and synced:
+        return DATASYNC if synced == "data" else SYNC
     return {"read": READ, "write": WRITE}.get(kind, NO_ACTION)
 
 

@@ -163,5 +163,6 @@ enum lo2_opcode_trait {
 typedef struct {
     uint8_t kind;    /* enum lo2_call_kind: META, OPEN, CLOSE, READ, WRITE, SYNC, COPY */
     uint8_t returns; /* enum lo2_returns */
+    uint16_t iocbs;  /* bit n: the command n of libaio (IOCB_CMD_... of linux/aio_abi.h) does the same */
     uint32_t traits; /* enum lo2_opcode_trait */
 } lo2_opcode;

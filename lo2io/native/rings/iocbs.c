@@ -15,7 +15,6 @@
 #include "tables/descriptors.h"
 
 enum { COMMAND_UNKNOWN = 9 };
-enum { AS_NOP = 0, AS_READV = 1, AS_WRITEV = 2, AS_FSYNC = 3, AS_POLL_ADD = 6, AS_READ = 22, AS_WRITE = 23 }; /* include/uapi/linux/io_uring.h */
 enum { FSYNC_DATASYNC = 1 };
 enum { MOST_LOOKED_AT = 4096 };
 
@@ -45,19 +44,13 @@ typedef struct iocb_set {
     uint32_t out;
 } iocb_set;
 
-static uint8_t opcode_of(uint16_t command)
+/* The opcode of io_uring that does what a command of libaio does. */
+static uint8_t opcode_of(const engine *e, uint16_t command)
 {
-    switch (command) {
-    case IOCB_CMD_PREAD: return AS_READ;
-    case IOCB_CMD_PWRITE: return AS_WRITE;
-    case IOCB_CMD_PREADV: return AS_READV;
-    case IOCB_CMD_PWRITEV: return AS_WRITEV;
-    case IOCB_CMD_FSYNC:
-    case IOCB_CMD_FDSYNC: return AS_FSYNC;
-    case IOCB_CMD_POLL: return AS_POLL_ADD;
-    case IOCB_CMD_NOOP: return AS_NOP;
-    default: return NO_OPCODE;
-    }
+    for (uint32_t opcode = 0; command < 16 && opcode < e->config.nr_opcodes; opcode++)
+        if (e->config.opcodes[opcode].iocbs >> command & 1)
+            return (uint8_t)opcode;
+    return NO_OPCODE;
 }
 
 static uint32_t flags_of(const lo2_kernel_iocb *q)
@@ -141,7 +134,7 @@ static uint64_t begins(engine *e, task *t, uint32_t ring_index, const iocb_row *
         r->id = asked->request;
     r->aio = true;
     r->data = row->data;
-    r->opcode = opcode_of(asked->iocb.opcode);
+    r->opcode = opcode_of(e, asked->iocb.opcode);
     r->ring_number = ring_at(e, ring_index)->number;
     r->submit = r->issue = time;
     r->executed = r->at_submission = true;

@@ -585,7 +585,7 @@ void ring_requests_abandon(engine *e, uint32_t ring_index, bool torn_down)
 
 const lo2_opcode *opcode_meaning(const engine *e, uint8_t opcode)
 {
-    static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE, LO2_OPCODE_UNKNOWN};
+    static const lo2_opcode nothing = {LO2_CALL_META, LO2_RETURNS_VALUE, 0, LO2_OPCODE_UNKNOWN};
     return opcode < e->config.nr_opcodes ? &e->config.opcodes[opcode] : &nothing;
 }
 

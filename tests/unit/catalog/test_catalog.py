@@ -251,6 +251,8 @@ def test_a_tracepoint_may_stand_alone(tmp_path: Path) -> None:
         (CALL, 'count = "count"', "fd_unless = 32", "call pread64: fd_unless: … is for calls with fd and flags"),
         (CALL, 'count = "count"', "fd_unless = true", "call pread64: fd_unless: … True is no flag word"),
         (CALL, 'count = "count"', 'cuont = "count"', "call pread64: cuont: … nobody knows this key"),
+        (CALL, 'fd = "fd"', 'fd = "fd"\nsyncs = "data"', "call pread64: syncs: … is for calls of kind sync"),
+        (CALL, 'fd = "fd"', 'syncs = "all"', "call pread64: syncs: … 'all' is none of file, data"),
         (CALL, 'fd = "fd"', "number = 17", "call pread64: number: … 17 is no table"),
         (CALL, 'fd = "fd"', "number = { vax = 17 }", "call pread64: number: … 'vax' is none of x86_64, aarch64"),
         (CALL, 'fd = "fd"', "number = { x86_64 = 512 }", "call pread64: number: … 512 is no number below 512"),

@@ -11,7 +11,7 @@ from lo2io.catalog.catalog import Catalog, load_catalog
 from lo2io.catalog.layouts import RING_PLACES
 from lo2io.catalog.rings import RING_FIELDS, RING_ROLE_FIELDS
 from lo2io.errors import CatalogError
-from lo2io.model import CallKind, OpcodeSpec, Returns, Role, TracepointSpec
+from lo2io.model import CallKind, IocbCommand, OpcodeSpec, Returns, Role, TracepointSpec
 from lo2io.model import OpcodeTrait as T
 
 if TYPE_CHECKING:
@@ -195,6 +195,20 @@ def test_calls_of_rings_and_libaio(catalog: Catalog) -> None:
     assert calls["io_uring_setup"].fixed_flags == 0o2000002
 
 
+def test_each_command_of_libaio_is_some_opcode(catalog: Catalog) -> None:
+    """Of one each; two that claim the same are refused."""
+    commands = [command for opcode in catalog.opcodes for command in opcode.iocbs]
+    assert sorted(commands) == list(IocbCommand)
+
+
+def test_a_command_of_libaio_may_be_taken_once(tmp_path: Path) -> None:
+    """Else it would be unknown which opcode a request of libaio has."""
+    twice = RINGS.replace('summary = "Nothing."', 'iocbs = ["NOOP"]\nsummary = "Nothing."')
+    load(tmp_path, twice)
+    with pytest.raises(CatalogError, match="iocbs: NOOP is also another opcode's"):
+        load(tmp_path, twice.replace('summary = "Reads."', 'iocbs = ["NOOP"]\nsummary = "Reads."'))
+
+
 def test_a_file_of_rings_loads(tmp_path: Path) -> None:
     """Several names for a field, a tracepoint that was renamed, opcodes by number."""
     catalog = load(tmp_path, RINGS)
@@ -244,6 +258,12 @@ def test_a_file_of_rings_loads(tmp_path: Path) -> None:
         (RINGS, 'returns = "bytes"', 'returns = "fd"', "opcode READV: returns: … fd is what kind open returns"),
         (RINGS, 'kind = "read"', 'kind = "open"', "opcode READV: io_mode: … 'read' is none of none"),
         (RINGS, 'io_mode = "read"', 'io_mode = "write"', "opcode READV: io_mode: … 'write' is none of read"),
+        (
+            RINGS,
+            'summary = "Reads."',
+            'summary = "Reads."\niocbs = ["pread"]',
+            "READV: iocbs: … 'pread' is none of PREAD",
+        ),
         (RINGS, 'summary = "Reads."', 'summary = "Reads."\nfd = "fd"', "opcode READV: fd: … nobody knows"),
         (CALL, 'count = "entries"', "", "call io_uring_setup: count: … kind ring_setup needs it"),
         (CALL, 'returns = "fd"', 'returns = "zero"', "call io_uring_setup: returns: … kind ring_setup returns fd"),
