@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lo2io.bpf.loader import BpfCall
 from lo2io.catalog.call_numbers import NO_NUMBER, call_number, compat_calls
+from lo2io.catalog.layouts import ARGUMENT_BYTES, ARGUMENTS_AT, MAX_ARGUMENTS
 from lo2io.model import CallKind, CallSpec, OpcodeTrait, Returns
 from lo2io.native._lib import lib
 
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from lo2io.model import EventFormat, OpcodeSpec
     from lo2io.model.events import Event
 
-FIRST_ARGUMENT_AT = 16
-"""Of the arguments in an entry's raw data, 8 bytes each: behind the common fields and the call's number
-(kernel/trace/trace_syscalls.c: ``struct syscall_trace_enter``)."""
-ARGUMENT_BYTES = 8
-MAX_ARGUMENTS = 6
 _WITHOUT_HANDLE = frozenset({CallKind.CLOSE_RANGE, CallKind.CLONE, CallKind.UNSHARE})
 """What such a call has for an fd does not name the file it is about."""
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
@@ -123,7 +119,7 @@ def _places(layout: EventFormat) -> dict[str, int]:
     """Name → number, from 1 on, of each argument of a call; a string that newer kernels add is none."""
     found = {}
     for field in layout.fields:
-        number, rest = divmod(field.offset - FIRST_ARGUMENT_AT, ARGUMENT_BYTES)
+        number, rest = divmod(field.offset - ARGUMENTS_AT, ARGUMENT_BYTES)
         if 0 <= number < MAX_ARGUMENTS and rest == 0 and not field.is_data_loc and field.size == ARGUMENT_BYTES:
             found[field.name] = number + 1
     return found

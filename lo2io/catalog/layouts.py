@@ -10,39 +10,37 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lo2io.catalog.files import EXIT_FIELD, REQUEST_ROLES, REQUIRED_REQUEST_ROLES, SAMPLE_ROLES
+from lo2io.catalog.files import LONE_FIELDS as LONE_ROLE_FIELDS
 from lo2io.catalog.rings import RING_FIELDS, RING_ROLE_FIELDS
 from lo2io.errors import SpoolError
 from lo2io.kernel.tracefs import parse_format
 from lo2io.model import CallSpec, EventFormat, FieldLayout, Role, TracepointSpec
+from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lo2io.catalog.catalog import Catalog
 
-CALL_FIELDS = {
-    "fd": 0,
-    "fd2": 1,
-    "count": 2,
-    "offset": 3,
-    "flags": 4,
-    "path": 5,
-    "ret": 6,
-    "wanted": 7,
-    "context": 8,
-}
-"""Field roles of system calls → ``enum lo2_field_id``."""
-BLOCK_FIELDS = {"dev": 0, "sector": 1, "nr_sector": 2, "bytes": 3, "rwbs": 4, "error": 5}
-"""Field roles of block tracepoints → ``enum lo2_field_id``."""
+
+def _ids(roles: Iterable[str], prefix: str = "") -> Mapping[str, int]:
+    """Field roles → ``enum lo2_field_id`` of ``lo2io/native/api/tracepoints.h``."""
+    return {role: getattr(lib, f"LO2_FIELD_{prefix}{role.upper()}") for role in roles}
+
+
+CALL_FIELDS = _ids((*SAMPLE_ROLES, EXIT_FIELD))
+"""Of system calls."""
+BLOCK_FIELDS = _ids(REQUEST_ROLES)
 LONE_FIELDS: Mapping[Role, Mapping[str, int]] = {
-    Role.SCHED_SWITCH: {"prev_tid": 0, "prev_state": 1, "next_tid": 2},
-    Role.CGROUP_ATTACH: {"tid": 0, "path": 1, "hierarchy": 2},
+    Role.SCHED_SWITCH: _ids(LONE_ROLE_FIELDS[Role.SCHED_SWITCH]),
+    Role.CGROUP_ATTACH: _ids(LONE_ROLE_FIELDS[Role.CGROUP_ATTACH], "CGROUP_"),
 }
-"""Roles of tracepoints that take part in no operation → their field roles → ``enum lo2_field_id``; all are required."""
-RING_PLACES = {role: place for place, role in enumerate(RING_FIELDS)}
-"""Field roles of io_uring's tracepoints → ``enum lo2_field_id``. A kernel may lack any of them."""
-NR_FIELDS = 12
-"""Fields of an event at most, ``LO2_NR_FIELDS``."""
+"""Of tracepoints that take part in no operation; all are required."""
+RING_PLACES = _ids(RING_FIELDS, "RING_")
+"""Of io_uring's tracepoints. A kernel may lack any of them."""
+NR_FIELDS: int = lib.LO2_NR_FIELDS
+"""Fields of an event at most."""
 MAX_FIELD_BYTES, MAX_FIELD_OFFSET = 0xFF, 0xFFFF
 """What ``lo2_field`` of ``lo2io/native/api/tracepoints.h`` can hold."""
 SCHED_WAITING, SCHED_BLOCKED = 0xFF, 0x02
@@ -51,7 +49,6 @@ _STATE = re.compile(r"\{\s*(0x[0-9a-fA-F]{1,8}|\d{1,9}),\s*\"([A-Za-z])\"\s*\}")
 ARGUMENTS_AT, ARGUMENT_BYTES, MAX_ARGUMENTS = 16, 8, 6
 """Where a sample of an entry has its arguments, and one of an exit its result, on 64 bit (``struct
 syscall_trace_enter``, kernel/trace/trace.h). So records of calls are read by the same layouts as samples."""
-REQUIRED_BLOCK_FIELDS = ("dev", "sector", "nr_sector", "rwbs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ def compile_layout(
             fields = _entry_fields(event_format, catalog.calls[call])
         elif name in exits:
             role, call = Role.EXIT, exits[name]
-            fields = _fields(event_format, {"ret": "ret"}, CALL_FIELDS, required=("ret",))
+            fields = _fields(event_format, {EXIT_FIELD: EXIT_FIELD}, CALL_FIELDS, required=(EXIT_FIELD,))
         elif name in tracepoints:
             role, fields = _tracepoint_fields(event_format, tracepoints[name])
             states = _states(text) if role is Role.SCHED_SWITCH else states
@@ -215,7 +212,7 @@ def _tracepoint_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple
         return spec.role, _fields(event_format, spec.fields, places, tuple(places))
     if spec.role in RING_ROLE_FIELDS:
         return _ring_fields(event_format, spec)
-    return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_BLOCK_FIELDS)
+    return spec.role, _fields(event_format, spec.fields, BLOCK_FIELDS, REQUIRED_REQUEST_ROLES)
 
 
 def _ring_fields(event_format: EventFormat, spec: TracepointSpec) -> tuple[Role, tuple[FieldLayout | None, ...]]:
