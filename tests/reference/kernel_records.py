@@ -119,6 +119,10 @@ def _known(number: int) -> int | None:
     return None if number >= 1 << 63 else number
 
 
+NO_USAGE = _usage(unpack("usage", b"\xff" * record_bytes("usage")))
+"""Of a thread of which nothing was told."""
+
+
 def _least(kind: str, body: bytes) -> int:
     """Bytes that such a record has, with all that it announces."""
     if not kind or len(body) < record_bytes(kind):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallKind
 from reference.fds import LONG_AGO, Table
+from reference.kernel_records import NO_USAGE
 
 if TYPE_CHECKING:
     from reference.engine import Reference
@@ -60,12 +61,6 @@ class Process:
         return any(task.recorded for task in self.tasks)
 
 
-USAGE = (
-    *("cpu_ns", "user_ns", "system_ns", "block_delay_ns", "major_faults"),
-    *("voluntary_switches", "involuntary_switches"),
-)
-
-
 @dataclass(eq=False)
 class Task:
     """One instance of a thread."""
@@ -108,7 +103,7 @@ class Task:
     """Of a worker: the rings among whose workers it counts."""
     uses: list[Ring] = field(default_factory=list)
     """Rings it has submitted to."""
-    usage: dict[str, int | None] = field(default_factory=lambda: dict.fromkeys(USAGE))
+    usage: dict[str, int | None] = field(default_factory=NO_USAGE.copy)
     """What it has used, by column."""
 
     @property

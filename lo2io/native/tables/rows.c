@@ -170,6 +170,30 @@ static bool flush_events(engine *e)
     return true;
 }
 
+static int64_t told(uint64_t value) { return value > INT64_MAX ? UNKNOWN : (int64_t)value; }
+
+/*
+ * What a thread has used. The kernel tells user from system time as cputime_adjust does (kernel/sched/cputime.c): in the
+ * proportion of the ticks.
+ */
+static void row_of_usage(lo2_batch *b, uint32_t row, const lo2_kernel_usage *used)
+{
+    double ticks = (double)used->user + (double)used->system;
+    int64_t cpu = told(used->cpu_ns), system = UNKNOWN, user = UNKNOWN;
+    if (cpu != UNKNOWN) {
+        double part = ticks > 0 ? (double)cpu * ((double)used->system / ticks) : 0;
+        system = part < (double)cpu ? (int64_t)part : cpu;
+        user = cpu - system;
+    }
+    b->tasks.cpu_ns[row] = cpu;
+    b->tasks.user_ns[row] = user;
+    b->tasks.system_ns[row] = system;
+    b->tasks.block_delay_ns[row] = told(used->block_delay_ns);
+    b->tasks.major_faults[row] = told(used->major_faults);
+    b->tasks.voluntary_switches[row] = told(used->voluntary);
+    b->tasks.involuntary_switches[row] = told(used->involuntary);
+}
+
 static bool flush_tasks(engine *e)
 {
     lo2_batch *b = e->batch;
@@ -199,13 +223,7 @@ static bool flush_tasks(engine *e)
         b->tasks.cmdline_length[row] = command ? command->length : 0;
         b->tasks.cmdline_cut[row] = t->command_cut;
         b->tasks.kind[row] = t->kind;
-        b->tasks.cpu_ns[row] = t->usage.cpu;
-        b->tasks.user_ns[row] = t->usage.user;
-        b->tasks.system_ns[row] = t->usage.system;
-        b->tasks.block_delay_ns[row] = t->usage.block_delay;
-        b->tasks.major_faults[row] = t->usage.major_faults;
-        b->tasks.voluntary_switches[row] = t->usage.voluntary;
-        b->tasks.involuntary_switches[row] = t->usage.involuntary;
+        row_of_usage(b, row, &t->usage);
         b->nr_tasks++;
         text_release(e, t->cgroup);
         text_release(e, t->command);

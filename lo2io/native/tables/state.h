@@ -102,10 +102,6 @@ typedef struct {
  */
 typedef struct { int64_t begin, end, result; uint16_t call; bool completed; uint64_t operation; /* id of its row; 0: it has none */ } left_call;
 
-/* What a thread has used since its birth; UNKNOWN: not told. */
-typedef struct { int64_t cpu, user, system, block_delay, major_faults, voluntary, involuntary; } task_usage;
-#define USAGE_UNKNOWN (task_usage){UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN}
-
 typedef struct {
     uint32_t number, process, tid, table;
     uint32_t older, newer;        /* the process' living tasks in the order they became known */
@@ -128,7 +124,7 @@ typedef struct {
     ring_call ring_call;          /* while a call of a ring is pending */
     uint32_t iocbs, last_iocb;    /* what its io_submit is about to submit: index + 1 */
     uint32_t told;                /* number + 1 of the description of the last fact about a request; 0: it proved nothing */
-    task_usage usage;
+    lo2_kernel_usage usage; /* all bits set: not told */
 } task;
 
 /* Contexts of libaio that were made and not used yet: which is which cannot be told. */
@@ -193,7 +189,7 @@ typedef struct { uint32_t file; file_facts facts; char *path; } file_row;
 typedef struct { uint64_t operation; uint32_t path_length, directory_length; uint8_t place, source; char *texts; } path_row;
 typedef struct { uint64_t low, high; } file_digest;
 typedef struct { uint32_t task, process, pid, tid, ppid, parent_process; int64_t start, exit; char comm[16];
-                 uint32_t cgroup, command; /* with a reference */ uint8_t kind, command_cut; task_usage usage; } task_row;
+                 uint32_t cgroup, command; /* with a reference */ uint8_t kind, command_cut; lo2_kernel_usage usage; } task_row;
 
 /*
  * What a room must tell one that is further on, of which it knows nothing. The engine sets all of them, before it reads a

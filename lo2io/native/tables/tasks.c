@@ -38,7 +38,8 @@ uint32_t task_new(engine *e, uint32_t process_index, uint32_t tid, uint32_t tabl
     task *t = &e->tasks.at[index];
     process *p = &e->processes.at[process_index];
     *t = (task){.number = e->next_task++, .process = process_index, .tid = tid, .table = table, .start = start,
-                .older = p->newest, .newer = NONE, .alive = true, .exec_exit = UNKNOWN, .usage = USAGE_UNKNOWN};
+                .older = p->newest, .newer = NONE, .alive = true, .exec_exit = UNKNOWN};
+    memset(&t->usage, 0xff, sizeof t->usage);
     if (comm)
         memcpy(t->comm, comm, sizeof t->comm);
     *(p->newest == NONE ? &p->oldest : &e->tasks.at[p->newest].newer) = index;
@@ -84,23 +85,7 @@ void task_lives(task *t)
     t->exec_exit = UNKNOWN;
 }
 
-static int64_t told(uint64_t value) { return value > INT64_MAX ? UNKNOWN : (int64_t)value; }
-
-/* The kernel tells user from system time as cputime_adjust does (kernel/sched/cputime.c): in the proportion of the ticks. */
-void on_kernel_usage(task *t, const uint8_t *record)
-{
-    lo2_kernel_usage told_of;
-    memcpy(&told_of, record, sizeof told_of);
-    double ticks = (double)told_of.user + (double)told_of.system;
-    int64_t cpu = told(told_of.cpu_ns), system = UNKNOWN, user = UNKNOWN;
-    if (cpu != UNKNOWN) {
-        double part = ticks > 0 ? (double)cpu * ((double)told_of.system / ticks) : 0;
-        system = part < (double)cpu ? (int64_t)part : cpu;
-        user = cpu - system;
-    }
-    t->usage = (task_usage){cpu, user, system, told(told_of.block_delay_ns), told(told_of.major_faults),
-                            told(told_of.voluntary), told(told_of.involuntary)};
-}
+void on_kernel_usage(task *t, const uint8_t *record) { memcpy(&t->usage, record, sizeof t->usage); }
 
 /* In all_tasks mode the ones that are not are lo2io's own: the recorder, and by inheritance what is forked by it from now on. */
 bool is_recorded_by_default(const engine *e, uint32_t pid)
