@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from workloads.build import build
-from workloads.record import Recorded, read_json_lines, record
+from workloads.record import Recorded, record
+from workloads.rings import read_truth
 
 from lo2io.convert.convert import convert
 from lo2io.trace.reader import Trace, open_trace
@@ -32,7 +33,7 @@ def recorded_requests(
     work.mkdir(parents=True)
     command = [build("rings"), "--dir", work, "--truth", truth, *scenarios]
     recorded = record(folder / "T", command, *options, attempts=5)
-    return recorded, [row for row in read_json_lines(truth.read_text()) if row["kind"] == "request"]
+    return recorded, [row for row in read_truth(truth) if row["kind"] == "request"]
 
 
 def assert_rules(trace: Path) -> None:

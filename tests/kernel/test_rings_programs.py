@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workloads.build import build
 from workloads.machine import complete, finish, recording
-from workloads.record import LO2IO, Recorded, read_json_lines, record, verified
-from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, run
+from workloads.record import LO2IO, Recorded, record, verified
+from workloads.rings import EVENTS, OLDER, SQPOLL, Run, differences, read_truth, run
 
 from lo2io.trace.reader import open_trace
 
@@ -189,7 +189,7 @@ def test_ring_older_than_the_recording(
         assert recorder.returncode == 0
     assert program.returncode == 0
     recorded = Recorded(open_trace(tmp_path / "T"), 0, "", "")
-    seen = Run(recorded, read_json_lines(truth.read_text()), work)
+    seen = Run(recorded, read_truth(truth), work)
     (told,) = seen.told("ring")
     row = seen.ring_rows[told["instance"]]
     assert (row["pid"], row["create_time_ns"], row["task"]) == (program.pid, None, None)
@@ -221,7 +221,7 @@ def test_whole_machine(tmp_path: Path) -> None:
         with recording(trace, "-e", EVENTS, command=command) as process:
             return finish(process, trace)
 
-    seen = Run(complete(attempt), read_json_lines(truth.read_text()), work)
+    seen = Run(complete(attempt), read_truth(truth), work)
     pairs = [pair for scenario in scenarios for pair in seen.requests(scenario)]
     assert [line for told, row in pairs for line in differences(seen, told, row)] == []
     verified(trace)

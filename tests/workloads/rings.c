@@ -6,7 +6,7 @@
  *
  * Each scenario is one behaviour. What was asked and what came of it goes to FILE (standard output if not given) as JSON
  * lines, one object each, with the scenario's name:
- *   kind request  ring, instance, opcode, opcode_number, fd (-1: none, or a registered file), fixed, file_index and
+ *   kind request  ring, instance, opcode_number, fd (-1: none, or a registered file), fixed, file_index and
  *                 buffer_index (places of what is registered), file (behind fd, or registered), fd2
  *                 and file2 (what splice and tee read), user_data, sqe_flags, offset and length (as in the SQE, whatever
  *                 they mean there), result (of the last completion but notifications), results (if several), cqes,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lo2io.catalog.catalog import load_catalog
 from workloads.build import build
 from workloads.record import Recorded, read_json_lines, record
 
@@ -203,7 +204,18 @@ def run(
     work.mkdir(parents=True, exist_ok=True)
     command = [build("rings"), "--dir", work, "--truth", truth, *options, *scenarios]
     recorded = record(folder / "T", command, "-e", events, *recorder, attempts=5)
-    return Run(recorded, read_json_lines(truth.read_text()), work)
+    return Run(recorded, read_truth(truth), work)
+
+
+def read_truth(path: Path) -> list[Row]:
+    """What the program says, line by line, with the name of each opcode whose number it says."""
+    names = [opcode.name for opcode in load_catalog().opcodes]
+    rows = read_json_lines(path.read_text())
+    for row in rows:
+        number = row.get("opcode_number", -1)
+        if number >= 0:
+            row["opcode"] = names[number] if number < len(names) else "INVALID"
+    return rows
 
 
 def choice(value: Any) -> set[Any]:

@@ -116,20 +116,6 @@ void log_note(const char *text)
         notes[nr_notes].scenario = running, notes[nr_notes++].text = text;
 }
 
-static const char *opcode_name(const request *q)
-{
-    static const char *const names[] = {
-        "NOP", "READV", "WRITEV", "FSYNC", "READ_FIXED", "WRITE_FIXED", "POLL_ADD", "POLL_REMOVE", "SYNC_FILE_RANGE",
-        "SENDMSG", "RECVMSG", "TIMEOUT", "TIMEOUT_REMOVE", "ACCEPT", "ASYNC_CANCEL", "LINK_TIMEOUT", "CONNECT",
-        "FALLOCATE", "OPENAT", "CLOSE", "FILES_UPDATE", "STATX", "READ", "WRITE", "FADVISE", "MADVISE", "SEND", "RECV",
-        "OPENAT2", "EPOLL_CTL", "SPLICE", "PROVIDE_BUFFERS", "REMOVE_BUFFERS", "TEE", "SHUTDOWN", "RENAMEAT",
-        "UNLINKAT", "MKDIRAT", "SYMLINKAT", "LINKAT", "MSG_RING", "FSETXATTR", "SETXATTR", "FGETXATTR", "GETXATTR",
-        "SOCKET", "URING_CMD", "SEND_ZC", "SENDMSG_ZC",
-    };
-    size_t n = sizeof names / sizeof *names;
-    return (size_t)q->opcode < n ? names[q->opcode] : "INVALID";
-}
-
 /* One word, or a list of those between bars. */
 static void print_choice(FILE *to, const char *key, const char *words)
 {
@@ -164,8 +150,8 @@ static const char *truth_of(bool value)
 
 static void print_request(FILE *to, const request *q)
 {
-    fprintf(to, "{\"kind\": \"request\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d, \"opcode\": \"%s\", \"opcode_number\": %d",
-            q->scenario, q->ring, q->instance, opcode_name(q), q->opcode);
+    fprintf(to, "{\"kind\": \"request\", \"scenario\": \"%s\", \"ring\": %d, \"instance\": %d, \"opcode_number\": %d",
+            q->scenario, q->ring, q->instance, q->opcode);
     fprintf(to, ", \"fd\": %d, \"fixed\": %s, \"user_data\": %llu, \"sqe_flags\": %u, \"offset\": %lld", q->fixed ? -1 : q->fd,
             truth_of(q->fixed), (unsigned long long)q->user_data, q->sqe_flags, (long long)q->offset);
     fprintf(to, ", \"length\": %u", q->length);
