@@ -10,6 +10,8 @@ from lo2io.trace.columns import Column, number_of, reference, size_column, time_
 RING_KIND: Final = ("io_uring", "libaio")
 RING_STATUS: Final = ("completed", "in flight", "cancelled", "refused", "torn down", "silent", "unseen")
 RING_PATH: Final = ("unknown", "inline", "device", "poll", "worker", "refused", "cancelled")
+NOPS: Final = ("NOP", "NOP128")
+"""Opcodes whose requests do nothing. They are rows of the tables, but no operations of an OTF2 trace."""
 _TRAITS: Final = (
     "1 SQPOLL, 2 drained, 4 hashed, 8 a completion overflowed, 16 notified, 32 multi-shot, 64 continued by its "
     "predecessor's worker, 128 short, 256 bounded worker, 512 unbounded worker, 1024 older than the trace"
@@ -17,7 +19,7 @@ _TRAITS: Final = (
 _INFERRED: Final = (
     "what is inferred, not stated by the kernel: 1 issue time, 2 worker, 4 begin and 8 end of its work, 16 path, "
     "32 bounded or unbounded, 64 which completion is its, 128 culprit, 256 offset and bytes asked for, "
-    "512 the end, of libaio: the call that collected it returned then"
+    "512 the end: of libaio, the call that collected it returned then; of CQE_SKIP, it had ended by then"
 )
 
 
@@ -57,7 +59,7 @@ RING_REQUESTS: Final = (
         "last completion, or its overflow; cancelled without one: that moment; libaio: returned by a call",
     ),
     time_column("notify_time_ns", "SEND_ZC: its buffer was free again"),
-    time_column("end_before_time_ns", "libaio: nobody saw its end, but it had ended by then"),
+    time_column("end_before_time_ns", "nobody saw its end, but it had ended by then: of libaio, or with CQE_SKIP"),
     _duration("queued_ns", "from submission to the first execution"),
     _duration("executing_ns", "all executions that are known"),
     _duration("waiting_ns", "the rest until its completion"),

@@ -12,6 +12,7 @@ import numpy as np
 
 from lo2io.model import UNKNOWN_I64, UNKNOWN_U32, RingPath, RingStatus
 from lo2io.model.number_sets import NumberSet
+from lo2io.trace.ring_columns import NOPS
 from lo2io.verify.rings import PATHS, STATUSES, path_problem
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ class TableRules:
         Raises:
             TraceError: A table cannot be read.
         """
-        for batch in self._trace.batches("ring_requests", ["id"]):
+        nops, nr_nops = self._nops(), 0
+        for batch in self._trace.batches("ring_requests", ["id", "opcode"]):
             self._requests.add(batch["id"])
+            nr_nops += int(np.count_nonzero(np.isin(batch["opcode"], nops)))
         self._check_ids()
         self._check_references()
         for batch in self._trace.batches("ring_requests", _REQUEST_COLUMNS):
@@ -85,7 +88,8 @@ class TableRules:
         for batch in self._trace.batches("iocbs", ["operation", "request"]):
             self._check_request_ids("iocbs", {**batch, "id": batch["operation"]}, "request")
         works = self._check_works()
-        self._check_count("ring_requests", "operations of the paradigms io_uring and libaio", counts.requests)
+        operations = self._trace.rows("ring_requests") - nr_nops
+        self._compare("ring_requests", "operations of the paradigms io_uring and libaio", operations, counts.requests)
         self._compare("ring_works", "regions of workers", works, counts.works)
         self._check_batches(counts.batches)
         self._check_iocbs()
@@ -224,8 +228,10 @@ class TableRules:
 
     # ---- trace and tables ----
 
-    def _check_count(self, table: str, what: str, number: int) -> None:
-        self._compare(table, what, self._trace.rows(table), number)
+    def _nops(self) -> list[int]:
+        """Numbers of the opcodes whose requests are no operations."""
+        opcodes = self._trace.metadata.get("opcodes", ())
+        return [opcode["number"] for opcode in opcodes if opcode["name"] in NOPS]
 
     def _compare(self, table: str, what: str, rows: int, number: int) -> None:
         if rows != number:

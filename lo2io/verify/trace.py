@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from lo2io.verify.rings import RingCounts
 
-_PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE")
-"""Properties of traces that lack what was recorded."""
+_PARTIAL = ("LO2IO::FILTER", "LO2IO::IO_URING_SAMPLE_RATE", "LO2IO::IO_URING_NOPS")
+"""Properties of traces that lack requests which others may name."""
 
 
 def verify(trace: Path, progress: Callable[[int], None] | None = None) -> Verification:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import _otf2
 
+from build.otf2_batches import OPCODES
 from build.otf2_builder import NON_BLOCKING, NONE32, NONE64, START, S, Trace, begin, complete, correct
 from build.otf2_system import text
 from build.tablemaker import COMPLETE, META, Row, make_batch
@@ -60,7 +61,7 @@ class RingTrace(Trace):
         super().write(path)
         if self.tables:
             spool = META.__class__(**{**{f: getattr(META, f) for f in META.__dataclass_fields__}, **self.meta})
-            with TableWriter(path, spool, CALLS) as writer:
+            with TableWriter(path, spool, CALLS, OPCODES) as writer:
                 writer.write(make_batch(**self.tables))
                 writer.close(Totals(), COMPLETE, 0, 1)
         return path

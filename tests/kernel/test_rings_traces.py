@@ -48,6 +48,10 @@ def records(trace: Written, ids: set[int]) -> dict[int, list[tuple[Any, Any]]]:
 
 def expected_kinds(row: Row) -> str:
     """The records of a request, in their order."""
+    if row["opcode"] == "NOP":
+        return ""
+    if row["end_before_time_ns"] is not None:
+        return "BIE"
     if row["submit_time_ns"] is None and row["complete_time_ns"] is None:
         return ""
     end = {"cancelled": "C", "completed": "E", "refused": "E"}.get(row["status"], "")
@@ -67,10 +71,14 @@ def test_trace_is_by_the_rules(group: str, rings: Callable[[str], Run], written:
 def test_each_request_on_one_location(
     group: str, rings: Callable[[str], Run], written: Callable[[str], Written]
 ) -> None:
-    """Begin, Issued and Complete or Cancelled of each request: one id, one location, the submitter's, in this order."""
+    """Begin, Issued and Complete or Cancelled of each request: one id, one location, the submitter's, in this order.
+
+    A NOP has none of them.
+    """
     run, trace = rings(group), written(group)
     rows = {row["id"]: row for rows in run.request_rows.values() for row in rows}
     found = records(trace, set(rows))
+    rows = {number: row for number, row in rows.items() if row["opcode"] != "NOP"}
     assert found.keys() == rows.keys()
     for number, row in rows.items():
         kinds = "".join(SHORT[type(event).__name__] for _, event in found[number])
@@ -93,11 +101,28 @@ def test_times_and_bytes_are_the_rows(
         assert events["IoOperationBegin"].time == row["submit_time_ns"]
         done = events.get("IoOperationComplete") or events.get("IoOperationCancelled")
         if done is not None:
-            ends = (row["complete_time_ns"], row["notify_time_ns"])
+            ends = (row["complete_time_ns"], row["notify_time_ns"], row["end_before_time_ns"])
             assert done.time == max(time for time in ends if time is not None)
         if "IoOperationComplete" in events:
             bytes_ = UNDEFINED if row["bytes_result"] is None else row["bytes_result"]
             assert events["IoOperationComplete"].bytes_result == bytes_
+
+
+def test_silent_request_ends_where_its_successor_begins(
+    rings: Callable[[str], Run], written: Callable[[str], Written]
+) -> None:
+    """A read with CQE_SKIP before a NOP: it ends at the NOP's completion at the latest, and is marked as inferred."""
+    run, trace = rings("ends"), written("ends")
+    rows = [row for _, row in run.requests("skip")]
+    (read,) = (row for row in rows if row["opcode"] == "READ" and row["status"] == "silent")
+    (behind,) = (row for row in rows if row["previous"] == read["id"])
+    found = records(trace, {read["id"], behind["id"]})
+    assert found.keys() == {read["id"]}
+    events = [event for _, event in found[read["id"]]]
+    assert [SHORT[type(event).__name__] for event in events] == ["B", "I", "E"]
+    end, said = events[-1], attributes(events[-1])
+    assert end.time == behind["complete_time_ns"]
+    assert (said["EndInferred"], said["EndEarliest"], said["io_uring status"]) == (1, events[1].time, "silent")
 
 
 @pytest.mark.parametrize(("group", "column"), [("ends", "worker"), ("waits", "waker_tid")])

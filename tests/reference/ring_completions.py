@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lo2io.model import CallKind, Returns
-from reference.ring_objects import CQE_SKIP, EBADF, MORE, NOTIF, Event, Lane, Request, Ring
+from reference.ring_objects import CANCELED, CQE_SKIP, EBADF, MORE, NOTIF, Event, Lane, Request, Ring
 
 if TYPE_CHECKING:
     from reference.ring_requests import RingRequests
@@ -120,6 +120,8 @@ class Completions:
             self.requests.descriptors.proves(request, lane)
         if result >= 0 and self._returns(request) is Returns.BYTES:
             request.bytes = (request.bytes or 0) + result
+        if result != CANCELED and not request.refused:
+            self.requests.links.shows_ended(request, event)
         if not flags & MORE:
             self.requests.engine.block.ring_request_over(request, time)
             self.requests.finish(request, "cqe", time)

@@ -33,11 +33,13 @@ def _check_request(events: list[Row], row: Row) -> None:
     ends = row["status"] in (RingStatus.COMPLETED, RingStatus.CANCELLED) or (
         row["status"] == RingStatus.REFUSED and row["nr_completions"] > 0
     )
+    ends |= row["end_before_time_ns"] is not None
     end = CANCELLED if row["status"] == RingStatus.CANCELLED else COMPLETE
     assert kinds == [BEGIN, ISSUED, end] if ends else kinds in ([BEGIN], [BEGIN, ISSUED]), (kinds, row)
     assert row["submit_time_ns"] in (None, events[0]["time_ns"]), (events, row)
     if ends:
         last = events[-1]
-        assert last["time_ns"] >= (row["notify_time_ns"] or row["complete_time_ns"]), (last, row)
+        known = row["notify_time_ns"] or row["complete_time_ns"] or row["end_before_time_ns"]
+        assert last["time_ns"] >= known, (last, row)
         assert last["bytes"] == row["bytes_result"], (last, row)
         assert all(last[name] == row[name] for name in AS_IN_ROW), (last, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reference.ring_objects import CHAINS, CQE_SKIP, PASSED_OVER, Lane, Request
+from reference.ring_objects import CHAINS, CQE_SKIP, PASSED_OVER, Event, Lane, Request
 
 if TYPE_CHECKING:
     from reference.ring_requests import RingRequests
@@ -97,6 +97,22 @@ class Links:
             victim.inferred |= CULPRIT if culprit.culprit is not None else 0
         if culprit.flags & CQE_SKIP:
             requests.dropped(victim, time)
+
+    def shows_ended(self, request: Request, event: Event) -> None:
+        """It is executed: those of its chain before it that asked for no completion have ended."""
+        silent: list[Request] = []
+        before = None if request.times_out else request.previous
+        number = request.number
+        while before is not None and before.number < number:
+            number = before.number
+            if before.is_silent:
+                silent.append(before)
+            elif not before.times_out:
+                break
+            before = before.previous
+        for each in reversed(silent):
+            each.shown_by = event
+            self.requests.finish(each, "over", event.time)
 
 
 def _head(request: Request) -> Request:

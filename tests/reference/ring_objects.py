@@ -150,7 +150,10 @@ class Request:
     alive: bool = True
     waits_for_notification: bool = False
     end: str = ""
-    """Why it lives no more: cqe, dropped, replaced, gone, trace, given up."""
+    """Why it lives no more: cqe, over (shown by its successor), dropped, replaced, gone, trace, given up."""
+    end_time: int | None = None
+    shown_by: Event | None = None
+    """Of a request that asked for no completion: what its successor did, which shows that it has ended."""
     ended_at: int = 0
     """How many events there were by then."""
     events: list[Event] = field(default_factory=list)
@@ -189,8 +192,13 @@ class Request:
     executions: list[Execution] = field(default_factory=list)
 
     def was_given_up(self, event: Event) -> bool:
-        """By then its address was another's, or its ring was gone."""
-        return self.end in ("replaced", "gone") and self.ended_at <= event.order
+        """By then its successor had begun, its address was another's, or its ring was gone."""
+        return self.end in ("over", "replaced", "gone") and self.ended_at <= event.order
+
+    @property
+    def is_silent(self) -> bool:
+        """It lives, and asks for no completion unless it fails."""
+        return self.alive and bool(self.flags & CQE_SKIP) and not self.nr_completions and not self.refused
 
     @property
     def times_out(self) -> bool:

@@ -72,14 +72,9 @@ class Paths:
         """Nothing else can be, or its successor follows before a run of task work has ended."""
         if request.executions and not queues(request.opcode):
             return True
-        place = request.chain.index(request) + 1 if request.chain else 0
-        if started is None or not 0 < place < len(request.chain):
+        shows = request.shown_by
+        if started is None or shows is None or shows.lane is not request.lane:
             return False
-        after = request.chain[place]
-        if after.last_cqe is None or after.last_cqe.lane is not request.lane:
-            return False
-        looked = [e for e in after.events if e.kind == "file_get"]
-        shows = looked[0] if looked else after.last_cqe
         runs = [e for e in started.lane.log if e.kind == "work" and started.order < e.order < shows.order]
         request.inferred |= 0 if runs else PATH
         return not runs

@@ -249,6 +249,8 @@ class RingRequests:
                 self.rings.punted(request, time)
         elif kind == "defer":
             request.traits |= DRAINED
+        if kind in ("file_get", "punt", "poll_arm"):
+            self.links.shows_ended(request, event)
 
     def _learns_address(self, values: dict[str, Any]) -> Request | None:
         """A request whose submission did not say where it lies; something with its user_data does."""
@@ -303,7 +305,7 @@ class RingRequests:
 
     def finish(self, request: Request, how: str, time: int) -> None:
         """It lives no more."""
-        request.alive, request.end, request.ended_at = False, how, len(self.events)
+        request.alive, request.end, request.ended_at, request.end_time = False, how, len(self.events), time
         request.begin_row["end_before"] = len(self.engine.operations)
         request.begin_row["end_call"] = _call_of(request.lane)
         self.rings.ended(request, time, how)

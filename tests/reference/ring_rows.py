@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reference.engine import Reference
     from reference.ring_objects import Execution, Request, Ring
 
-REFUSED = 3
+SILENT, INLINE, END = 5, 1, 512
 OLDER, NO_TASK = 1024, None
 UNASKED = {"op_flags": None, "file_index": None, "buffer_index": -1}
 """What only the kernel's own programs tell."""
@@ -36,6 +36,8 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
     issue = times.issue(request)
     queued, executing, waiting = times.phases(request, issue)
     path = Paths(requests).path(request, issue)
+    ended = status == SILENT and (request.end in ("over", "replaced") or (request.end == "gone" and path == INLINE))
+    request.inferred |= END if ended else 0
     task = request.lane.task if request.lane is not None else None
     works = [each for each in request.executions if each.worker]
     last = works[-1] if works else None
@@ -77,7 +79,7 @@ def _request_row(engine: Reference, times: Times, request: Request) -> Row:
         "work_end_time_ns": last.end if last is not None and over else None,
         "complete_time_ns": request.complete,
         "notify_time_ns": request.notify,
-        "end_before_time_ns": None,
+        "end_before_time_ns": request.end_time if ended else None,
         "queued_ns": queued,
         "executing_ns": executing,
         "waiting_ns": waiting,

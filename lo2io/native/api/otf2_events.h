@@ -39,6 +39,7 @@ typedef struct {
 typedef struct {
     uint8_t mode;                 /* of the operation that a request with this opcode is */
     uint8_t copies;               /* it reads and writes */
+    uint8_t does_nothing;         /* NOP: its requests are no operations */
 } lo2_otf2_opcode;
 
 /* References of the attribute definitions. */

@@ -82,7 +82,7 @@ enum lo2_ring_inferred {
     LO2_INFERRED_IDENTITY = 64, /* the completion was matched by user_data and order, for lack of the request's address */
     LO2_INFERRED_CULPRIT = 128,
     LO2_INFERRED_SIZE = 256,    /* offset and bytes_request: a short write of the same thread */
-    LO2_INFERRED_END = 512      /* libaio: the end is that of the call that collected it, or no more than a bound */
+    LO2_INFERRED_END = 512      /* the end is no more than a bound; libaio: or that of the call that collected it */
 };
 
 /* The same requests as events, in time order on each submitter's location: what an OTF2 writer needs. */

@@ -69,6 +69,7 @@ typedef struct {
     uint64_t previous; /* 0: none, or not known yet; likewise: */
     uint32_t handle; /* the engine's, NONE */
     uint32_t ref;    /* OTF2's, once the begin is written; NONE */
+    uint64_t since;  /* time of the last record that was written of it */
     uint32_t nr_waiting; /* events of it that wait */
     uint32_t task;       /* that began it */
     bool issued;
@@ -292,6 +293,7 @@ uint32_t otf2_text(lo2_otf2_writer *w, uint8_t kind, uint32_t key);
 uint32_t otf2_ring_handle(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t ring, uint32_t handle);
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key); /* to the event that comes next */
 uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode);
+bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode);
 int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event);
 

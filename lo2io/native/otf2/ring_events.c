@@ -66,6 +66,11 @@ uint8_t otf2_mode_of(const lo2_otf2_writer *w, uint8_t opcode)
     return opcode < w->config.nr_opcodes ? w->config.opcodes[opcode].mode : w->config.values.mode_flush;
 }
 
+bool otf2_does_nothing(const lo2_otf2_writer *w, uint8_t opcode)
+{
+    return opcode < w->config.nr_opcodes && w->config.opcodes[opcode].does_nothing;
+}
+
 int otf2_add_text(lo2_otf2_writer *w, uint32_t attribute, uint8_t kind, uint32_t key)
 {
     uint32_t ref = otf2_text(w, kind, key);
@@ -106,7 +111,16 @@ static bool has_result(const ring_event *event)
     return event->status == LO2_RING_COMPLETED || event->status == LO2_RING_CANCELLED || event->status == LO2_RING_REFUSED;
 }
 
-static int add_end(lo2_otf2_writer *w, const ring_event *event)
+/* A request without a completion ended between its last record and this one. */
+static int add_unseen_end(lo2_otf2_writer *w, uint64_t earliest)
+{
+    w->view.has_unseen_ends = 1;
+    OTF2(w, add_uint8, w->list, w->config.attributes.end_inferred, 1);
+    OTF2(w, add_uint64, w->list, w->config.attributes.end_earliest, earliest);
+    return 0;
+}
+
+static int add_end(lo2_otf2_writer *w, const ring_event *event, uint64_t earliest)
 {
     const lo2_otf2_attributes *a = &w->config.attributes;
     TRY(otf2_add_text(w, a->path, LO2_OTF2_TEXT_PATH, event->path));
@@ -125,6 +139,8 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event)
     TRY(add_phase(w, a->waiting, event->waiting_ns));
     if (has_result(event))
         OTF2(w, add_int32, w->list, a->result, event->result);
+    else if (event->status == LO2_RING_SILENT)
+        TRY(add_unseen_end(w, earliest));
     else
         OTF2(w, add_uint8, w->list, a->in_flight, 1);
     if (event->error)
@@ -134,14 +150,15 @@ static int add_end(lo2_otf2_writer *w, const ring_event *event)
     return 0;
 }
 
-static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event, uint32_t ref)
+static int write_end(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event,
+                     const open_request *r)
 {
     bool no_bytes = otf2_mode_of(w, event->opcode) == w->config.values.mode_flush || event->bytes < 0;
-    TRY(add_end(w, event));
+    TRY(add_end(w, event, r->since));
     if (event->kind == RING_EVENT_CANCELLED)
-        OTF2(w, operation_cancelled, location->writer, w->list, time, ref, event->id);
+        OTF2(w, operation_cancelled, location->writer, w->list, time, r->ref, event->id);
     else
-        OTF2(w, operation_complete, location->writer, w->list, time, ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
+        OTF2(w, operation_complete, location->writer, w->list, time, r->ref, no_bytes ? UNDEFINED : (uint64_t)event->bytes,
              event->id);
     return 0;
 }
@@ -155,6 +172,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         r->ref = otf2_ring_handle(w, location, event->ring, r->handle);
         r->on_ring = r->handle == NONE;
         r->linked = r->previous != 0;
+        r->since = time;
         return r->ref == NONE ? -1 : write_begin(w, location, time, event, r);
     }
     open_request request = *r;
@@ -164,8 +182,10 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
         if (!request.issued)
             OTF2(w, operation_issued, location->writer, NULL, time, request.ref, event->id);
     }
-    if (event->kind == RING_EVENT_ISSUED)
+    if (event->kind == RING_EVENT_ISSUED) {
+        r->since = time;
         return 0;
+    }
     otf2_request_ended(w, event->id);
     if (event->status == LO2_RING_IN_FLIGHT) /* the trace ends: there is no end to write */
         return 0;
@@ -177,7 +197,7 @@ int otf2_write_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint6
     }
     if (!request.linked && request.previous)
         OTF2(w, add_uint64, w->list, w->config.attributes.previous, request.previous);
-    return write_end(w, location, time, event, request.ref);
+    return write_end(w, location, time, event, &request);
 }
 
 int otf2_write_waiting_ring_event(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, const ring_event *event)

@@ -91,7 +91,7 @@ static ring_request *begin(engine *e, const ring_sample *s, uint32_t ring_index,
     ring_request_set *set = e->ring_requests;
     ring_request *old = request_by_address(e, s->req, 0, false);
     if (old && old->alive)
-        request_end_unseen(e, old, false, s->time);
+        request_replaced(e, old, s->time);
     if (set->alive.count >= MOST_ALIVE)
         request_end_unseen(e, &set->requests.at[set->alive.first], false, s->time);
     ring_request *r = request_new(e, ring_index, s->ctx, s->req, s->user_data, class_of(e, s->opcode, sqe_flags));
@@ -228,6 +228,25 @@ static ring_request *request_named(engine *e, const ring_sample *s, task *t, con
 
 /* ---- between submission and CQE ---- */
 
+/* Its file was looked up in a thread that is no worker. */
+static void begins_to_execute(engine *e, ring_request *r, ring_thread *th, int64_t time)
+{
+    if (is_ref_to(th->running, r)) {
+        if (r->inferred & LO2_INFERRED_ISSUE && r->at_submission && th->running_since == r->issue) {
+            r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
+            r->issue = th->running_since = time;
+        }
+        return;
+    }
+    thread_advances(e, th, time);
+    th->chain.id = 0;
+    th->running = ref_to(e, r);
+    th->running_since = time;
+    thread_has_item(th, r);
+    r->counted = th->runs + 1;
+    request_executed(e, r, th, time, false);
+}
+
 static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *th)
 {
     if (!ring_has(s, LO2_FIELD_RING_REQ)) { /* these kernels look it up before they submit */
@@ -244,26 +263,11 @@ static void on_file_get(engine *e, const ring_sample *s, task *t, ring_thread *t
     if (!r)
         return;
     request_looks_up(e, r, s->fd, s->time, later(s->before, r->submit), t);
-    if (!th)
-        return;
-    if (t->ring_worker) {
+    if (th && t->ring_worker)
         work_begins(e, t, r, s->time);
-        return;
-    }
-    if (is_ref_to(th->running, r)) {
-        if (r->inferred & LO2_INFERRED_ISSUE && r->at_submission && th->running_since == r->issue) {
-            r->inferred &= (uint16_t)~LO2_INFERRED_ISSUE;
-            r->issue = th->running_since = s->time;
-        }
-        return;
-    }
-    thread_advances(e, th, s->time);
-    th->chain.id = 0;
-    th->running = ref_to(e, r);
-    th->running_since = s->time;
-    thread_has_item(th, r);
-    r->counted = th->runs + 1;
-    request_executed(e, r, th, s->time, false);
+    else if (th)
+        begins_to_execute(e, r, th, s->time);
+    chain_shows_ended(e, r, th, s->time);
 }
 
 static void on_poll_arm(engine *e, ring_request *r, task *t, const ring_thread *th, int64_t time)
@@ -310,6 +314,8 @@ static void on_progress(engine *e, uint16_t role, const ring_sample *s, task *t,
         on_poll_arm(e, r, t, th, s->time);
     else if (r && role == LO2_ROLE_RING_PUNT)
         on_punt(e, r, t, s);
+    if (r && role != LO2_ROLE_RING_DEFER)
+        chain_shows_ended(e, r, th, s->time);
 }
 
 static void on_wake(engine *e, const ring_sample *s, task *t)

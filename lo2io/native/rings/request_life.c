@@ -186,6 +186,8 @@ void request_phases(ring_request *r)
     r->waiting = minus(rest, r->executing);
 }
 
+static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t time, const ring_thread *th, bool by_cqe);
+
 /* ==== chains ==== */
 
 /*
@@ -312,14 +314,46 @@ void chain_member_ended(engine *e, ring_request *r)
     next->before_traits = r->traits;
 }
 
-/* Had the silent request before it come back from a device, it would have run one run of task work later. */
-void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th)
+static bool is_silent(const ring_request *r)
 {
-    ring_request *before = request_of(e, r->previous);
-    uint32_t runs = r->seen_executed && r->worker == NONE ? r->runs : th->runs;
-    if (before && before->alive && (before->sqe_flags & SQE_SKIP) && !before->nr_completions && before->at_submission &&
-        th == location_of(e, before) && runs == before->runs)
-        before->shown_inline = true;
+    return r->alive && (r->sqe_flags & SQE_SKIP) && !r->nr_completions && !r->refused;
+}
+
+/* A request with CQE_SKIP has ended by `time`. */
+static void ended_silently(engine *e, ring_request *r, int64_t time)
+{
+    r->end_before = time;
+    r->inferred |= LO2_INFERRED_END;
+    if (r->worker_index != NONE)
+        work_ends(e, r->worker_index, UNKNOWN, true);
+    request_ends(e, r, LO2_RING_SILENT, time, NULL, false);
+}
+
+/*
+ * r is executed: the requests that it is linked behind have ended. A linked timeout starts while its predecessor runs,
+ * so it proves nothing. If a device had completed the predecessor, a run of task work would lie in between.
+ */
+void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, int64_t time)
+{
+    ring_request *first = NULL, *next;
+    uint64_t id = r->id;
+    if (!r->previous_id || opcode_has(e, r->opcode, LO2_OPCODE_TIMES_OUT))
+        return;
+    for (ring_request *b = request_of(e, r->previous); b && b->id < id; b = request_of(e, b->previous)) {
+        if (is_silent(b))
+            first = b;
+        else if (!opcode_has(e, b->opcode, LO2_OPCODE_TIMES_OUT))
+            break;
+        id = b->id;
+    }
+    for (ring_request *b = first; b && b != r; b = next) {
+        next = request_of(e, b->next);
+        next = next && next->id > b->id ? next : NULL;
+        if (!is_silent(b))
+            continue;
+        b->shown_inline = b->at_submission && th && th == location_of(e, b) && th->runs == b->runs;
+        ended_silently(e, b, time);
+    }
 }
 
 /* ==== what workers execute ==== */
@@ -531,7 +565,8 @@ static void request_ends(engine *e, ring_request *r, uint8_t status, int64_t tim
     if (r->task == NONE) {
         if (by_cqe)
             ring_orphan(e, r->ring);
-    } else if (r->complete == UNKNOWN || status == LO2_RING_IN_FLIGHT || status == LO2_RING_TORN_DOWN) {
+    } else if ((r->complete == UNKNOWN && r->end_before == UNKNOWN) || status == LO2_RING_IN_FLIGHT ||
+               status == LO2_RING_TORN_DOWN) {
         if (location)
             location_settle(e, location);
         request_phases(r);
@@ -555,7 +590,20 @@ void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time
     e->totals.nr_in_flight_ring_requests += status == LO2_RING_IN_FLIGHT;
     if (r->worker_index != NONE)
         work_ends(e, r->worker_index, UNKNOWN, true);
+    r->status = status;
+    if (status == LO2_RING_SILENT && torn_down && path_without_end(e, r) == LO2_PATH_INLINE) { /* it was done at once */
+        r->end_before = time;
+        r->inferred |= LO2_INFERRED_END;
+    }
     request_ends(e, r, status, time, NULL, waits);
+}
+
+void request_replaced(engine *e, ring_request *r, int64_t time)
+{
+    if (is_silent(r))
+        ended_silently(e, r, time);
+    else
+        request_end_unseen(e, r, false, time);
 }
 
 /* The request before it broke their chain, and had CQE_SKIP set: then the kernel cancels the rest without a CQE
@@ -623,7 +671,6 @@ static void take_execution(engine *e, ring_request *r, const ring_sample *s, tas
     if (!th)
         return;
     r->end_runs = th->runs;
-    chain_shows_silent(e, r, th);
     if (th->waits_short && th->short_ctx == s->ctx) {
         request_short(r, th->short_offset, th->short_length);
         th->waits_short = false;
@@ -643,6 +690,8 @@ static void take_cqe(engine *e, ring_request *r, const ring_sample *s, task *t, 
             request_proves_fd(e, r, t); /* before it changes anything itself */
         take_result(e, r, s);
         take_execution(e, r, s, t, th);
+        if (r->result != -ECANCELED && !r->refused)
+            chain_shows_ended(e, r, th, s->time);
         if (s->flags & CQE_MORE) {
             if (!notifies)
                 r->traits |= LO2_TRAIT_MULTISHOT;

@@ -66,7 +66,7 @@ ring_request *request_at_address(engine *e, const ring_sample *s)
     bool other = r && r->alive && ring_has(s, LO2_FIELD_RING_USER_DATA) && r->user_data != s->user_data;
     if (!other || opcode_has(e, r->opcode, LO2_OPCODE_READINESS) || r->opcode == NO_OPCODE)
         return r;
-    request_end_unseen(e, r, false, s->time);
+    request_replaced(e, r, s->time);
     return NULL;
 }
 

@@ -191,7 +191,7 @@ void chain_submitted(engine *e, ring_thread *th, ring_request *r);
 void chain_refused(engine *e, ring_thread *th, ring_request *r);
 void on_link(engine *e, ring_thread *th, const ring_sample *s);
 void on_fail_link(engine *e, const ring_sample *s);
-void chain_shows_silent(engine *e, const ring_request *r, const ring_thread *th);
+void chain_shows_ended(engine *e, const ring_request *r, const ring_thread *th, int64_t time); /* those with CQE_SKIP before it */
 void chain_member_ended(engine *e, ring_request *r);  /* its successor may begin */
 void work_begins(engine *e, task *t, ring_request *r, int64_t time);
 void work_shown(engine *e, task *t, ring_request *r, int64_t time); /* by an event of a worker that was not seen to begin it */
@@ -202,6 +202,7 @@ void request_may_begin_unheard(engine *e, ring_request *r, bool may);
 void on_complete(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void on_overflow(engine *e, const ring_sample *s, task *t, ring_thread *th);
 void request_end_unseen(engine *e, ring_request *r, bool torn_down, int64_t time);
+void request_replaced(engine *e, ring_request *r, int64_t time); /* another one has its address: it has ended */
 void request_passed_over(engine *e, ring_request *r, int64_t time); /* cancelled with its chain, and no CQE will say so */
 
 /* rings/request_events.c */

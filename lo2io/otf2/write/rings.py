@@ -15,6 +15,7 @@ from lo2io.native._lib import ffi, lib
 from lo2io.otf2.write.library import UNDEFINED_U32, value
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.otf2.write.rows import known
+from lo2io.trace.ring_columns import NOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,11 +101,11 @@ _MODES: Final = {"read": "READ", "write": "WRITE"}
 
 def native_opcodes(opcodes: Mapping[int, OpcodeSpec]) -> Any:
     """``lo2_otf2_opcode[]`` by number. What moves no data flushes: OTF2 has no fourth mode, nor one without bytes."""
-    flush = value("IO_OPERATION_MODE_FLUSH"), False
+    flush = value("IO_OPERATION_MODE_FLUSH"), False, False
     table = [flush] * (max(opcodes, default=-1) + 1)
     for number, spec in opcodes.items():
         mode = value(f"IO_OPERATION_MODE_{_MODES.get(spec.io_mode, 'FLUSH')}")
-        table[number] = mode, spec.kind == CallKind.COPY
+        table[number] = mode, spec.kind == CallKind.COPY, spec.name in NOPS
     return ffi.new("lo2_otf2_opcode[]", table)
 
 

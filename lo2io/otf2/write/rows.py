@@ -18,7 +18,7 @@ from lo2io.native.columns import column_dtypes
 from lo2io.otf2.write.library import UNDEFINED_U64
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lo2io.model import ClockSync
     from lo2io.otf2.write.parts import Trace
@@ -82,15 +82,22 @@ def text_at(text: bytes, offset: int, length: int) -> str:
 
 
 class Rows:
-    """Collects; everything is copied out of the batch."""
+    """Collects; everything is copied out of the batch.
 
-    def __init__(self) -> None:
+    Args:
+        nops: Numbers of the opcodes that do nothing.
+    """
+
+    def __init__(self, nops: Collection[int] = ()) -> None:
+        self._is_nop = np.zeros(256, np.bool_)
+        self._is_nop[[*nops]] = True
         self._handles: list[Columns] = []
         self.files: dict[int, FileRow] = {}
         self.tasks: dict[int, TaskRow] = {}
         self.rings: dict[int, RingRow] = {}
         self.losses: list[tuple[int, int, int, int]] = []
         """CPU, begin and end in ns, number of records."""
+        self.nr_nops = 0
 
     def add(self, batch: Batch) -> None:
         """Take what the definitions will need from a batch."""
@@ -99,6 +106,8 @@ class Rows:
         self._add_files(batch)
         self._add_tasks(batch)
         self._add_rings(batch)
+        if batch.ring_requests:
+            self.nr_nops += int(np.count_nonzero(self._is_nop[batch.ring_requests["opcode"]]))
         losses = batch.losses
         columns = (losses["cpu"], losses["begin_time_ns"], losses["end_time_ns"], losses["lost"])
         self.losses.extend(zip(*(column.tolist() for column in columns), strict=True))

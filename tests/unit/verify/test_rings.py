@@ -66,6 +66,16 @@ def add_attribute(trace: Trace, event: str, ident: int, attributes: dict[int, An
 # ---- events ----
 
 
+def test_nops_are_rows_and_no_operations(tmp_path: Path) -> None:
+    """So they do not count; an operation more than the other rows does."""
+    for opcode, broken in ((0, {}), (22, {"count.rings": 1})):
+        trace = rings()
+        trace.tables["ring_requests"].append({"id": 24, "ring": 0, "opcode": opcode, "status": 1})
+        folder = tmp_path / str(opcode)
+        folder.mkdir()
+        assert verify(trace.write(folder)).broken == broken
+
+
 @breaks("ring.blocking")
 def _blocking_request(trace: RingTrace) -> None:
     trace.events[0][place_of(trace, "Begin", INLINE)] = begin(START + 400, RING, INLINE, flags=BLOCKING, size=NONE64)

@@ -1,4 +1,4 @@
-"""docs/explanation/rules/ring-requests.md: chains that break at a request with CQE_SKIP."""
+"""docs/explanation/rules/ring-requests.md: when requests with CQE_SKIP have ended, and chains that break at one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from build.requestrig import (
     EIO,
     INLINE,
     LINK,
+    LINK_TIMEOUT,
     PATH_CANCELLED,
     READ,
+    SILENT,
     SKIP,
+    UNKNOWN,
     RequestRig,
 )
+from build.ringrig import PID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,3 +67,77 @@ def test_task_work_frees_what_ended_silently(rig: RequestRig) -> None:
     rig.fail_link(1, 2)
     rig.ran(1)
     assert rig.column("path", "inferred") == [(INLINE, 0), (PATH_CANCELLED, 0)]
+
+
+ENDS = ("status", "path", "end_before_time_ns", "inferred")
+END = 512
+
+
+def last_event(rig: RequestRig, number: int) -> tuple[int, int]:
+    """Kind and time of the last event of the request with this user_data."""
+    found = [event for event in rig.rows["ring_events"] if event["user_data"] == number]
+    return found[-1]["kind"], found[-1]["time_ns"]
+
+
+@pytest.mark.parametrize("sign", ["file_get", "punt", "cqe"])
+def test_a_silent_one_has_ended_when_its_successor_begins(rig: RequestRig, sign: str) -> None:
+    """Of all silent ones before it the end is known by then, and written there; the last one's CQE adds nothing."""
+    rig.setup()
+    for req in (1, 2, 3):
+        rig.submit(req, opcode=READ, flags=LINK | SKIP if req < 3 else 0, user_data=req)
+        if req > 1:
+            rig.link(req, req - 1)
+    rig.gets(1, 900, user_data=1)
+    shows = {"file_get": lambda: rig.gets(3, 900, user_data=3), "punt": lambda: rig.punt(3, user_data=3)}
+    time = shows[sign]() if sign in shows else 0
+    last = rig.cqe(3, user_data=3)
+    first, second, _ = rig.all()
+    for row in (first, second):
+        assert (row["status"], row["end_before_time_ns"]) == (SILENT, time or last)
+        assert row["inferred"] & END
+        assert last_event(rig, row["user_data"]) == (2, time or last)
+    assert rig.of("ring_states", "in_flight")[-1] == 0
+
+
+@pytest.mark.parametrize(("opcode", "res"), [(READ, ECANCELED), (LINK_TIMEOUT, 0)])
+def test_a_successor_that_proves_nothing(rig: RequestRig, opcode: int, res: int) -> None:
+    """One that is cancelled never began; a linked timeout begins while its predecessor runs."""
+    rig.submit(1, opcode=READ, flags=LINK | SKIP, user_data=1)
+    rig.submit(2, opcode=opcode, user_data=2)
+    rig.link(2, 1)
+    rig.cqe(2, res, user_data=2)
+    assert rig.all()[0]["end_before_time_ns"] is None
+    assert last_event(rig, 1)[0] < 2
+
+
+def test_a_silent_one_before_a_timeout_has_ended_when_the_next_begins(rig: RequestRig) -> None:
+    """The chain goes on behind both."""
+    for req, opcode in ((1, READ), (2, LINK_TIMEOUT), (3, READ)):
+        rig.submit(req, opcode=opcode, flags=LINK | SKIP if req == 1 else LINK if req == 2 else 0, user_data=req)
+        if req > 1:
+            rig.link(req, req - 1)
+    rig.cqe(2, ECANCELED, user_data=2)
+    time = rig.gets(3, 900, user_data=3)
+    assert rig.all()[0]["end_before_time_ns"] == time
+
+
+def test_a_silent_one_has_ended_when_its_address_is_used_again(rig: RequestRig) -> None:
+    """As the kernel frees a request when it has ended."""
+    rig.submit(1, opcode=READ, flags=SKIP, user_data=1)
+    rig.gets(1, 900, user_data=1)
+    time = rig.submit(1, opcode=READ, user_data=2)
+    first, _ = rig.all()
+    assert tuple(first[name] for name in ENDS) == (SILENT, UNKNOWN, time, END)
+    assert last_event(rig, 1) == (2, time)
+
+
+def test_a_silent_one_has_ended_with_its_ring_if_it_was_done_at_once(rig: RequestRig) -> None:
+    """What can wait for a device may outlive the ring."""
+    rig.setup()
+    rig.submit(1, flags=SKIP, user_data=1)
+    rig.submit(2, opcode=READ, flags=SKIP, user_data=2)
+    rig.ends(PID, PID)
+    first, second = rig.all()
+    assert (first["status"], first["path"], second["status"]) == (SILENT, INLINE, SILENT)
+    assert first["end_before_time_ns"] is not None
+    assert second["end_before_time_ns"] is None

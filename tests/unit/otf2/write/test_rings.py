@@ -106,8 +106,8 @@ def test_handle_of_a_file_nobody_knows_is_called_after_its_descriptor(ring: Batc
 def test_request_without_a_file_is_on_its_ring(ring: BatchMaker, write: Write) -> None:
     """A handle that is no file, named after the ring's descriptor; one for all such requests of a process."""
     ring.task(1)
-    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["NOP"])
-    on_ring(ring, 503, T + 6, T + 6, T + 7, opcode=OPCODE["NOP"], task=1, tid=101)
+    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["OPENAT"])
+    on_ring(ring, 503, T + 6, T + 6, T + 7, opcode=OPCODE["OPENAT"], task=1, tid=101)
     written = verified(write(ring.make()))
     (begin,) = written.find("IoOperationBegin")
     (other,) = written.find("IoOperationBegin", "thread fio 101")
@@ -193,7 +193,6 @@ def test_begin_outside_of_a_call_waits_for_the_next_event(ring: BatchMaker, writ
         ("WRITE", IoOperationMode.WRITE),
         ("SPLICE", IoOperationMode.READ),
         ("FSYNC", IoOperationMode.FLUSH),
-        ("NOP", IoOperationMode.FLUSH),
         ("POLL_ADD", IoOperationMode.FLUSH),
         ("OPENAT", IoOperationMode.FLUSH),
         ("opcode 200", IoOperationMode.FLUSH),
@@ -210,6 +209,45 @@ def test_mode_of_an_opcode(ring: BatchMaker, write: Write, opcode: str, mode: An
     assert (begin.mode, begin.bytes_request, done.bytes_result) == (mode, size, size)
     assert attributes(begin)["Operation"] == opcode
     assert attributes(done)["io_uring result"] == 64
+
+
+def test_nop_is_no_operation(ring: BatchMaker, write: Write) -> None:
+    """It does nothing: only its row says that it was there, and others may name it; a worker that has it is shown."""
+    ring.task(1, tid=105, comm=b"iou-wrk-100", kind=1)
+    on_ring(ring, 501, T, T, T + 5, opcode=OPCODE["NOP"], sqe_flags=4 | 16)
+    on_ring(ring, 503, T + 6, T + 6, T + 7, handle=9, previous=501)
+    for number, opcode in ((501, OPCODE["NOP"]), (503, OPCODE["READ"])):
+        ring.row("ring_requests", id=number, opcode=opcode)
+    ring.row("ring_works", id=501, task=1, tid=105, opcode=OPCODE["NOP"], begin_time_ns=T + 1, end_time_ns=T + 2)
+    written = verified(write(ring.make()))
+    assert [event.matching_id for event in written.find("IoOperationBegin")] == [503]
+    assert attributes(written.find("IoOperationBegin")[0])["io_uring previous request"] == 501
+    assert [name for name, _ in written.shape("thread iou-wrk-100 105")] == [
+        "+io_uring worker: NOP",
+        "-io_uring worker: NOP",
+    ]
+    assert written.properties()["LO2IO::IO_URING_NOPS"] == "1"
+
+
+@pytest.mark.parametrize("issued", [True, False])
+def test_end_of_a_silent_request(ring: BatchMaker, write: Write, issued: bool) -> None:
+    """Complete where it had ended at the latest; the earliest moment is that of the last record before."""
+    ring.ring_event(501, BEGIN, T, handle=9, sqe_flags=64)
+    if issued:
+        ring.ring_event(501, ISSUED, T + 2, handle=9)
+    ring.ring_event(501, COMPLETE, T + 7, handle=9, status=RingStatus.SILENT, path=RingPath.INLINE, inferred=512)
+    ring.row("ring_requests", id=501, status=RingStatus.SILENT)
+    written = verified(write(ring.make()))
+    (done,) = written.find("IoOperationComplete")
+    assert (done.time, done.bytes_result) == (T + 7, 2**64 - 1)
+    assert attributes(done) == {
+        "io_uring path": "inline",
+        "io_uring status": "silent",
+        "io_uring inferred": "end",
+        "EndInferred": 1,
+        "EndEarliest": T + 2 if issued else T,
+    }
+    assert attributes(written.find("IoOperationBegin")[0])["io_uring SQE flags"] == "CQE_SKIP_SUCCESS"
 
 
 def test_attributes_of_a_begin(ring: BatchMaker, write: Write) -> None:
