@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lo2io.model import Completeness
+from lo2io.otf2.library import Library
 from lo2io.otf2.read.anchor import find_anchor
-from lo2io.otf2.read.library import Library
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
 
 if TYPE_CHECKING:

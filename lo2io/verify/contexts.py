@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.otf2.read.definitions import UNDEFINED_U32
+from lo2io.otf2.library import UNDEFINED_U32
 
 if TYPE_CHECKING:
     from lo2io.otf2.read.definitions import Definitions

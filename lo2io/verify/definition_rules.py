@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from lo2io.otf2.library import UNDEFINED_U64
 from lo2io.otf2.read.definitions import (
     GROUP_REGIONS,
     HANDLE_PRE_CREATED,
@@ -12,7 +13,6 @@ from lo2io.otf2.read.definitions import (
     LOCATION_GROUP_PROCESS,
     RECORDS,
     REFERENCE_TYPES,
-    UNDEFINED_U64,
     Definitions,
     Record,
     member_kind,

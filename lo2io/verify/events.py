@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lo2io.otf2.library import UNDEFINED_U32
 from lo2io.otf2.read.definitions import (
     LOCATION_ACCELERATOR_STREAM,
     LOCATION_CPU_THREAD,
     LOCATION_METRIC,
     REFERENCE_TYPES,
-    UNDEFINED_U32,
     Definitions,
     narrowed,
     undefined,

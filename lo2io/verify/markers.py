@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lo2io.otf2.read.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
+from lo2io.otf2.library import CONTINUE, TEXT, U8, U32, U64, Library, definition_type
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lo2io.otf2.read.definitions import (
-    LOCATION_ACCELERATOR_STREAM,
-    LOCATION_CPU_THREAD,
-    UNDEFINED_U64,
-    Definitions,
-    narrowed,
-)
+from lo2io.otf2.library import UNDEFINED_U64
+from lo2io.otf2.read.definitions import LOCATION_ACCELERATOR_STREAM, LOCATION_CPU_THREAD, Definitions, narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

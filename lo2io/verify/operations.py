@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from lo2io.otf2.read.definitions import (
-    BLOCK_PARADIGM,
-    HANDLE_ALL_PROXY,
-    HANDLE_PRE_CREATED,
-    RING_PARADIGMS,
-    UNDEFINED_U32,
-    UNDEFINED_U64,
-    handles_of,
-)
+from lo2io.otf2.library import UNDEFINED_U32, UNDEFINED_U64
+from lo2io.otf2.read.definitions import BLOCK_PARADIGM, HANDLE_ALL_PROXY, HANDLE_PRE_CREATED, RING_PARADIGMS, handles_of
 from lo2io.otf2.read.events import Places
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lo2io.otf2.read.definitions import REFERENCE_TYPES, UNDEFINED_U32, UNDEFINED_U64, undefined
+from lo2io.otf2.library import UNDEFINED_U32, UNDEFINED_U64
+from lo2io.otf2.read.definitions import REFERENCE_TYPES, undefined
 from lo2io.otf2.read.events import KINDS, Places
 from lo2io.verify.operations import ANYONE, FLUSH, NON_BLOCKING, UNCLAIMED
 

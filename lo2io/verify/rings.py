@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lo2io.otf2.read.definitions import RING_PARADIGMS, UNDEFINED_U64, handles_of, narrowed
+from lo2io.otf2.library import UNDEFINED_U64
+from lo2io.otf2.read.definitions import RING_PARADIGMS, handles_of, narrowed
 from lo2io.verify.operations import Ids
 
 if TYPE_CHECKING:

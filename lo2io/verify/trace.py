@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lo2io.otf2.library import Library
 from lo2io.otf2.read.anchor import find_anchor, readable_locations
 from lo2io.otf2.read.definitions import Definitions, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import read_events
-from lo2io.otf2.read.library import Library
 from lo2io.trace.names import DIRECTORY, METADATA_FILE
 from lo2io.verify.definition_rules import check_definitions
 from lo2io.verify.events import EventRules

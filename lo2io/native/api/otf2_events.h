@@ -251,10 +251,7 @@ typedef struct {
 /* 0, or the OTF2_ErrorCode of the definition that failed. */
 int lo2_otf2_define_handles(const lo2_otf2_handle_columns *columns);
 
-/* Callbacks for OTF2_Archive_SetMemoryCallbacks, SetFlushCallbacks and OTF2_Error_RegisterCallback. */
+/* Callbacks for OTF2_Archive_SetMemoryCallbacks and SetFlushCallbacks. */
 void *lo2_otf2_allocate_callback(void);
 void *lo2_otf2_free_all_callback(void);
 void *lo2_otf2_pre_flush_callback(uint8_t flush);
-void *lo2_otf2_error_callback(void);
-/* What libotf2 said about the last error, then forgotten. */
-const char *lo2_otf2_last_message(void);

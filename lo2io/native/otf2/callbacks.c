@@ -1,5 +1,5 @@
 /*
- * What libotf2 calls back: memory for its buffers, when to flush them, and where its complaints go.
+ * What libotf2 calls back: memory for its buffers, and when to flush them.
  *
  * One chunk per buffer: asked for a second one, the allocator refuses, and OTF2 writes the first to disk and starts
  * over. So memory is bounded by the number of locations times the chunk size. (OTF2's own allocator collects up to
@@ -8,9 +8,7 @@
  * pages, of which one would back eight chunks at the first byte.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <sys/mman.h>
 
 #include "api/all.h"
@@ -18,7 +16,6 @@
 typedef struct { bool in_use; uint64_t size; max_align_t bytes[]; } chunk;
 
 static uint8_t flush_value;
-static char message[512];
 
 static chunk *chunk_new(uint64_t size)
 {
@@ -70,15 +67,6 @@ static uint8_t pre_flush(void *user, uint8_t file_type, uint64_t location, void 
     return flush_value;
 }
 
-/* The first complaint is the cause; what libotf2 adds on its way out is not. */
-static int on_error(void *user, const char *file, uint64_t line, const char *function, int code, const char *format,
-                    va_list arguments)
-{
-    if (!message[0])
-        vsnprintf(message, sizeof message, format, arguments);
-    return code;
-}
-
 void *lo2_otf2_allocate_callback(void)
 {
     return (void *)allocate;
@@ -93,18 +81,4 @@ void *lo2_otf2_pre_flush_callback(uint8_t flush)
 {
     flush_value = flush;
     return (void *)pre_flush;
-}
-
-void *lo2_otf2_error_callback(void)
-{
-    message[0] = 0;
-    return (void *)on_error;
-}
-
-const char *lo2_otf2_last_message(void)
-{
-    static char taken[sizeof message];
-    snprintf(taken, sizeof taken, "%s", message);
-    message[0] = 0;
-    return taken;
 }

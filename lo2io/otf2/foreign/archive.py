@@ -20,11 +20,11 @@ from lo2io.otf2.foreign.events import ForeignEvents
 from lo2io.otf2.foreign.rows import CALL_ROW, REQUEST_ROW, UNKNOWN_TICKS, Clock, Spill
 from lo2io.otf2.foreign.tables import TableMaker
 from lo2io.otf2.foreign.words import describe
+from lo2io.otf2.library import DAMAGED, Library
 from lo2io.otf2.read.anchor import find_anchor, readable_locations
 from lo2io.otf2.read.definitions import BLOCK_PARADIGM, handles_of, read_definitions
 from lo2io.otf2.read.ends import check_ends
 from lo2io.otf2.read.events import read_events
-from lo2io.otf2.read.library import DAMAGED, Library
 from lo2io.trace.names import ANCHOR
 from lo2io.trace.reader import open_trace
 from lo2io.trace.writer import TableWriter

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.model import UNKNOWN_U32, BlockDevice
-from lo2io.otf2.read.definitions import (
-    HANDLE_PRE_CREATED,
-    LOCATION_CPU_THREAD,
-    UNDEFINED_U32,
-)
+from lo2io.otf2.library import UNDEFINED_U32
+from lo2io.otf2.read.definitions import HANDLE_PRE_CREATED, LOCATION_CPU_THREAD
 from lo2io.trace.columns import NAME_SOURCE, ORIGIN
 from lo2io.trace.reader import TABLES
 from lo2io.units import kernel_dev

@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lo2io.otf2.read.library import CONTINUE, POINTER, TEXT, U8, U32, U64, Library, definition_type
+from lo2io.otf2.library import (
+    ADDRESS,
+    CONTINUE,
+    TEXT,
+    U8,
+    U32,
+    U64,
+    UNDEFINED_U32,
+    Library,
+    definition_type,
+    has,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNDEFINED = {"paradigm": 0xFF, "location": 2**64 - 1}
 """Kinds whose undefined reference is not 32 bits wide."""
-UNDEFINED_U32 = 2**32 - 1
-UNDEFINED_U64 = 2**64 - 1
 
 REFERENCE_TYPES = {
     11: "string",
@@ -125,7 +134,7 @@ RECORDS = {
             (
                 _ref("string", "name"),
                 *(Field("type", U8), Field("paradigm", U8), Field("flags", U32)),
-                *(Field("number", U32), Field("members", POINTER)),
+                *(Field("number", U32), Field("members", ADDRESS)),
             ),
         ),
         Record("Comm", "communicator", (_ref("string", "name"), _ref("group"), _ref("communicator", "parent"))),
@@ -162,7 +171,7 @@ RECORDS = {
         Record(
             "MetricClass",
             "metric",
-            (Field("number", U8), Field("members", POINTER), Field("occurrence", U8), Field("recorder kind", U8)),
+            (Field("number", U8), Field("members", ADDRESS), Field("occurrence", U8), Field("recorder kind", U8)),
         ),
         Record(
             "MetricInstance",
@@ -288,7 +297,7 @@ def _register_clock(library: Library, callbacks: int, found: Definitions) -> Any
 
 def _register(library: Library, callbacks: int, record: Record, found: Definitions) -> Any:
     """Register for one record; the C function is returned, for the caller to keep alive."""
-    if not library.has(f"GlobalDefReaderCallbacks_Set{record.name}Callback"):
+    if not has(f"GlobalDefReaderCallbacks_Set{record.name}Callback"):
         return None
     keep = _keep_unnamed(record, found) if record.kind is None else _keep(record, record.kind, found)
     ids = () if record.kind is None else (_ref(record.kind).ctype,)

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lo2io.errors import TraceError
-from lo2io.otf2.read.library import DAMAGED
+from lo2io.otf2.library import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import numpy as np
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.read.library import DAMAGED, SUCCESS, Library
+from lo2io.otf2.library import DAMAGED, SUCCESS, Library, address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -206,7 +206,7 @@ def _blocks(library: Library, reader: int, anchor: Path, locations: Sequence[int
         config.most_open = MOST_OPEN
         config.block_events = BLOCK_EVENTS
         for member, function in _FUNCTIONS.items():
-            setattr(config, member, ffi.cast("void *", library.address(function)))
+            setattr(config, member, ffi.cast("void *", address(function)))
         native = lib.lo2_event_reader_new(config)
         if native == ffi.NULL:
             raise MemoryError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
 from lo2io.native._lib import ffi, lib
-from lo2io.otf2.write.library import addresses, load, value
+from lo2io.otf2.library import Library, address, value
 from lo2io.trace.names import ANCHOR, ARCHIVE, DEFINITIONS_FILE, MARKER_FILE, events_file
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Archive:
         self._broken = False
         self._closed = False
         self.pointer: int | None = None
-        self.library = load()
-        self._previous = self.library.OTF2_Error_RegisterCallback(_address(lib.lo2_otf2_error_callback()), None)
+        self.library = Library()
+        self.library.catch()
         raise_open_files_limit()
         self._spare = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_SPARE_FILES)]
         try:
@@ -85,7 +85,7 @@ class Archive:
         posix, none = value("SUBSTRATE_POSIX"), value("COMPRESSION_NONE")
         write, path = value("FILEMODE_WRITE"), os.fsencode(self._directory)
         name, chunk = ARCHIVE.encode(), CHUNK_BYTES
-        self.pointer = self.library.OTF2_Archive_Open(path, name, write, chunk, chunk, posix, none)
+        self.pointer = self.library.Archive_Open(path, name, write, chunk, chunk, posix, none)
         if not self.pointer:
             raise self.error("OTF2_Archive_Open")
         # libotf2 keeps pointers to both structures.
@@ -102,9 +102,6 @@ class Archive:
         while self._spare:
             os.close(self._spare.pop())
 
-    def _restore_errors(self) -> None:
-        self.library.OTF2_Error_RegisterCallback(self._previous, None)
-
     def _refused(self, answer: str) -> TraceError:
         free = ""
         with contextlib.suppress(OSError):
@@ -115,8 +112,9 @@ class Archive:
     def error(self, function: str, code: int = 0) -> TraceError:
         """The error to raise when libotf2's ``function`` refused with that code (0: it gave none)."""
         self._broken = True
-        said = ffi.string(lib.lo2_otf2_last_message()).decode(errors="backslashreplace")
-        description = self.library.OTF2_Error_GetDescription(code).decode() if code else ""
+        said = "".join(self.library.messages[:1])
+        self.library.forget()
+        description = self.library.Error_GetDescription(code).decode() if code else ""
         reason = "; ".join(part for part in (description, said) if part)
         answer = f"{function}: {reason}" if reason else function
         if code == value("ERROR_EMFILE"):
@@ -133,11 +131,7 @@ class Archive:
 
     def call(self, name: str, *arguments: Any) -> None:
         """``OTF2_Archive_<name>`` on this archive."""
-        self.check(f"OTF2_Archive_{name}", getattr(self.library, f"OTF2_Archive_{name}")(self.pointer, *arguments))
-
-    def addresses(self) -> dict[str, Any]:
-        """The functions of ``lo2_otf2_functions`` by member name, as cffi pointers."""
-        return addresses(self.library)
+        self.check(f"OTF2_Archive_{name}", getattr(self.library, f"Archive_{name}")(self.pointer, *arguments))
 
     def write_local_definitions(self, nr_locations: int) -> None:
         """An empty definition file per location: every id is global already, yet readers look for the file."""
@@ -148,7 +142,7 @@ class Archive:
         self.call("CloseDefFiles")
 
     def _writer(self, kind: str, *arguments: Any) -> int:
-        writer: int | None = getattr(self.library, f"OTF2_Archive_Get{kind}")(self.pointer, *arguments)
+        writer: int | None = getattr(self.library, f"Archive_Get{kind}")(self.pointer, *arguments)
         if not writer:
             raise self.error(f"OTF2_Archive_Get{kind}")
         return writer
@@ -190,13 +184,13 @@ class Archive:
     def close(self) -> None:
         """Write the anchor: from here on it is a trace."""
         pointer, self.pointer = self.pointer, None
-        self.check("OTF2_Archive_Close", self.library.OTF2_Archive_Close(pointer))
+        self.check("OTF2_Archive_Close", self.library.Archive_Close(pointer))
         anchor = self._directory / ANCHOR
         if not anchor.exists() or _END not in anchor.read_bytes()[-4:]:
             raise self._refused(f"{ANCHOR} was cut short")
         self._closed = True
         self._close_spare()
-        self._restore_errors()
+        self.library.release()
 
     def abort(self) -> None:
         """Give up: remove the files, so that nothing looks like a trace. Without effect after ``close``."""
@@ -207,8 +201,8 @@ class Archive:
         pointer, self.pointer = self.pointer, None
         # Closing an archive that has failed to write crashes in libotf2 3.2: its memory is left until the process ends.
         if pointer is not None and not self._broken:
-            self.library.OTF2_Archive_Close(pointer)
-        self._restore_errors()
+            self.library.Archive_Close(pointer)
+        self.library.release()
         events = self._directory / ARCHIVE
         # Files that libotf2 still holds open give their room back at once only if they are emptied.
         for path in (*(self._directory / name for name in FILES), *events.glob("*")):
@@ -230,15 +224,14 @@ class Definitions:
 
     def write(self, record: str, *arguments: Any) -> None:
         """``OTF2_GlobalDefWriter_Write<record>``."""
-        function = f"OTF2_GlobalDefWriter_Write{record}"
-        self._archive.check(function, getattr(self._library, function)(self._writer, *arguments))
+        function = f"GlobalDefWriter_Write{record}"
+        self._archive.check(f"OTF2_{function}", getattr(self._library, function)(self._writer, *arguments))
 
     def handles(self, columns: Any) -> None:
         """Every handle, natively: ``lo2_otf2_handle_columns *`` but for the writer and its functions."""
         columns.writer = ffi.cast("void *", self._writer)
         for member, record in (("write_io_handle", "IoHandle"), ("write_pre_created_state", "IoPreCreatedHandleState")):
-            function = getattr(self._library, f"OTF2_GlobalDefWriter_Write{record}")
-            setattr(columns, member, ffi.cast("void *", ctypes.cast(function, ctypes.c_void_p).value))
+            setattr(columns, member, ffi.cast("void *", address(f"GlobalDefWriter_Write{record}")))
         self._archive.check("OTF2_GlobalDefWriter_WriteIoHandle", lib.lo2_otf2_define_handles(columns))
 
     def string(self, text: str, ref: int | None = None) -> int:
@@ -263,14 +256,12 @@ class Markers:
 
     def define(self, ref: int, group: str, category: str, severity: int) -> None:
         """A kind of marker."""
-        code = self._library.OTF2_MarkerWriter_WriteDefMarker(
-            self._writer, ref, group.encode(), category.encode(), severity
-        )
+        code = self._library.MarkerWriter_WriteDefMarker(self._writer, ref, group.encode(), category.encode(), severity)
         self._archive.check("OTF2_MarkerWriter_WriteDefMarker", code)
 
     def mark(self, ref: int, text: str, *, time: int, duration: int, scope: int, scope_ref: int) -> None:
         """One marker, from ``time`` on for ``duration`` ticks."""
-        code = self._library.OTF2_MarkerWriter_WriteMarker(
+        code = self._library.MarkerWriter_WriteMarker(
             self._writer, time, duration, ref, scope, scope_ref, text.encode()
         )
         self._archive.check("OTF2_MarkerWriter_WriteMarker", code)

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.native._lib import lib
-from lo2io.otf2.write.library import UNDEFINED_U64, value
+from lo2io.otf2.library import UNDEFINED_U64, value
 
 if TYPE_CHECKING:
     from lo2io.otf2.write.parts import Parts

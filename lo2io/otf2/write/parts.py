@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lo2io.native._lib import lib
-from lo2io.otf2.write.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.units import split_kernel_dev
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lo2io.model import CallKind, RequestOp
 from lo2io.native._lib import lib
-from lo2io.otf2.write.library import UNDEFINED_U32, value
+from lo2io.otf2.library import UNDEFINED_U32, value
 from lo2io.otf2.write.rows import REQUEST_NAMES
 from lo2io.otf2.write.shared import LIFE, life_words
 

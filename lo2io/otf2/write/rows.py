@@ -15,7 +15,7 @@ from lo2io.model import UNKNOWN_U32, Batch, Columns, RequestOp
 from lo2io.model.command_lines import command_line
 from lo2io.native._lib import ffi
 from lo2io.native.columns import column_dtypes
-from lo2io.otf2.write.library import UNDEFINED_U64
+from lo2io.otf2.library import UNDEFINED_U64
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from lo2io.native._lib import lib
-from lo2io.otf2.write.library import UNDEFINED_U64
+from lo2io.otf2.library import UNDEFINED_U64
 from lo2io.otf2.write.parts import HOST_NODE
 from lo2io.units import split_kernel_dev
 

@@ -16,10 +16,12 @@ from lo2io._version import __version__
 from lo2io.errors import TraceError
 from lo2io.model import UNKNOWN_I64, Batch, CallKind, CallSpec, OpcodeSpec, SpoolMeta, TraceEnd
 from lo2io.native._lib import ffi, lib
+from lo2io.otf2.library import value
 from lo2io.otf2.write import definitions
 from lo2io.otf2.write.archive import Archive
 from lo2io.otf2.write.layout import choose_layout
-from lo2io.otf2.write.library import FUNCTIONS, O_CLOEXEC, native_values, open_flags, value
+from lo2io.otf2.write.native import FUNCTIONS, addresses, native_values
+from lo2io.otf2.write.open_flags import O_CLOEXEC, open_flags
 from lo2io.otf2.write.parts import HOST_NODE, Trace
 from lo2io.otf2.write.rings import RING_ATTRIBUTES, native_opcodes
 from lo2io.otf2.write.rows import Rows
@@ -142,7 +144,7 @@ class Otf2Writer:
         opcodes = native_opcodes(self._opcodes)
         config = ffi.new("lo2_otf2_config *")
         config.archive = ffi.cast("void *", self._archive.pointer)
-        for member, address in self._archive.addresses().items():
+        for member, address in addresses().items():
             setattr(config.functions, member, address)
         config.values = native_values()[0]
         optional = (*RING_ATTRIBUTES, *LIFE_ATTRIBUTES, *definitions.END_ATTRIBUTES)
@@ -178,7 +180,7 @@ class Otf2Writer:
         if code:
             view = lib.lo2_otf2_state(self._native)
             failed = ffi.string(view.failed).decode()
-            raise self._archive.error(FUNCTIONS.get(failed, failed), view.error_code)
+            raise self._archive.error(f"OTF2_{FUNCTIONS[failed]}" if failed in FUNCTIONS else failed, view.error_code)
 
     def _free_native(self) -> None:
         native, self._native = self._native, None

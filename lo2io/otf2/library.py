@@ -1,16 +1,19 @@
-"""The OTF2 library behind the ``otf2`` wheel, at its lowest level: plain ctypes, nothing interpreted.
+"""The one binding of libotf2, as it lies in the ``otf2`` package's wheel: plain ctypes, nothing interpreted.
 
-The wheel's own reader resolves references while it reads and so trips over the wrong ones that verifying is to find;
-some of its functions (reading markers) cannot be called at all in version 3.2. A handle of our own on the same
-library also keeps our argument types apart from the wheel's.
+The package's own functions set ``argtypes`` at every call; its writer writes 28 k definitions per second. Its reader
+resolves references while it reads, so it trips over the wrong ones that verifying is to find; some of its functions
+(reading markers) cannot be called at all in version 3.2. Here each function gets its C types once, when it is first
+used. A handle of our own on the same library keeps our types apart from the package's. Prototypes are those of OTF2 3's
+headers, as in the package's ``_otf2`` modules.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
-from ctypes import CFUNCTYPE, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from lo2io.errors import TraceError
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+UNDEFINED_U32 = 2**32 - 1
+"""Undefined reference of strings, files, handles, communicators, groups and nodes."""
+UNDEFINED_U64 = 2**64 - 1
 SUCCESS = 0
 CONTINUE, STOP = 0, 1
 """What a callback returns."""
@@ -38,7 +44,57 @@ _REMEDIES = {
 
 _ERROR_CALLBACK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_char_p, c_int, c_char_p, c_void_p)
 _HANDLE = c_void_p
+_DEFINITIONS: dict[str, tuple[Any, ...]] = {
+    "ClockProperties": (c_uint64, c_uint64, c_uint64, c_uint64),
+    "String": (c_uint32, c_char_p),
+    "Attribute": (c_uint32, c_uint32, c_uint32, c_uint8),
+    "IoParadigm": (c_uint8, c_uint32, c_uint32, c_uint8, c_uint32, c_uint8, c_void_p, c_void_p, c_void_p),
+    "SystemTreeNode": (c_uint32, c_uint32, c_uint32, c_uint32),
+    "SystemTreeNodeDomain": (c_uint32, c_uint8),
+    "SystemTreeNodeProperty": (c_uint32, c_uint32, c_uint8, c_uint64),
+    "LocationGroup": (c_uint32, c_uint32, c_uint8, c_uint32, c_uint32),
+    "LocationGroupProperty": (c_uint32, c_uint32, c_uint8, c_uint64),
+    "Location": (c_uint64, c_uint32, c_uint8, c_uint64, c_uint32),
+    "LocationProperty": (c_uint64, c_uint32, c_uint8, c_uint64),
+    "Region": (c_uint32, c_uint32, c_uint32, c_uint32, c_uint8, c_uint8, c_uint32, c_uint32, c_uint32, c_uint32),
+    "CallingContext": (c_uint32, c_uint32, c_uint32, c_uint32),
+    "InterruptGenerator": (c_uint32, c_uint32, c_uint8, c_uint8, c_int64, c_uint64),
+    "MetricMember": (c_uint32, c_uint32, c_uint32, c_uint8, c_uint8, c_uint8, c_uint8, c_int64, c_uint32),
+    "MetricClass": (c_uint32, c_uint8, POINTER(c_uint32), c_uint8, c_uint8),
+    "MetricInstance": (c_uint32, c_uint32, c_uint64, c_uint8, c_uint64),
+    "Group": (c_uint32, c_uint32, c_uint8, c_uint8, c_uint32, c_uint32, POINTER(c_uint64)),
+    "IoRegularFile": (c_uint32, c_uint32, c_uint32),
+    "IoDirectory": (c_uint32, c_uint32, c_uint32),
+    "IoFileProperty": (c_uint32, c_uint32, c_uint8, c_uint64),
+    "IoHandle": (c_uint32, c_uint32, c_uint32, c_uint8, c_uint32, c_uint32, c_uint32),
+    "IoPreCreatedHandleState": (c_uint32, c_uint8, c_uint32),
+}
+_ARCHIVE: dict[str, tuple[Any, ...]] = {
+    "SetMachineName": (c_char_p,),
+    "SetDescription": (c_char_p,),
+    "SetCreator": (c_char_p,),
+    "SetProperty": (c_char_p, c_char_p, c_bool),
+    "SetFlushCallbacks": (c_void_p, c_void_p),
+    "SetMemoryCallbacks": (c_void_p, c_void_p),
+    "SetSerialCollectiveCallbacks": (),
+    "OpenEvtFiles": (),
+    "CloseEvtFiles": (),
+    "OpenDefFiles": (),
+    "CloseDefFiles": (),
+    "CloseDefWriter": (c_void_p,),
+    "CloseGlobalDefWriter": (c_void_p,),
+    "CloseMarkerWriter": (c_void_p,),
+    "Close": (),
+}
+_MARKERS: dict[str, tuple[Any, ...]] = {
+    "WriteDefMarker": (c_uint32, c_char_p, c_char_p, c_uint8),
+    "WriteMarker": (c_uint64, c_uint64, c_uint32, c_uint8, c_uint64, c_char_p),
+}
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "Archive_Open": (_HANDLE, (c_char_p, c_char_p, c_uint8, c_uint64, c_uint64, c_uint8, c_uint8)),
+    "Archive_GetGlobalDefWriter": (_HANDLE, (_HANDLE,)),
+    "Archive_GetMarkerWriter": (_HANDLE, (_HANDLE,)),
+    "Archive_GetDefWriter": (_HANDLE, (_HANDLE, c_uint64)),
     "Error_GetName": (c_char_p, (c_int,)),
     "Error_GetDescription": (c_char_p, (c_int,)),
     "Error_RegisterCallback": (c_void_p, (c_void_p, c_void_p)),
@@ -71,37 +127,73 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         for kind in ("GlobalDefReader", "EvtReader", "MarkerReader")
         for what, signature in {"New": (_HANDLE, ()), "Delete": (None, (_HANDLE,))}.items()
     },
+    **{
+        prefix + name: (c_int, (_HANDLE, *arguments))
+        for prefix, table in (
+            ("Archive_", _ARCHIVE),
+            ("GlobalDefWriter_Write", _DEFINITIONS),
+            ("MarkerWriter_", _MARKERS),
+        )
+        for name, arguments in table.items()
+    },
 }
 """Name without ``OTF2_`` → result and arguments (OTF2 3.x headers)."""
 
 
+@functools.cache
+def _loaded() -> ctypes.CDLL:
+    """A handle of our own."""
+    from _otf2.Config import conf  # noqa: PLC0415 -- 6 MB of library: only who reads or writes traces pays
+
+    return ctypes.CDLL(conf.lib._name)  # noqa: SLF001 -- the path ctypes loaded it from
+
+
+@functools.cache
+def _bound(name: str) -> Any:
+    """``OTF2_<name>`` with its C types."""
+    function: Any = getattr(_loaded(), f"OTF2_{name}")
+    function.restype, function.argtypes = _FUNCTIONS[name]
+    return function
+
+
+@functools.cache
+def value(name: str) -> int:
+    """One of OTF2's enumeration values, by its C name without the prefix (``REGION_ROLE_FILE_IO``)."""
+    import _otf2  # noqa: PLC0415 -- as above
+
+    return int(getattr(_otf2, name).value)
+
+
+def address(name: str) -> int:
+    """Where ``OTF2_<name>`` lies, for native code to call it."""
+    return ctypes.cast(getattr(_loaded(), f"OTF2_{name}"), c_void_p).value or 0
+
+
+def has(name: str) -> bool:
+    """Whether this release of OTF2 exports ``OTF2_<name>``."""
+    return hasattr(_loaded(), f"OTF2_{name}")
+
+
 class Library:
-    """``OTF2_*`` functions as attributes without their prefix, with their C types set."""
+    """``OTF2_*`` functions as attributes without their prefix, and the messages that libotf2 has for one user of it.
+
+    Loads libotf2 at the first of them.
+    """
 
     def __init__(self) -> None:
-        from _otf2.Config import conf  # noqa: PLC0415 -- 6 MB of library: only who reads traces pays
-
-        self._lib = ctypes.CDLL(conf.lib._name)  # noqa: SLF001 -- the path ctypes loaded it from
+        _loaded()
         self._libc = ctypes.CDLL(None)
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(self._lib, f"OTF2_{name}")
-            function.restype, function.argtypes = result, arguments
         self.messages: list[str] = []
         self._codes: list[int] = []
         self._error_callback = _ERROR_CALLBACK(self._on_error)
+        self._previous: list[int | None] = []
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self._lib, f"OTF2_{name}")
+        if name not in _FUNCTIONS:
+            raise AttributeError(name)
+        function = _bound(name)
         setattr(self, name, function)
         return function
-
-    def has(self, name: str) -> bool:
-        """Whether this release of OTF2 exports the function."""
-        return hasattr(self._lib, f"OTF2_{name}")
-
-    def address(self, name: str) -> int:
-        """Where a function lies, for native code to call it."""
-        return ctypes.cast(getattr(self._lib, f"OTF2_{name}"), c_void_p).value or 0
 
     def setters(self, kind: str) -> tuple[str, ...]:
         """Record types that ``kind`` (EvtReader) has a callback for: every one the wheel knows of."""
@@ -113,7 +205,7 @@ class Library:
 
     def set_callback(self, kind: str, callbacks: int, record: str, function: Any) -> None:
         """Register one callback."""
-        setter = getattr(self._lib, f"OTF2_{kind}Callbacks_Set{record}Callback")
+        setter = getattr(_loaded(), f"OTF2_{kind}Callbacks_Set{record}Callback")
         setter.argtypes, setter.restype = (c_void_p, c_void_p), c_int
         self.check(setter(callbacks, ctypes.cast(function, c_void_p)), f"registering for {record}")
 
@@ -159,17 +251,26 @@ class Library:
             self._libc.vsnprintf(text, c_uint64(_MESSAGE_BYTES), c_char_p(template), c_void_p(arguments))
         self._codes.append(code)
         if text.value:
-            self.messages.append(text.value.decode(errors="replace"))
+            self.messages.append(text.value.decode(errors="backslashreplace"))
         return code
+
+    def catch(self) -> None:
+        """Catch the library's messages from here on, which go to stderr otherwise; until ``release``."""
+        self.forget()
+        self._previous.append(self.Error_RegisterCallback(ctypes.cast(self._error_callback, c_void_p), None))
+
+    def release(self) -> None:
+        """They go where they went before ``catch``."""
+        self.Error_RegisterCallback(self._previous.pop(), None)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Catch the library's messages, which go to stderr otherwise."""
-        previous = self.Error_RegisterCallback(ctypes.cast(self._error_callback, c_void_p), None)
+        """Catch the library's messages meanwhile."""
+        self.catch()
         try:
             yield
         finally:
-            self.Error_RegisterCallback(previous, None)
+            self.release()
 
     @contextlib.contextmanager
     def reader(self, anchor: Path) -> Iterator[int]:
@@ -243,4 +344,4 @@ def definition_type(*arguments: Any) -> Callable[..., Any]:
     return CFUNCTYPE(c_int, c_void_p, *arguments)
 
 
-U8, U32, U64, TEXT, POINTER = c_uint8, c_uint32, c_uint64, c_char_p, c_void_p
+U8, U32, U64, TEXT, ADDRESS = c_uint8, c_uint32, c_uint64, c_char_p, c_void_p
