@@ -21,6 +21,7 @@ from lo2io.exports.perf_data.streams import (
     RECORD_FORK,
     RECORD_LOST,
     RECORD_SAMPLE,
+    TASK_WORDS,
     CallEvents,
     Rows,
     call_rows,
@@ -29,6 +30,7 @@ from lo2io.exports.perf_data.streams import (
     spread,
 )
 from lo2io.model import CallSpec
+from lo2io.native._lib import ffi
 from lo2io.spool.facts import FACT_TASK
 
 if TYPE_CHECKING:
@@ -64,8 +66,6 @@ _HEAD: Final = np.dtype(
 _HEAD_WORDS: Final = _HEAD.itemsize // 8
 _TRAILER: Final = struct.Struct("<IIqIIQ")
 """pid, tid, time, CPU, identifier: ``sample_id_all``."""
-_TASK: Final = struct.Struct("<QQII")
-_COMM_AT, _TASK_WORDS = 32, 7
 
 
 class Records:
@@ -127,13 +127,12 @@ class Records:
         seen: set[int] = set()
         for words, places in (found for path in self._spool.facts for found in fact_blocks(path, BLOCK_BYTES)):
             for place in places[words[places] & _U32 == FACT_TASK].tolist():
-                body = words[place + 1 : place + _TASK_WORDS].tobytes()
-                _, _, pid, tid = _TASK.unpack_from(body)
-                if tid not in seen:
-                    seen.add(tid)
-                    self._belongs(tid, pid)
-                    name = struct.pack("<II", pid, tid) + body[_COMM_AT:]
-                    yield self._framed(RECORD_COMM, 0, name, (pid, tid, 0, 0))
+                fact = ffi.from_buffer("lo2_fact_task *", words[place + 1 : place + TASK_WORDS].tobytes())
+                if fact.tid not in seen:
+                    seen.add(fact.tid)
+                    self._belongs(fact.tid, fact.pid)
+                    name = struct.pack("<II", fact.pid, fact.tid) + bytes(ffi.buffer(fact.comm))
+                    yield self._framed(RECORD_COMM, 0, name, (fact.pid, fact.tid, 0, 0))
 
     def _belongs(self, tid: int, pid: int) -> None:
         if tid < _NR_TIDS:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.errors import SpoolError
-from lo2io.native.records import DISCARDED, FRAME_BYTES, UNFINISHED, gather, member_at, record_bytes, record_type
+from lo2io.native._lib import ffi
+from lo2io.native.framing import FACTS, KERNEL, SAMPLES, list_records
+from lo2io.native.records import FRAME_BYTES, gather, member_at, record_bytes, record_type
 from lo2io.spool.facts import FACT_TASK
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[Any]
-    Walk = Callable[[bytes], tuple[list[int], int | None]]
 
 RECORD_LOST, RECORD_COMM, RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK = 2, 3, 4, 5, 6, 7
 RECORD_SAMPLE: Final = 9
@@ -34,7 +35,8 @@ _LEAST_WORDS: Final = {
 }
 """Kinds of records that are taken, and how many words such a one has at least; others are passed over."""
 _LEAST_KERNEL_BYTES: Final = {record_type(kind): record_bytes(kind) for kind in ("call", "enter", "exit", "lost")}
-_TASK_WORDS: Final = 7
+TASK_WORDS: Final = 1 + ffi.sizeof("lo2_fact_task") // 8
+"""Of a fact of a thread, its frame included; its cgroup may follow."""
 _NR_IDS: Final = 1 << 16
 """Of tracepoints: ``common_type`` is a u16."""
 _U32, _U16 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFF)
@@ -99,7 +101,7 @@ def perf_rows(files: tuple[Path, ...], block: int, advance: Callable[[int], None
         SpoolError: A record is too short for its kind.
     """
     for path in files:
-        for words, places in _blocks(path, block, advance, _walk_perf):
+        for words, places in _blocks(path, block, advance, SAMPLES):
             heads = words[places]
             kinds, sizes = (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64)
             _check(path, kinds, sizes, _LEAST_WORDS)
@@ -117,7 +119,7 @@ def call_rows(
 ) -> Iterator[Rows]:
     """The rows of files of calls; arguments and errors as of :func:`perf_rows`."""
     for path in files:
-        for words, places in _blocks(path, block, advance, _walk_calls):
+        for words, places in _blocks(path, block, advance, KERNEL):
             bodies, lengths = places + FRAME_BYTES // 8, (words[places] & _U32).astype(np.int64)
             kinds = gather(words, bodies, "head", "type").astype(np.int64)
             _check(path, kinds, lengths, _LEAST_KERNEL_BYTES)
@@ -179,9 +181,9 @@ def _raw_data(
 
 def fact_blocks(path: Path, block: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Some facts at a time: words, and where in them each fact begins."""
-    for words, places in _blocks(path, block, lambda _: None, _walk_perf):
+    for words, places in _blocks(path, block, lambda _: None, FACTS):
         heads = words[places]
-        _check(path, (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64), {FACT_TASK: _TASK_WORDS})
+        _check(path, (heads & _U32).astype(np.int64), (heads >> 51).astype(np.int64), {FACT_TASK: TASK_WORDS})
         yield words, places
 
 
@@ -192,53 +194,16 @@ def _check(path: Path, kinds: Numbers, sizes: Numbers, least: dict[int, int]) ->
             raise SpoolError(f"read the records of {path}", answer, "the spool is damaged: record again")
 
 
-def _blocks(
-    path: Path, size: int, advance: Callable[[int], None], walk: Walk
-) -> Iterator[tuple[Numbers, NDArray[np.int64]]]:
-    """Whole records of a file: its words, and where in them each begins."""
+def _blocks(path: Path, size: int, advance: Callable[[int], None], kind: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """Whole records of a file of this kind of stream: its words, and where in them each begins."""
     held = b""
     with path.open("rb") as file:
         while block := file.read(size):
             held += block
-            places, end = walk(held)
-            if places:
-                yield np.frombuffer(held, np.uint64, len(held) // 8), np.array(places, np.int64)
+            places, end = list_records(kind, held)
+            if len(places):
+                yield np.frombuffer(held, np.uint64, len(held) // 8), places
             advance(len(block))
             if end is None:
                 return
-            held = held[8 * end :]
-
-
-def _walk_perf(held: bytes) -> tuple[list[int], int | None]:
-    """Where each whole record begins, in words, and where a half one does; None: nothing can be read behind them."""
-    places: list[int] = []
-    at, end = 0, len(held) // 8
-    sizes = memoryview(held)[: 8 * end].cast("H")
-    while at < end:
-        size = sizes[4 * at + 3] >> 3
-        if not size:
-            return places, None
-        if at + size > end:
-            break
-        places.append(at)
-        at += size
-    return places, at
-
-
-def _walk_calls(held: bytes) -> tuple[list[int], int | None]:
-    """Likewise of a file of calls, discarded records left out."""
-    places: list[int] = []
-    at, end = 0, len(held) // 8
-    heads = memoryview(held)[: 8 * end].cast("I")
-    while at < end:
-        word = heads[2 * at]
-        length = word & ~(UNFINISHED | DISCARDED)
-        if word & UNFINISHED or length < record_bytes("head"):
-            return places, None
-        size = (FRAME_BYTES + length + 7) // 8
-        if at + size > end:
-            break
-        if not word & DISCARDED:
-            places.append(at)
-        at += size
-    return places, at
+            held = held[end:]

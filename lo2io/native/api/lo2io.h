@@ -124,6 +124,12 @@ void lo2_engine_set_completions_missing(lo2_engine *engine);
 int lo2_engine_run(lo2_engine *engine, lo2_batch *batch);
 const char *lo2_engine_error(const lo2_engine *engine);
 const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
+/*
+ * Where the whole records in a piece of a file begin, in words of 8 bytes; how many there are. Kernel records that were
+ * discarded are left out. kind: enum lo2_stream_kind. places: room for one in 8 bytes. end: the byte behind the last one;
+ * UINT64_MAX: what follows cannot be framed.
+ */
+uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end);
 /* Adds to counts[common_type] for each sample of one stream's file; counts has nr_types places. -1: errno says why. */
 int lo2_count_samples(const lo2_stream *stream, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
 /* nr_events counters of samples seen on one CPU stream (index into config.streams). */

@@ -90,16 +90,66 @@ static int read_more(stream *s)
     return 0;
 }
 
+/*
+ * ---- framing ----
+ *
+ * Bytes from the record that begins here to the next one. 0: it is not whole. NO_RECORD: this is none, and where the next
+ * one begins is not known.
+ */
+
+#define NO_RECORD UINT64_MAX
+
+static uint64_t sample_step(const uint8_t *record, uint64_t left)
+{
+    uint16_t size;
+    if (left < HEADER_BYTES * 2)
+        return 0;
+    memcpy(&size, record + 6, 2);
+    return size < HEADER_BYTES * 2 ? NO_RECORD : size > left ? 0 : size;
+}
+
+static uint64_t kernel_step(const uint8_t *record, uint64_t left)
+{
+    uint32_t length;
+    if (left < HEADER_BYTES)
+        return 0;
+    memcpy(&length, record, 4);
+    uint64_t step = kernel_record_step(length);
+    if (length & KERNEL_UNFINISHED)
+        return NO_RECORD;
+    if (step > left)
+        return 0;
+    /* Less is no record: the end of a file that was cut off may be all zeroes. */
+    return !(length & KERNEL_DISCARDED) && length < sizeof(lo2_kernel_head) ? NO_RECORD : step;
+}
+
+static uint64_t record_step(uint8_t kind, const uint8_t *record, uint64_t left)
+{
+    return kind == LO2_STREAM_KERNEL ? kernel_step(record, left) : sample_step(record, left);
+}
+
+uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end)
+{
+    uint64_t count = 0, at = 0, step;
+    while ((step = record_step(kind, bytes + at, size - at)) && step != NO_RECORD && !(at & 7)) {
+        uint32_t head;
+        memcpy(&head, bytes + at, 4);
+        if (kind != LO2_STREAM_KERNEL || !(head & KERNEL_DISCARDED))
+            places[count++] = (int64_t)(at / 8);
+        at += step;
+    }
+    *end = step == NO_RECORD || (at & 7) ? NO_RECORD : at;
+    return count;
+}
+
 /* Lists the whole records of the buffer; returns how many there are, sets *sorted. */
 static uint32_t list_records(stream *s, const facts_clock *clock, uint32_t *end)
 {
     uint32_t count = 0, at = 0;
     int64_t before = s->highest;
-    while (at + HEADER_BYTES * 2 <= s->filled) {
-        uint16_t size;
-        memcpy(&size, s->buffer + at + 6, 2);
-        if (size < HEADER_BYTES * 2 || at + size > s->filled)
-            break;
+    uint64_t step;
+    while ((step = sample_step(s->buffer + at, s->filled - at)) && step != NO_RECORD) {
+        uint16_t size = (uint16_t)step;
         if (count == s->entries_room &&
             !lo2_grow((void **)&s->entries, &s->entries_room, count + 1, sizeof *s->entries))
             break;
@@ -150,17 +200,13 @@ static void put_before_exit(stream *s, uint32_t last)
 static uint32_t list_kernel_records(stream *s, uint32_t *end)
 {
     uint32_t count = 0, at = 0, exited = 0; /* the thread whose exit is the last entry */
-    while (at + HEADER_BYTES <= s->filled) {
+    uint64_t step;
+    while ((step = kernel_step(s->buffer + at, s->filled - at)) && step != NO_RECORD) {
         const uint8_t *record = s->buffer + at + HEADER_BYTES;
         uint32_t length, before = count;
         memcpy(&length, s->buffer + at, 4);
-        uint64_t step = kernel_record_step(length);
-        if ((length & KERNEL_UNFINISHED) || step > s->filled - at)
-            break;
         if (!(length & KERNEL_DISCARDED)) {
             lo2_kernel_head head;
-            if (length < sizeof head) /* no record: the end of a file that was cut off may be all zeroes */
-                break;
             memcpy(&head, record, sizeof head);
             bool whole = head.type == LO2_KERNEL_CALL && length >= offsetof(lo2_kernel_call, args);
             if (!list_entry(s, count++, (int64_t)head.time_ns, at + HEADER_BYTES) ||

@@ -1,0 +1,36 @@
+"""The framing of a spool's files: where records begin, as the engine finds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lo2io.native._lib import ffi, lib
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SAMPLES: int = lib.LO2_STREAM_SAMPLES
+FACTS: int = lib.LO2_STREAM_FACTS
+KERNEL: int = lib.LO2_STREAM_KERNEL
+"""What a file of a spool holds."""
+_NOT_FRAMED = 2**64 - 1
+
+
+def list_records(stream: int, content: bytes) -> tuple[NDArray[np.int64], int | None]:
+    """Find the whole records in a piece of a spool's file, as the engine frames them.
+
+    Args:
+        stream: ``SAMPLES``, ``FACTS`` or ``KERNEL``; of these discarded records are left out.
+        content: Where a record begins.
+
+    Returns:
+        In which word of 8 bytes each begins, int64 of shape (n,); and the byte behind the last one, None if what
+        follows cannot be framed.
+    """
+    places = np.empty(len(content) // 8 + 1, np.int64)
+    end = ffi.new("uint64_t *")
+    room = ffi.cast("int64_t *", places.ctypes.data)
+    count = lib.lo2_list_records(stream, ffi.from_buffer(content), len(content), room, end)
+    return places[:count], None if end[0] == _NOT_FRAMED else int(end[0])
