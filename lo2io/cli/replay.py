@@ -73,6 +73,6 @@ def replay(
     options = replaying.ReplayOptions(on, in_place, copy, by.value, not no_wait, engine, depth, keep)
     with ended_by_signals():  # the files that were made go
         opened = select(open_trace(trace), filters or (), begin=begin, end=until)
-        done = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
-    if done.folder is not None:
-        print(f"lo2io: left in {done.folder}", file=sys.stderr)
+        left = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
+    if left is not None:
+        print(f"lo2io: left in {left}", file=sys.stderr)

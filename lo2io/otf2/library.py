@@ -26,7 +26,7 @@ UNDEFINED_U32 = 2**32 - 1
 """Undefined reference of strings, files, handles, communicators, groups and nodes."""
 UNDEFINED_U64 = 2**64 - 1
 SUCCESS = 0
-CONTINUE, STOP = 0, 1
+CONTINUE = 0
 """What a callback returns."""
 _MESSAGE_BYTES = 512
 DAMAGED = "the trace is damaged: copy it again, or convert the spool again if there is one"

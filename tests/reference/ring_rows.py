@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reference.ring_objects import Execution, Request, Ring
 
 SILENT, INLINE, END = 5, 1, 512
-OLDER, NO_TASK = 1024, None
+OLDER = 1024
 UNASKED = {"op_flags": None, "file_index": None, "buffer_index": -1}
 """What only the kernel's own programs tell."""
 

@@ -58,17 +58,7 @@ class ReplayOptions:
     """Leave logs and files."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What was replayed."""
-
-    nr_actions: int
-    nr_jobs: int
-    folder: Path | None
-    """Where logs and files were left."""
-
-
-def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, as_json: bool = False) -> Replayed:
+def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, as_json: bool = False) -> Path | None:
     """Have fio do what the trace's programs did; its report goes to stdout.
 
     Args:
@@ -76,6 +66,9 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
         options: On what, and how.
         say: Takes messages for the user.
         as_json: Let fio report in JSON.
+
+    Returns:
+        Where logs and files were left; None: nowhere.
 
     Raises:
         UsageError: Neither a place nor ``in_place`` is given, or the place will not do.
@@ -105,7 +98,6 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
         jobs = [job for job in plan.jobs.values() if not job.uses.keys().isdisjoint(names)]
         say(f"replaying {written:,} actions in {len(jobs):,} jobs on {len(names):,} files")
         _run(folder, as_json=as_json)
-        return Replayed(written, len(jobs), held.path if options.keep else None)
     except OSError as error:
         remedy = "free space there, or name another place with --on"
         raise Lo2ioError(f"write to {held.path}", error.strerror or str(error), remedy) from error
@@ -113,6 +105,7 @@ def replay(trace: Trace, options: ReplayOptions, say: Callable[[str], None], *, 
         if not options.keep:
             with contextlib.suppress(OSError):
                 held.discard()
+    return held.path if options.keep else None
 
 
 def _check(trace: Trace, options: ReplayOptions) -> None:

@@ -2,7 +2,7 @@
  * The native OTF2 event loop: batches in, OTF2_EvtWriter_* calls out. Plain declarations, read by cffi.
  *
  * Nothing of libotf2 is linked: the functions' addresses and the values of OTF2's enumerations come from the
- * otf2 Python package at run time (lo2io/otf2/write/library.py). What an operation becomes stands at the head of
+ * otf2 Python package at run time (lo2io/otf2/library.py). What an operation becomes stands at the head of
  * otf2/writer.c.
  */
 

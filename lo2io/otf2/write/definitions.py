@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from lo2io.otf2.write.archive import Definitions
 
 NS_RESOLUTION = 1_000_000_000
-POSIX_PARADIGM, BLOCK_PARADIGM = 0, 1
+BLOCK_PARADIGM = 1
+"""Calls are of paradigm 0, POSIX."""
 RING_PARADIGMS = {0: ("io_uring", "Linux io_uring"), 1: ("libaio", "Linux native asynchronous I/O")}
 """By kind of ring: identification and name. Those in use come last, for readers demand a row without gaps."""
 
