@@ -1,4 +1,4 @@
-"""Rows that do not pass a filter, taken out of the batches between the engine and the writers.
+"""Removes rows that do not pass a filter from batches, between the engine and the writers.
 
 The engine runs twice over the spool. What decides is often known late: a file's name when its handle ends, a thread's
 when it exits, a request's latency at its completion. So the first run only finds out what passes, in memory that grows
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SUBJECTS = ("task", "handle", "handle2")
 _MOST_LOOSE_USES = 1 << 20
-"""Distinct uses of handles that are gathered before they are compared with the former ones."""
+"""So many distinct uses of handles are gathered before they are compared with earlier ones."""
 
 
 class Stream(Protocol):
@@ -62,7 +62,7 @@ class LeftOut:
 
 
 class FilteredStream:
-    """A stream of batches without the rows that do not pass; to be used as the one it is made of.
+    """A stream of batches without the rows that do not pass. It is used like the stream that it wraps.
 
     Args:
         stream: Where the batches come from; its batches are changed in place.
@@ -163,7 +163,7 @@ def _keep(batch: Batch, table: str, keep: Flags) -> None:
 
 
 class Passing:
-    """What passes: calls and requests as the matcher says, handles and files because one of them names them."""
+    """What passes: calls and requests that match, and the handles and files that they name."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
@@ -175,14 +175,14 @@ class Passing:
         self.rings = NumberSet()
         """Ids of rings' requests that pass, once told."""
         self.rings_open = False
-        """Whether there are any whose subjects have to be asked, in a run of its own."""
+        """Whether some filter asks for subjects, which takes a run of its own."""
         self._ring_handles = Numbered(np.bool_, missing=False)
         self.named = Numbered(np.bool_, missing=False)
         self.handles = Numbered(np.bool_, missing=False)
         self.files = Numbered(np.bool_, missing=False)
 
     def calls(self, operations: Columns) -> Flags:
-        """Calls that pass. What they are about must have been learnt."""
+        """Calls that pass. Their subjects must be known."""
         passes = self._matcher.calls_by_columns(operations)
         if not self._matcher.columns_suffice:
             task, handle, handle2 = (operations[name] for name in _SUBJECTS)
@@ -198,7 +198,7 @@ class Passing:
         return self._matcher.path_calls[operations["call"]]
 
     def find_rings(self, requests: Columns) -> None:
-        """Tell which requests of rings pass. What they are about must have been learnt."""
+        """Tell which requests of rings pass. Their subjects must be known."""
         if self.rings_open:
             passes = self._matcher.rings_by_columns(requests)
             passes &= self._matcher.rings_by_subjects(*(requests[name] for name in _SUBJECTS))
@@ -236,7 +236,7 @@ class Passing:
             self.rings_open |= bool(passes.any())
 
     def conclude(self) -> None:
-        """Everything was learnt: tell the handles and files that stay."""
+        """Tell which handles and files stay, once all subjects are known."""
         for uses in self._uses.take():
             self._name(uses[:, self._matcher.calls_by_subjects(*uses)])
         for uses in self._ring_uses.take():
@@ -265,7 +265,7 @@ def _subjects(rows: Columns, passes: Flags) -> NDArray[np.uint32]:
 
 
 class _Uses:
-    """Threads and handles that rows name, each combination once, or nearly."""
+    """Threads and handles that rows name; most combinations occur once."""
 
     def __init__(self) -> None:
         self._parts: list[NDArray[np.uint32]] = []

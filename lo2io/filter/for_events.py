@@ -51,7 +51,7 @@ _NUMBERS = re.compile(r"([0-9]{1,4}):([0-9]{1,7})")
 
 
 def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[BlockDevice], catalog: Catalog) -> Selection:
-    """Leave to the kernel what it can do of a filter; converting applies all of it.
+    """Give the kernel the part of a filter that it can apply. Converting applies the whole filter.
 
     Args:
         chosen: The filter.
@@ -99,7 +99,7 @@ def kernel_filters(chosen: Filter, selection: Selection, devices: Sequence[Block
 
 
 def choose(texts: Sequence[str], selection: Selection, catalog: Catalog) -> tuple[Selection, str]:
-    """What to record on this machine under filters, and these as one text.
+    """What to record on this machine under filters, and the filters as one text.
 
     Raises:
         UsageError: As :func:`kernel_filters` and :func:`lo2io.filter.parser.parse`.
@@ -204,7 +204,7 @@ def _numbers(comparison: Comparison, devices: Sequence[BlockDevice]) -> set[int]
 
 
 def _operation_parts(spec: TracepointSpec, requests: Collection[RequestOp]) -> Iterator[str]:
-    """What lets the operations pass, and some more of the same letters."""
+    """A filter that the operations pass, and some others with the same letters."""
     if RequestOp.OTHER in requests:  # every letter that is not known here
         return
     rwbs = spec.fields["rwbs"]

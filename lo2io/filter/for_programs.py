@@ -28,7 +28,7 @@ MAX_DEVICES = 16
 _WITHOUT_EFFECT = frozenset({CallKind.META, CallKind.SYNC})
 _TRANSFERS = frozenset({CallKind.READ, CallKind.WRITE})
 _TASKS = "process"
-"""The group of the calls by which tasks begin and end, which say from when on a command is recorded."""
+"""The group of calls by which tasks begin and end. They show when the recording of a command begins."""
 
 
 def call_filter(chosen: Filter, events: Iterable[str], devices: Sequence[BlockDevice], catalog: Catalog) -> CallFilter:
@@ -63,7 +63,7 @@ def choose_calls(texts: Sequence[str], events: Iterable[str], catalog: Catalog) 
 
 
 def _stands_alone(spec: CallSpec) -> bool:
-    """Nothing but its own row depends on a call. At offset -1 those with flags (preadv2) move the position."""
+    """Whether only the call's own row depends on it. With flags (preadv2) an offset of -1 moves the position."""
     if spec.kind in _TRANSFERS:
         return "offset" in spec.fields and "flags" not in spec.fields
     return spec.kind in _WITHOUT_EFFECT and spec.group != _TASKS

@@ -82,7 +82,7 @@ class Comparison:
     field: str
     operator: str
     values: tuple[int | str, ...]
-    """Numbers for pid and tid, bytes for size, nanoseconds for latency, else text."""
+    """Numbers for pid and tid, bytes for size, nanoseconds for latency; text for all others."""
 
     def __str__(self) -> str:
         return f"{self.field} {self.operator} {', '.join(_render(self.field, value) for value in self.values)}"

@@ -1,4 +1,4 @@
-"""A filter's text to what it means: every refusal shows the place and says what may stand there."""
+"""Parses a filter's text. Every refusal shows the place and says what may stand there."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class _Parser:
 
 
 def _clip(line: str, place: int) -> tuple[str, int]:
-    """What of a long line is around a place, and where that is then."""
+    """The part of a long line around a place, and the place in it."""
     cut = max(0, place - _SHOWN) if len(line) > 2 * _SHOWN else 0
     shown = line[cut : cut + 2 * _SHOWN]
     left, right = "…" * (cut > 0), "…" * (cut + len(shown) < len(line))

@@ -1,4 +1,4 @@
-"""Which rows of the engine's tables a filter lets pass, as far as their columns and their subjects tell.
+"""Which rows of the engine's tables pass a filter, by their columns and subjects.
 
 In: columns, and the rows that say what threads, files and handles are. Out: arrays of bools. A comparison about what a
 row does not have (the path of a request, the size of an open, the name of a thread nobody knows) does not hold.
@@ -49,7 +49,7 @@ class Criteria:
 
 
 class Machine(Protocol):
-    """What of a recording is asked for: ``SpoolMeta``, or its like made of a trace's metadata."""
+    """What matching needs of a recording: ``SpoolMeta``, or its like from a trace's metadata."""
 
     @property
     def devices(self) -> Sequence[BlockDevice]: ...  # noqa: D102
@@ -58,7 +58,7 @@ class Machine(Protocol):
 
 
 class Numbered:
-    """A column by number, as long as the highest number that was put."""
+    """A column by number. It is as long as the highest number that was set."""
 
     def __init__(self, dtype: type[Any], missing: Any) -> None:
         self._missing = missing
@@ -123,7 +123,7 @@ class Matcher:
 
     @property
     def columns_suffice(self) -> bool:
-        """Whether a call's own columns decide: nothing is asked of its thread or file."""
+        """Whether a call's own columns decide, without its thread or file."""
         return not self._of_tasks and not self._of_files
 
     @property
@@ -207,7 +207,7 @@ class Matcher:
     def calls_by_subjects(
         self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any], ids: NDArray[Any] | None = None
     ) -> Flags:
-        """Calls that their thread and the files they are about let pass. All must have been learnt.
+        """Calls whose thread and files pass. All must be known.
 
         Calls without a handle are about the paths they were given, which are looked up where ``ids`` are.
         """
@@ -236,7 +236,7 @@ class Matcher:
         return passes & self._by_numbers(requests, span, requests["bytes_result"])
 
     def rings_by_subjects(self, task: NDArray[Any], handle: NDArray[Any], handle2: NDArray[Any]) -> Flags:
-        """Requests of rings that their submitter and their files let pass. All must have been learnt."""
+        """Requests of rings whose submitter and files pass. All must be known."""
         return self.calls_by_subjects(task, handle, handle2) & self.requests_recorded(task)
 
     # ---- requests of disks ----
@@ -259,7 +259,7 @@ class Matcher:
         return self._task_asks.at(task) if self._own else np.ones(len(task), np.bool_)
 
     def requests_by_subjects(self, task: NDArray[Any]) -> Flags:
-        """Requests that the thread they belong to lets pass. It must have been learnt."""
+        """Requests whose thread passes. It must be known."""
         passes = self.requests_recorded(task)
         if self._of_tasks:
             passes &= self._task_passes.at(task)

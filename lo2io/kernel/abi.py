@@ -1,4 +1,4 @@
-"""perf_event_open(2) as numbers and structures: what the kernel's header says, and nothing of what lo2io does with it.
+"""perf_event_open(2) as numbers and structures of the kernel's header.
 
 Source: include/uapi/linux/perf_event.h, Linux 6.18.
 """

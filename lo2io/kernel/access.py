@@ -1,4 +1,4 @@
-"""What this process may do: capabilities, limits, and events and rings opened for a try.
+"""What this process may do: its capabilities and limits, and whether it can open events and rings.
 
 The kernel is asked, never its version. Only the tries tell whether recording works; the settings explain why not.
 
@@ -147,7 +147,7 @@ def try_events(cpu: int, tracepoint_id: int | None, cgroup: Path | None = None) 
 
 
 def try_io_uring() -> Attempt:
-    """Whether this process may make rings: io_uring_setup(2) is asked for one without saying where, and makes none.
+    """Whether this process may make rings. io_uring_setup(2) gets no parameters, so it checks the right and makes none.
 
     ENOSYS: the kernel has no io_uring. EPERM: it is disabled, or seccomp refuses it.
     """

@@ -1,4 +1,4 @@
-"""What the kernel counts itself: disks, a process, a cgroup. Running totals in, increases between two looks out.
+"""The kernel's own counts of disks, a process, a cgroup: running totals in, increases between two looks out.
 
 Three files of the kernel, none of which knows anything of tracepoints:
 
@@ -128,7 +128,7 @@ def read_disks(root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) 
 
 
 def read_process(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
-    """A process, also one that has ended and was not waited for yet; nothing if it is gone or somebody else's."""
+    """A process' account, also if it ended and nobody waited for it. Nothing if it is gone or somebody else's."""
     begin = clock()
     content = _read(root / f"proc/{pid}/io")
     end = clock()
@@ -140,7 +140,7 @@ def read_process(pid: int, root: Path = ROOT, clock: Callable[[], int] = time.mo
 
 
 def add(whole: tuple[Reading, ...], part: tuple[Reading, ...]) -> tuple[Reading, ...]:
-    """The account of a process with that of a descendant, read later, as if it had been waited for."""
+    """The account of a process plus that of a descendant, as if the process had waited for it."""
     if not whole or not part:
         return whole or part
     (first,), (second,) = whole, part
@@ -149,7 +149,7 @@ def add(whole: tuple[Reading, ...], part: tuple[Reading, ...]) -> tuple[Reading,
 
 
 def read_cgroup(folder: Path, clock: Callable[[], int] = time.monotonic_ns) -> tuple[Reading, ...]:
-    """A cgroup and all below it, device by device; nothing where its hierarchy does not account I/O."""
+    """The account of a cgroup and those below it, by device; nothing if its hierarchy does not account I/O."""
     begin = clock()
     v2 = (folder / "io.stat").exists()
     numbers = _parse_v2(_read(folder / "io.stat")) if v2 else _read_v1(folder)

@@ -1,4 +1,4 @@
-"""The kernel's Python binding for perf: where the distribution put it, and whether it is the right one.
+"""The kernel's Python binding for perf: where it lies, and whether it fits this Python.
 
 It is no wheel: each distribution builds one extension module per Python minor version and installs it for the system's
 Python, where a virtual environment does not look. Here it is looked for, and loaded by its path; ``sys.path`` stays as
@@ -47,7 +47,7 @@ class Binding:
 
 
 def candidates(root: Path = ROOT, suffixes: Sequence[str] | None = None, version: str | None = None) -> Iterator[Path]:
-    """Files named like the binding for this Python, in the order they are tried.
+    """Candidates for this Python's binding, in the order in which they are tried.
 
     Args:
         root: Where the system's folders begin.

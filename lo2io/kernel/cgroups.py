@@ -1,4 +1,4 @@
-"""Where cgroups lie: a path as the user writes it in, the folder that perf events take out.
+"""Where cgroups lie: the user's path in, the folder for perf events out.
 
 Perf events know the cgroups of one hierarchy: a v1 one that has the controller ``perf_event``, else cgroup v2
 (kernel/events/core.c: ``perf_event_cgrp_subsys`` is there implicitly on v2). Formats: cgroups(7), proc(5).
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path("/")
 _MAX_LOOKED_AT = 5000
-"""Folders that are looked through for names near to one that does not exist."""
+"""At most so many folders are searched for names like a missing one."""
 _SHOWN = 3
 
 

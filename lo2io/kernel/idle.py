@@ -1,4 +1,4 @@
-"""Whether this machine delivers samples of what happens while a CPU idles: tried, within a third of a second.
+"""Whether this machine delivers samples of idle CPUs. Trying takes a third of a second.
 
 Some virtual machines count events while the current task of a CPU is the idle task, and deliver none of them. A timer
 that expires on an idle CPU is such an event. So timers are sampled on some CPUs, while this process sleeps again and

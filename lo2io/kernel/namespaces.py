@@ -1,4 +1,4 @@
-"""Whether processes and times are called here what the kernel's records call them.
+"""Whether this process counts pids and times as the kernel's records do.
 
 Samples and lo2io's own programs tell the numbers of the first PID namespace; ``/proc``, fork(2) and the records about
 new tasks tell those of the reader's own (pid_namespaces(7); kernel/events/core.c: ``perf_event_pid``). Times of both
@@ -20,7 +20,7 @@ _TRIED = "record from inside of a container"
 
 
 def check_namespaces(root: Path = ROOT) -> None:
-    """Make sure that numbers of processes and times mean the same to the kernel and here.
+    """Make sure that pids and times are the same here as in the kernel's records.
 
     What ``/proc`` does not tell is taken to be so: kernels without such namespaces.
 

@@ -1,4 +1,4 @@
-"""Reads of ``/proc``: tasks, file descriptors, mounts. Processes may die at any moment; then there is just less.
+"""Reads of ``/proc``: tasks, file descriptors, mounts. A process that dies meanwhile is left out.
 
 Every function takes the ``root`` under which ``proc`` lies, so that tests can build one. Formats: proc(5).
 """
@@ -62,7 +62,7 @@ class TaskStat:
     start_ticks: int
     """Clock ticks after boot; tells a task from a later one of the same number."""
     is_kernel: bool = False
-    """A kernel thread: it has no memory of a user's, and no descriptors."""
+    """A kernel thread: it has neither user memory nor descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def read_cgroup(pid: int, root: Path = ROOT, controller: bytes | None = None) ->
 
 
 def container_id(path: str) -> str | None:
-    """The id of the container whose cgroup has this path, or None if it is none's.
+    """The id of the container whose cgroup has this path; None: the path names no container.
 
     Knows the paths that docker, containerd, cri-o, podman and Kubernetes give with either of their cgroup drivers.
     Containers in containers: the inner one.

@@ -107,7 +107,7 @@ def event_exists(tracefs: Path, event: str) -> bool:
 
 
 def lacking_events(events: Sequence[str], newer: Mapping[str, str], there: Container[str]) -> tuple[str, ...]:
-    """Of events those that a kernel does not have, neither by this name nor by another.
+    """The events that a kernel has neither by their name nor by another one.
 
     Args:
         events: Full names.

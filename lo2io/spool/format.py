@@ -46,7 +46,7 @@ SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
 ANY_SEGMENT_PATTERN = re.compile(rf"\.?{SEGMENT_PATTERN.pattern}")
 """… of which one begins with a dot while it is being made or removed."""
 MAX_META_BYTES = 256 << 20
-"""No ``spool.json`` is larger (counts of many events on a large machine are some MB); what is, is refused unread."""
+"""A larger ``spool.json`` is refused unread. Counts of many events on a large machine take some MB."""
 
 
 def ring_name(cpu: int) -> str:
@@ -130,7 +130,7 @@ def parse_meta(content: bytes, name: str = META_NAME) -> SpoolMeta:
 
 
 def _checked(meta: SpoolMeta, tried: str) -> SpoolMeta:
-    """Lengths that must agree do, and values are in their range."""
+    """Check that lengths agree and values are in their range."""
     problem = next((text for wrong, text in (*_wrong_lengths(meta), *_wrong_values(meta)) if wrong), "")
     if problem:
         raise SpoolError(tried, problem, "record again; this spool cannot be read")
@@ -165,7 +165,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    """``value`` as what the annotation says; no conversions, so that a wrong kind is an error and not a surprise."""
+    """``value`` as the annotation's type. Nothing is converted: a value of another type is an error."""
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         if not isinstance(value, list):

@@ -84,7 +84,7 @@ class ContextRules:
         self._verdict.report(rule, text, location=state.id, time=time, event=state.ordinal)
 
     def _step(self, state: LocationState, time: int, context: int, distance: int) -> tuple[int, int, int, int] | None:
-        """Go on to a context; the step, if nothing is wrong with it."""
+        """Go on to a context, and return the step if nothing is wrong with it."""
         entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
         step = state.context, context, distance, entered
         state.context = context
@@ -97,7 +97,7 @@ class ContextRules:
         return None
 
     def _path(self, context: int) -> list[int]:
-        """The context and all around it, up to the root; cycles, reported elsewhere, are cut."""
+        """The context and its parents, up to the root. Cycles are cut; another rule reports them."""
         path: list[int] = []
         seen: set[int] = set()
         while context in self._contexts and context not in seen:
@@ -123,14 +123,14 @@ class ContextRules:
         return None if before == UNSEEN else self._way(self._path(before), path, distance)
 
     def _places_inside(self, path: list[int], entered: int) -> int | None:
-        """How many nodes of the path lie inside the region that was entered, itself included; None: it is not there."""
+        """How many nodes of the path lie inside the entered region, itself included; None: it is not in the path."""
         outer = self.parents[entered]
         number = path.index(outer) if outer in path else len(path)
         there = outer in path or outer == UNDEFINED_U32
         return number if there and number and self.region(path[number - 1]) == self.region(entered) else None
 
     def _way(self, before: list[int], path: list[int], distance: int) -> tuple[str, str] | None:
-        """Whether the node that the distance leads to is common, and the one below it the same region as before."""
+        """Whether both paths share the node at this distance, and the node below it has the same region in both."""
         context, last = path[0], before[0] if before else "none"
         if distance > len(path):
             return None

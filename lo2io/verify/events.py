@@ -267,7 +267,7 @@ class EventRules:
         return region
 
     def _context_enter(self, state: LocationState, time: int, arguments: tuple[int, int]) -> None:
-        """Look closer at steps that are not known to be right."""
+        """Check steps that are not known to be right."""
         context, distance = arguments
         stack = state.stack
         entered = stack[-1][2] if stack else UNDEFINED_U32
@@ -288,7 +288,7 @@ class EventRules:
         self._styles.setdefault("CallingContextEnter", (state.id, time))
 
     def _context_leave(self, state: LocationState, time: int, arguments: tuple[int]) -> None:
-        """Look closer where another context is left than was entered."""
+        """Check a leave of another context than the one that was entered."""
         (context,) = arguments
         stack = state.stack
         if stack and stack[-1][2] == context:
@@ -310,7 +310,7 @@ class EventRules:
         self._styles.setdefault("CallingContextLeave", (state.id, time))
 
     def _sample(self, state: LocationState, time: int, arguments: tuple[int, int, int]) -> None:
-        """Look closer at steps that are not known to be right."""
+        """Check steps that are not known to be right."""
         context, distance, generator = arguments
         entered = state.stack[-1][2] if state.stack else UNDEFINED_U32
         step = state.context, context, distance, entered, generator
@@ -344,7 +344,7 @@ class EventRules:
         self._report("event.unknown", state, time, "an event of a kind this OTF2 library does not know")
 
     def _io(self, apply: Callable[..., bool]) -> Apply:
-        """Applies an I/O rule, unless a tie holds events back."""
+        """Apply an I/O rule, unless events wait because of a tie."""
         io = self.io
 
         def look(state: LocationState, time: int, arguments: tuple[Any, ...]) -> None:

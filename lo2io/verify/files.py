@@ -84,7 +84,7 @@ class FileRules:
                     self._report("table.file", f"files: {number} has the name {path!r}, which no descriptor can show")
 
     def _check_handles(self) -> None:
-        """A description has one name, of one source, as far as the kernel's own programs have given it."""
+        """A description has one name from one source, if the programs in the kernel told it."""
         parts: list[NDArray[Any]] = []
         for batch in self._trace.batches("handles", ["handle", "file", "name_source", "description"]):
             named = batch["file"] != UNKNOWN_U32
@@ -100,7 +100,7 @@ class FileRules:
             self._report("table.file", f"handles: the open file description {number} has two names")
 
     def _check_paths(self) -> None:
-        """They belong to calls, in the order of these, each place once."""
+        """Paths belong to calls and stand in the order of the calls; each place occurs once."""
         calls = NumberSet()
         for batch in self._trace.batches("operations", ["id"]):
             calls.add(batch["id"])

@@ -28,11 +28,11 @@ NON_BLOCKING = 1
 FLUSH = 2
 _MODES = 3
 _MOST_HELD = 1_000
-"""Held events after which no more is waited for: traces whose clock stands still."""
+"""So many events wait for a tie to end, and no more: the clock of some traces stands still."""
 
 
 class LocationState:
-    """What is known of a location while its events go by."""
+    """The state of a location while its events are read."""
 
     __slots__ = ("context", "events", "group", "id", "last", "metrics", "ordinal", "samples", "stack")
 
@@ -108,7 +108,7 @@ class _Held(NamedTuple):
 
 
 def _overtaken(handle: Handle, state: LocationState) -> bool:
-    """Whether another location destroyed the handle after this one had entered the call that it is still inside of."""
+    """Whether another location destroyed the handle while this location was inside its present call."""
     since = state.stack[0][1] if state.stack else None
     return (
         since is not None and handle.changed is not None and handle.changed_by is not state and since <= handle.changed
@@ -129,7 +129,7 @@ class IoRules:
         self._ids: Ids | None = Ids()
         self._open: dict[tuple[Handle, int], _Operation] = {}
         self._hidden: dict[tuple[Handle, int], list[_Operation]] = {}
-        """Behind an open one of that id: those of other locations that were open when it began."""
+        """Further open operations of this id: those of other locations, begun before."""
         self._issued: set[tuple[Handle, int]] = set()
         self._ended: dict[tuple[Handle, int], LocationState] = {}
         self._ended_at = -1
@@ -149,7 +149,7 @@ class IoRules:
     # ---- whole columns ----
 
     def known_ids(self, idents: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which matching ids are in use, or served before if that is still to be reported."""
+        """Which matching ids are in use; also those that served before, until the first reuse is reported."""
         in_use = np.array([ident for _, ident in self._open], np.uint64)
         known: NDArray[np.bool_] = np.isin(idents, in_use)
         return known if self._ids is None else known | self._ids.holds(idents)
@@ -171,7 +171,7 @@ class IoRules:
     # ---- holding back what a tie may put right ----
 
     def submit(self, state: LocationState, time: int, apply: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
-        """Take the next event, which the fast path could not simply apply."""
+        """Take the next event that the fast path did not apply."""
         waits = any(held.state is state for held in self.held)
         if waits or not apply(state, time, False, *arguments):
             self.held.append(_Held(state, state.ordinal, time, apply, arguments))
@@ -340,7 +340,7 @@ class IoRules:
     def _followed(  # noqa: PLR0917 -- what all four events have
         self, state: LocationState, time: int, forced: bool, ref: int, ident: int, event: str
     ) -> tuple[Handle, int] | bool:
-        """The key of the open operation that an event may follow; else whether the event is dealt with."""
+        """The key of the open operation that the event belongs to; else whether the event is dealt with."""
         handle = self._handle(state, time, ref)
         if handle is None:
             return True
@@ -368,7 +368,7 @@ class IoRules:
         return key
 
     def _own(self, key: tuple[Handle, int], state: LocationState) -> _Operation | None:
-        """The open operation, of several the location's own."""
+        """The open operation; if there are several, the location's own."""
         operation, hidden = self._open.get(key), self._hidden.get(key, [])
         place = next((place for place, other in enumerate(hidden) if other.begun_by is state), None)
         if operation is None or operation.begun_by is state or place is None:

@@ -70,7 +70,7 @@ def _order(column: NDArray[np.uint64]) -> Numbers:
 
 
 _UNSAID: Final = -1
-"""Stands for an attribute that an event does not have."""
+"""Marks an attribute that an event does not have."""
 
 
 class Columns:
@@ -103,7 +103,7 @@ class Attributes:
         self.wanted = np.zeros(number, np.bool_)
         """Events with attributes that rules of rings read."""
         self.asking = np.zeros(number, np.bool_)
-        """Of them, those with others than say how a request ended."""
+        """Of them, events with further attributes than those that say how a request ended."""
         self.told = {key: np.full(number, _UNSAID, np.int64) for key in telling}
         """How requests ended: what of it an attribute says → the string, by event."""
 
@@ -180,7 +180,7 @@ class Screen:
     # ---- all ----
 
     def plain(self, columns: Columns, right: Flags, told: Mapping[str, Numbers]) -> Flags:
-        """Which events are plain, regions apart; what they are is handed to the rules that count them.
+        """Find the plain events, without regions, and hand them to the rules that count them.
 
         Args:
             columns: The block's; no time in it is before another that was read earlier.
@@ -233,7 +233,7 @@ class Screen:
         plain[at[same]] = True
 
     def _states(self, columns: Columns, at: Numbers, first: Numbers, right: Flags) -> None:
-        """Hand over metrics of the states of rings, of which the last counts: all of the block, or none."""
+        """Hand over metrics of rings' states: all of the block, or none. Only the last one of a ring counts."""
         of_rings = np.isin(columns.ref[at], self._curves)
         all_of_rings = np.count_nonzero((columns.kind == _METRIC) & np.isin(columns.ref, self._curves))
         if np.count_nonzero(of_rings & right) != all_of_rings:
@@ -269,7 +269,7 @@ class Screen:
         self._operations(columns, at[some], places[some], right[at[some]], fits[some], plain)
 
     def _usable(self, columns: Columns, at: Numbers, places: Numbers) -> Flags:
-        """Whether each event finds its handle active, in the hands of its own group."""
+        """Whether each event's handle is active and belongs to the event's location group."""
         handles, kind, group = self._handles, columns.kind[at], columns.group[at]
         known: Flags = (places >= 0) & (len(handles.places) > 0)
         if not known.any():
@@ -305,7 +305,7 @@ class Screen:
         groups: Numbers,
         before: Flags,
     ) -> Flags:
-        """The same of handles that are created or destroyed in the block: where only one location speaks of them."""
+        """The same for handles that the block creates or destroys, if only one location uses them."""
         order = np.lexsort((at, places))
         sorted_places, sorted_at, sorted_change = places[order], at[order], change[order]
         starts = _starts(sorted_places)
@@ -355,7 +355,7 @@ class Screen:
 
     @staticmethod
     def _same(columns: Columns, at: Numbers, begins: Numbers, further: int) -> Flags:
-        """Whether what follows a begin is of the same handle and location."""
+        """Whether the event behind a begin has the same handle and location."""
         one, other = at[begins], at[begins + further]
         same: Flags = (columns.ref[one] == columns.ref[other]) & (columns.location[one] == columns.location[other])
         return same
@@ -371,7 +371,7 @@ class Screen:
         *,
         non_blocking: bool,
     ) -> Numbers:
-        """Those of the begins that are right and end as they should, ``further`` places on."""
+        """The begins that keep all rules, and whose ends, ``further`` places on, do so, too."""
         if not len(begins):
             return begins
         begin, end, place = at[begins], at[begins + further], places[begins]
@@ -387,7 +387,7 @@ class Screen:
         return begins[good]
 
     def _ends_right(self, columns: Columns, ends: Numbers, some: Flags) -> Flags:
-        """Whether requests of rings end as rules of rings have it; of some of the ends."""
+        """Whether some ends of rings' requests keep the rules of rings."""
         right = np.zeros(len(ends), np.bool_)
         at = ends[some]
         if not len(at):
@@ -410,7 +410,7 @@ class Screen:
     # ---- regions ----
 
     def leaves(self, columns: Columns, right: Flags, working: Flags, plain: Flags) -> Numbers:
-        """Find regions that are left as the next thing after they were entered, but for plain events.
+        """Find regions with nothing but plain events between enter and leave.
 
         Of Enter and Leave both are plain then. A calling context that is entered and left needs a look
         at the way there, but one for both: the leave counts as plain.

@@ -74,7 +74,7 @@ class RingCounts:
 
 
 class _Reference(NamedTuple):
-    """Where a request is named that has not begun so far."""
+    """Where a request is named before it begins."""
 
     location: int
     time: int
@@ -83,7 +83,7 @@ class _Reference(NamedTuple):
 
 
 class RingRules:
-    """Looks at events on their way to other rules; only traces with rings pay for it.
+    """Looks at events before other rules do. Only traces with rings pay for it.
 
     Args:
         definitions: The trace's.
@@ -115,7 +115,7 @@ class RingRules:
         return bool(self.handles or self.works or self.curves or "asked" in self._refs)
 
     def watch(self, event: str) -> Callable[[LocationState, int, tuple[Any, ...]], None] | None:
-        """What looks at such an event once its own rule has: location, time and arguments; None: nothing does."""
+        """The check of such an event, called after its rule with location, time, arguments; None: there is none."""
         return {
             "IoOperationBegin": self._begin,
             "IoOperationComplete": self._complete,
@@ -199,7 +199,7 @@ class RingRules:
         self._refers(state, time, "culprit")
 
     def _refers(self, state: LocationState, time: int, key: str) -> None:
-        """An attribute names a request, which may begin later: on another location, or the culprit of a chain."""
+        """Note a request that an attribute names. It may begin later, on another location or as a culprit."""
         ident = self.found.get(self._refs.get(key, UNDEFINED_U64))
         if ident is not None and not self._partial and ident not in self._begun:
             self._missing.setdefault(ident, _Reference(state.id, time, state.ordinal, _ATTRIBUTES[key]))

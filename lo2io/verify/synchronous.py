@@ -37,7 +37,7 @@ class _Run:
 
 
 class SynchronousRules:
-    """Looks at events on their way to other rules; only traces with synchronous metrics pay for it."""
+    """Looks at events before other rules do. Only traces with synchronous metrics pay for it."""
 
     def __init__(self, definitions: Definitions, verdict: Verification) -> None:
         self._verdict = verdict
@@ -60,7 +60,7 @@ class SynchronousRules:
         return bool(self._classes)
 
     def watch(self, event: str) -> Callable[[int, int, int], None]:
-        """What takes note of such an event: its location, time and first argument."""
+        """The function that notes such an event; it takes location, time and first argument."""
         if event == _METRIC:
             return self._metric
         return self._border if event in _BORDERS else self._sample if event == _SAMPLE else self._other

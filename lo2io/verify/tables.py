@@ -175,7 +175,7 @@ class TableRules:
             self._report_rows("ring.path", bad, rows, f"ring_requests {{id}}: {problem}")
 
     def _check_phases(self, rows: Columns) -> None:
-        """Queued, executing and waiting add up to the duration; what lies in between lies in between."""
+        """Queued, executing and waiting add up to the duration, and points in time follow one another."""
         begin, end, issue = rows["submit_time_ns"], rows["complete_time_ns"], rows["issue_time_ns"]
         phases = [rows[name] for name in ("queued_ns", "executing_ns", "waiting_ns")]
         known = np.logical_and.reduce([column != UNKNOWN_I64 for column in (begin, end, *phases)])
@@ -291,7 +291,7 @@ class TableRules:
 
 
 def _last_rows(rings: NDArray[Any], told: Flags) -> Iterator[tuple[int, int, int]]:
-    """Each ring, where its last row lies, and how many it has; of those rows that are told."""
+    """Each ring, the place of its last row and the number of its rows, among the chosen rows."""
     places = np.flatnonzero(told)[::-1]
     found, first, number = np.unique(rings[places], return_index=True, return_counts=True)
     yield from zip(found.tolist(), places[first].tolist(), number.tolist(), strict=True)

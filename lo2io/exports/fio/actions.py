@@ -1,4 +1,4 @@
-"""What a program asked of its files, or the kernel of its disks, as fio can do it again.
+"""Actions that fio can repeat: what programs asked of files, or the kernel of disks.
 
 In: a trace's tables, batch by batch. Out: rows of one *action* each (read, write, sync, datasync, trim) with time, job,
 file, offset and length, in the order of their begin. It does not know how a log of them is written.
@@ -166,7 +166,7 @@ def _action(kind: str, synced: str) -> int:
 
 
 def _refusal(kind: str) -> int:
-    """Why a kind of call that moves or syncs has no action; of others there is nothing to tell."""
+    """Why a kind of call that moves or syncs data has no action; empty for other kinds."""
     return {"copy": COPY, "sync": OTHER_SYNC}.get(kind, KEPT)
 
 
@@ -187,7 +187,7 @@ def _refine(code: NDArray[Any], in_flight: NDArray[np.bool_], nothing: NDArray[n
 
 
 def _kept(rows: Columns, code: NDArray[Any], concerned: NDArray[np.bool_], left_out: Counter[int] | None) -> Columns:
-    """The rows to do again; the others are counted, unless they are no I/O at all."""
+    """The rows to repeat. The others are counted, unless they are no I/O."""
     if left_out is not None:
         codes, counts = np.unique(code[concerned & (code != KEPT)], return_counts=True)
         for reason, count in zip(codes.tolist(), counts.tolist(), strict=True):

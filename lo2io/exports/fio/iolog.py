@@ -30,7 +30,7 @@ _WHITE: Final = re.compile(rb"[ \t\n\v\f\r\0]")
 _VERBS: Final = tuple(action.encode() for action in ACTIONS)
 _FIRST_US: Final = 1
 MAX_DONE: Final = 256
-"""So many files that a job is done with may be open: closing waits for the end of the log, as far as that goes."""
+"""A job may leave so many finished files open: closing them waits for the end of the log up to this number."""
 _NS_PER_US: Final = 1000
 
 

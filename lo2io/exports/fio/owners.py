@@ -1,4 +1,4 @@
-"""Whose an action is and what it is done to: processes, threads and disks; files that fio can open.
+"""The owners of actions (processes, threads, disks), and the files that fio can open.
 
 In: a trace's tables of threads, handles, files and devices. Out: arrays that turn their numbers into jobs and names.
 Memory: some bytes a handle, a file and a thread.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNNAMED: Final = -1
 """Instead of a file's number: nobody knows its name."""
 ALIKE: Final = -2
-"""It is no file that can be read again: a pipe, a socket, a terminal, one of the kernel's own."""
+"""No file that can be read again: a pipe, a socket, a terminal, a file of the kernel's."""
 DIRECT, DSYNC, FULL_SYNC = 1, 2, 4
 """How it was opened: O_DIRECT; O_DSYNC; O_SYNC, which has the bit of O_DSYNC, too."""
 _O_DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000}
@@ -34,7 +34,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class Names:
-    """The files that actions are done to, by their paths: one number a path."""
+    """The files of actions. Each path has a number."""
 
     def __init__(self, trace: Trace) -> None:
         self.paths: list[bytes] = []
@@ -83,7 +83,7 @@ class Names:
 
 
 def _is_data(mode: int | None, name: bytes) -> bool:
-    """Whether it holds data that can be read once more. Of unknown mode: a path that is not the kernel's."""
+    """Whether a file holds data that can be read again. If its mode is unknown, its path decides."""
     if mode is None:
         return not name.startswith(_KERNEL_FOLDERS)
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
@@ -109,7 +109,7 @@ class Owners:
         return self._of_task[np.minimum(task, len(self._of_task) - 1)]
 
     def label(self, owner: int) -> str:
-        """A name for files; not always its own alone, for numbers are used again."""
+        """A name for files. Others may bear it, too: pids and tids are used again."""
         return self._labels.get(owner, "unknown")
 
 

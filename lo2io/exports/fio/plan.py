@@ -73,7 +73,7 @@ class Plan:
         return tuple(f"left out: {count:,} {REASONS[code]}" for code, count in sorted(self.left_out.items()) if count)
 
     def actions(self, progress: Callable[[float], None]) -> Iterator[Columns]:
-        """All actions, those that begin first first: ``fio_actions.COLUMNS`` and ``job``, its key."""
+        """All actions in the order of their begins: ``fio_actions.COLUMNS`` and ``job``, its key."""
         readers = [source.batches(None) for source in self._sources]
         places = [0] * len(readers)
         every = max(1, sum(len(least) - 1 for least in self._least))
@@ -177,7 +177,7 @@ def _suffix(modes: int) -> str:
 
 
 class Extents:
-    """How far files are used, and what of them must be there before; feed it the actions in their order.
+    """How far files are used, and which parts must exist before. Takes the actions in their order.
 
     Jobs run side by side, and none waits for another: what a job reads must be there unless it has written it itself.
 
@@ -223,7 +223,7 @@ class Extents:
 
     @staticmethod
     def _own(written: Pages, actions: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which reads find pages alone that the job has written before; notes what it writes."""
+        """Which reads find only pages that the job wrote before; notes the pages that it writes."""
         own = np.zeros(len(actions), np.bool_)
         reads, writes = actions == READ, actions == WRITE
         if not writes.any():
@@ -246,7 +246,7 @@ class Extents:
 
 
 class Pages:
-    """Pages of a file of which some byte was written, as bits by block: they lie on the disk by then."""
+    """Pages of a file with a written byte, as bits by block. By then they lie on the disk."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}

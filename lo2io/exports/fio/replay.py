@@ -146,7 +146,7 @@ def _make_folder(place: Path | None) -> Folder:
 
 
 def _names(plan: Plan, options: ReplayOptions, say: Callable[[str], None]) -> dict[int, bytes]:
-    """The short name of each file that is used; in place, of those alone that can be found again."""
+    """The short name of each used file; in place, only of files that can be found again."""
     used = sorted({file for job in plan.jobs.values() for file in job.uses})
     if options.in_place:
         found = [n for n in used if plan.paths[n].startswith(b"/") and not plan.paths[n].endswith(_DELETED)]
@@ -187,7 +187,7 @@ def _written(plan: Plan) -> set[int]:
 
 
 def _check_originals(trace: Trace, plan: Plan, numbers: set[int]) -> None:
-    """What is written to must be what was recorded, not a file that took its name, or has it outside of a container."""
+    """Check that each written file is the recorded one: another may have its name by now, or outside of a container."""
     inodes: dict[bytes, set[int]] = {}
     for batch in trace.text_batches("files", ["path", "path_bytes", "inode"]):
         for path, exact, inode in zip(*batch, strict=True):

@@ -1,4 +1,4 @@
-"""What the kernel delivered, as ``perf.data``: for ``perf script``, ``perf report`` and what else reads such files."""
+"""Writes the kernel's samples as ``perf.data``, for ``perf script``, ``perf report`` and other readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 ROUND_RECORDS: Final = 10_000
-"""perf holds back what came since the last round but one, to sort it: at least so many records twice."""
+"""A round has at least so many records. perf sorts what came since the last round but one, so it holds two of them."""
 
 
 def export(trace: Trace, target: Path, progress: Progress) -> ExportSummary:

@@ -5,7 +5,7 @@ enum { F_DUPFD_CLOEXEC_CMD = 1030 }; /* linux/fcntl.h */
 
 typedef struct { uint32_t handle; uint64_t id; uint8_t mode; } transfer;
 
-/* What the row reads, writes or flushes: up to two. */
+/* The operations of the row, up to two. */
 static int transfers_of(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_operation_columns *o, uint32_t row,
                         transfer *t, int *count)
 {

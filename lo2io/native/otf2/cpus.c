@@ -11,7 +11,8 @@
 
 enum { IDLE_TID = 0, INTERRUPT_GENERATOR = 0 };
 
-/* Only what was seen: no CPU saw an end that is inferred, a request that bypassed the scheduler was never inserted, a merged one is cancelled unissued. */
+/* A sample for each thing that a CPU saw. Inferred ends have none, nor has the insert of a request that bypassed the
+ * scheduler, nor the issue of a merged one. */
 static bool was_seen(const lo2_request_event_columns *e, uint32_t row)
 {
     switch (e->kind[row]) {
@@ -127,7 +128,7 @@ static int begin_request(lo2_otf2_writer *w, lo2_otf2_location *location, const 
     return 0;
 }
 
-/* An end that nobody saw: at its latest moment, with the earliest. Whether it failed, and what it moved, is not known. */
+/* Nobody saw this end: it stands at its latest moment and names its earliest. Result and bytes are unknown. */
 static int end_unseen(lo2_otf2_writer *w, lo2_otf2_location *location, const lo2_request_event_columns *e, uint32_t row,
                       uint64_t time)
 {

@@ -54,7 +54,7 @@ static meter *meter_new(lo2_otf2_writer *w, uint8_t kind, uint32_t key, uint32_t
     return m;
 }
 
-/* What happened in the meter's interval, as rates over so many ns. */
+/* Writes what happened in the meter's interval, as rates over so many ns. */
 static int write_rates(lo2_otf2_writer *w, const meter *m, int64_t time, int64_t length_ns)
 {
     lo2_otf2_location *location = &w->locations[m->location];
@@ -86,7 +86,7 @@ static int64_t begin_of(const lo2_otf2_writer *w, int64_t interval)
     return (int64_t)((uint64_t)w->config.start_ns + (uint64_t)interval * INTERVAL_NS);
 }
 
-/* Makes the interval of this time the meter's; the one before is written. */
+/* Writes the meter's interval, and begins the one of this time. */
 static int reach(lo2_otf2_writer *w, meter *m, int64_t time)
 {
     int64_t start = w->config.start_ns;
@@ -223,7 +223,7 @@ static bool is_idle(const lo2_ring_state_columns *s, uint32_t row)
     return !s->in_flight[row] && !s->workers[row] && (!s->cq_least[row] || s->cq_least[row] == NONE);
 }
 
-/* A location that rings of the group have in turn: with states the first that is free, of batches there is one. */
+/* A location that rings of the group have in turn: for states the first free one, for batches the only one. */
 static lo2_otf2_location *shared_location(lo2_otf2_writer *w, uint8_t kind, uint32_t ring, uint32_t group, uint64_t time)
 {
     lo2_otf2_process *p = &w->processes[group];

@@ -20,7 +20,7 @@ static uint64_t hash_of(const char *text, size_t length)
     return hash >> 1; /* no key may have all bits set */
 }
 
-/* The string of the last bytes of the arena, which stay there if they are new. NONE: failed. */
+/* The string of the arena's last bytes. New bytes stay there. NONE: failed. */
 static uint32_t string_of(lo2_otf2_writer *w, size_t length)
 {
     char *text = w->given_text + w->given_used;
@@ -48,7 +48,7 @@ static uint32_t string_of(lo2_otf2_writer *w, size_t length)
     return ref;
 }
 
-/* The whole path of a row as a string: behind its directory, where that is known. NONE: it has no text, or failed. */
+/* The whole path of a row as a string, behind its directory if that is known. NONE: the row has no text, or failed. */
 static uint32_t path_of(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row)
 {
     const char *path = b->text + b->paths.path_offset[row], *directory = b->text + b->paths.directory_offset[row];

@@ -128,7 +128,7 @@ enum event_kind {
 /* Every callback of a local reader begins with location, time, position in the file, user data and attributes. */
 #define COMMON uint64_t location, uint64_t time, uint64_t position, void *user, void *attributes
 #define KEEP(event, ...) keep(user, attributes, (lo2_event_row){.time = time, .kind = event, __VA_ARGS__}, NULL, NULL)
-/* Events with one reference, or of which nothing but that is looked at: the C ABIs let a callee take fewer arguments. */
+/* Events of which only one reference is read: the C ABIs let a callee take fewer arguments. */
 #define PLAIN(name, event) static int name(COMMON, uint32_t ref) { return KEEP(event, .ref = ref); }
 #define MATCHED(name, event) \
     static int name(COMMON, uint32_t handle, uint64_t ident) { return KEEP(event, .ref = handle, .ident = ident); }
@@ -291,7 +291,7 @@ static uint64_t window_size(const lo2_event_reader *reader, const event_source *
     return share < LEAST_WINDOW ? LEAST_WINDOW : share > MOST_WINDOW ? MOST_WINDOW : share;
 }
 
-/* Read the events that follow those in the window, all of which were taken. */
+/* Reads the next events; all events of the window were taken. */
 static bool fill(event_source *source)
 {
     lo2_event_reader *reader = source->owner;

@@ -176,7 +176,7 @@ uint32_t otf2_string_of_device(lo2_otf2_writer *w, lo2_otf2_device *device)
     return device->string;
 }
 
-/* sync(2) acts on no handle: one stands for all, per process. */
+/* sync(2) acts on no handle: each process has one that stands for all. */
 uint32_t otf2_sync_handle(lo2_otf2_writer *w, lo2_otf2_location *location)
 {
     uint32_t *handle = &w->processes[location->process].handle;
@@ -266,7 +266,7 @@ void open_request_remove(open_requests *map, uint64_t id)
         return;
     size_t gap = (size_t)(found - map->at), mask = map->room - 1;
     for (size_t at = (gap + 1) & mask; map->at[at].id; at = (at + 1) & mask) {
-        /* Moves up unless it would then stand before the place its search begins at. */
+        /* Moves up, unless its search begins behind the free place. */
         if (((at - home_of(map, map->at[at].id)) & mask) < ((at - gap) & mask))
             continue;
         map->at[gap] = map->at[at];

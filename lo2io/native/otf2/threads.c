@@ -111,7 +111,7 @@ int otf2_leave_all(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t end_
     return otf2_leave(w, location, ended ? NULL : w->list, time, life);
 }
 
-/* Its location is another's from now on, or its file is closed. */
+/* Gives the thread's location to the next one, or closes its file. */
 static int end_thread(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t exit)
 {
     TRY(otf2_leave_all(w, location, exit < w->config.stop_ns ? exit : w->config.stop_ns, true));
@@ -126,7 +126,7 @@ static int end_thread(lo2_otf2_writer *w, lo2_otf2_location *location, int64_t e
 
 static bool may_end(const lo2_otf2_location *location) { return !location->nr_open && location->held == NONE; }
 
-/* Those of the batch that ended until then. */
+/* Ends the threads of the batch that ended by then. */
 static int end_threads_until(lo2_otf2_writer *w, uint64_t time)
 {
     const lo2_task_columns *t = &w->batch->tasks;
@@ -159,7 +159,7 @@ static int end_or_keep(lo2_otf2_writer *w, uint32_t task, int64_t exit)
     return may_end(location) ? end_thread(w, location, exit) : end_later(w, task, exit);
 }
 
-/* Of a thread that made no call only waiting events may be known. */
+/* A thread without calls may have waiting events only. */
 static int place(lo2_otf2_writer *w, actor who)
 {
     uint32_t *at;
@@ -216,7 +216,7 @@ static lo2_otf2_location *new_location(lo2_otf2_writer *w, uint32_t task, uint32
     return location;
 }
 
-/* What waited for it waits there. */
+/* Events that waited for the thread wait on its location. */
 static bool take_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint32_t task)
 {
     uint32_t *at;

@@ -6,7 +6,7 @@
 #include "otf2/otf2_writer.h"
 
 /*
- * The last of those that are not later. Nearly always that is the last of all; stretches off the CPU come behind many
+ * The last event that is not later. Nearly always that is the last of all; stretches off the CPU come behind many
  * completions that fell into them, but in order among themselves: the search goes on where the one before found its
  * place.
  */
@@ -53,7 +53,7 @@ static int waits(lo2_otf2_writer *w, lo2_otf2_location *location, waiting_event 
     return 0;
 }
 
-/* Of a thread that has no location yet, one that stands for it. */
+/* The thread's location, or a stand-in if it has none yet. */
 static lo2_otf2_location *waiting_place(lo2_otf2_writer *w, uint32_t task)
 {
     uint32_t *at, count = w->nr_unplaced;
@@ -146,7 +146,7 @@ static int on_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time
 
 static int off_cpu(lo2_otf2_writer *w, lo2_otf2_location *location, uint64_t time, uint32_t state)
 {
-    TRY(otf2_leave_off_cpu(w, location, time)); /* it came back unseen, at a time nobody knows */
+    TRY(otf2_leave_off_cpu(w, location, time)); /* nobody saw it come back */
     if (location->open_region == NONE) /* outside of any call nothing would enclose it */
         return 0;
     uint32_t ref = otf2_ref_inside(w, location->open_region, LO2_OTF2_OFF_CPU, state, 0);
@@ -178,7 +178,7 @@ int otf2_release_waiting(lo2_otf2_writer *w, lo2_otf2_location *location, uint64
             location->waiting_place = NONE;
         w->waiting[index].next = w->waiting_free;
         w->waiting_free = index;
-        /* Before the last event here only by the delay of its report: not worth a count. */
+        /* It is late only because its report was: that is not counted. */
         uint64_t time = event.time > location->last_time ? event.time : location->last_time;
         time = otf2_advance(w, location, (int64_t)time);
         TRY(release(w, location, time, &event));

@@ -76,7 +76,7 @@ lo2_otf2_writer *lo2_otf2_new(const lo2_otf2_config *config)
     return w;
 }
 
-/* A call with what it has to say of a ring, which stands in rows in the same order. */
+/* Writes a call, and what it says of a ring: those rows stand in the same order. */
 static int write_call(lo2_otf2_writer *w, const lo2_batch *b, uint32_t row, uint32_t *batch)
 {
     const lo2_operation_columns *o = &b->operations;
@@ -95,7 +95,7 @@ static int write_operations(lo2_otf2_writer *w, const lo2_batch *b)
             TRY(otf2_ring_event_arrives(w, &b->ring_events, ring++));
         while (off < nr_off_cpu && b->off_cpu.before[off] <= b->first_operation + row)
             TRY(otf2_off_cpu_waits(w, &b->off_cpu, off++));
-        /* What the call itself destroyed is ordered behind its row: + 1. */
+        /* Handles that the call itself destroyed come behind its row: + 1. */
         while (event < b->nr_handle_events && b->handle_events.before[event] <= b->first_operation + row + 1)
             TRY(otf2_handle_event_waits(w, &b->handle_events, event++));
         TRY(write_call(w, b, row, &batch));

@@ -212,7 +212,7 @@ RECORDS = {
         ),
     )
 }
-"""What is read. Trailing arguments of a record that are of no use here are left out: the C ABIs allow a callee that
+"""What is read. Trailing arguments that nobody needs are left out: the C ABIs allow a callee that
 takes fewer than the caller passes."""
 
 

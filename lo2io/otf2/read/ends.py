@@ -1,4 +1,4 @@
-"""Whether the files of an archive are whole, by their ends.
+"""Whether the files of an archive are whole: looks at their ends.
 
 In: an archive. Out: an error, if one was cut off. libotf2 does not always notice: it reads on in what its memory held
 before, so there may be no error, but events and markers that nobody wrote.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _END: Final = b"\x02\x01"
-"""The marks of a file's and of its last chunk's end: each writer's last words (OTF2_Buffer.h; seen with OTF2 3.2)."""
+"""The marks at the end of a file and of its last chunk (OTF2_Buffer.h; seen with OTF2 3.2)."""
 
 
 def check_ends(anchor: Path) -> None:
@@ -46,7 +46,7 @@ def check_ends(anchor: Path) -> None:
 
 
 def _files(anchor: Path) -> Iterator[Path]:
-    """A location's files bear its number; what else lies in the directory is nobody's business."""
+    """The files of locations bear their numbers. Other files of the directory are ignored."""
     yield from (path for suffix in (".def", ".marker") if (path := anchor.with_suffix(suffix)).exists())
     for pattern in ("*.def", "*.evt"):
         yield from sorted(path for path in anchor.with_suffix("").glob(pattern) if path.stem.isdecimal())

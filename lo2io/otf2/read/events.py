@@ -30,7 +30,7 @@ BLOCK_EVENTS: Final = 1 << 16
 SION: Final = "evt.sion"
 """One file for the events of all locations, where the trace was written so."""
 _LEAST_EVENT_BYTES: Final = 2
-"""An event takes a byte for its kind, and one for its length or only argument (OTF2_EvtReader.c)."""
+"""An event takes two bytes at least: one for its kind, one for its length or only argument (OTF2_EvtReader.c)."""
 _KIND: Final = "EvtReader"
 _FUNCTIONS: Final = {
     "get_evt_reader": "Reader_GetEvtReader",
@@ -62,7 +62,7 @@ FIELD: Final = {name: place for place, name in enumerate(EVENT.names or ())}
 
 
 OTHER: Final = ""
-"""Stands for every event without arguments that anything here looks at."""
+"""Stands for every event whose arguments nobody reads."""
 
 
 def _callbacks() -> dict[str, tuple[int, Any]]:
@@ -109,7 +109,7 @@ The metric's are ``ref``, and its values among the details.
 
 
 def arguments_of(event: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What takes the arguments of such an event out of one that was taken out as a tuple."""
+    """A function that takes the arguments of such an event out of its tuple."""
     places = [FIELD[name] for name in _ARGUMENTS.get(event, ())]
     if len(places) > 1:
         return itemgetter(*places)
@@ -253,10 +253,10 @@ def _most_events(anchor: Path, locations: Sequence[int]) -> list[int]:
 
 
 class Places:
-    """Where each of some references stands among them, in ascending order; for whole columns."""
+    """The place of each reference in the ascending list of them; for whole columns."""
 
     _LOOSE: Final = 4
-    """References that take at most so many times their number have a table; others are searched for."""
+    """References get a table if it needs at most so many places per reference. Others are found by binary search."""
 
     def __init__(self, refs: Sequence[int]) -> None:
         self.refs = np.sort(np.array(refs, np.uint64))

@@ -1,4 +1,4 @@
-"""An OTF2 archive being written, by libotf2, and the proof that it reached the disk."""
+"""An OTF2 archive that libotf2 writes, and the proof that it reached the disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _address(pointer: Any) -> int:
 
 
 _SPARE_FILES = 8
-"""Descriptors kept back for cleaning up: where locations have used up all that are allowed, nothing could be listed."""
+"""Descriptors kept for cleaning up: once locations use up all that are allowed, no directory could be listed."""
 
 
 def raise_open_files_limit() -> None:
@@ -110,7 +110,7 @@ class Archive:
         return TraceError(f"write the trace {self._directory}", answer, remedy)
 
     def error(self, function: str, code: int = 0) -> TraceError:
-        """The error to raise when libotf2's ``function`` refused with that code (0: it gave none)."""
+        """The error to raise after libotf2's ``function`` failed with this code; 0: it gave none."""
         self._broken = True
         said = "".join(self.library.messages[:1])
         self.library.forget()
@@ -134,7 +134,7 @@ class Archive:
         self.check(f"OTF2_Archive_{name}", getattr(self.library, f"Archive_{name}")(self.pointer, *arguments))
 
     def write_local_definitions(self, nr_locations: int) -> None:
-        """An empty definition file per location: every id is global already, yet readers look for the file."""
+        """Write an empty definition file per location: all ids are global, but readers look for the file."""
         self.call("OpenDefFiles")
         for location in range(nr_locations):
             self.call("CloseDefWriter", self._writer("DefWriter", location))
@@ -164,7 +164,7 @@ class Archive:
         self._require_whole(MARKER_FILE)
 
     def require_events(self, location: int, count: int) -> None:
-        """Raise unless the location's file, closed by now, ends as it should and with that many events."""
+        """Raise unless the location's closed file ends with libotf2's marks and holds so many events."""
         self._require_whole(f"{ARCHIVE}/{events_file(location)}", count)
 
     def _require_whole(self, name: str, nr_events: int | None = None) -> None:

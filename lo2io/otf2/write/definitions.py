@@ -1,4 +1,4 @@
-"""The definitions of a trace: clock, attributes, processes, threads, files and handles; the rest from its neighbours.
+"""The definitions of a trace: clock, attributes, processes, threads, files and handles. Other modules write the rest.
 
 References: locations, handles, regions, calling contexts, metrics and the strings of devices and block operations were
 numbered by the native loop in the order of first use; all else is numbered here. What readers rely on is stated at each
@@ -40,7 +40,7 @@ NS_RESOLUTION = 1_000_000_000
 BLOCK_PARADIGM = 1
 """Calls are of paradigm 0, POSIX."""
 RING_PARADIGMS = {0: ("io_uring", "Linux io_uring"), 1: ("libaio", "Linux native asynchronous I/O")}
-"""By kind of ring: identification and name. Those in use come last, for readers demand a row without gaps."""
+"""Kind of ring → identification and name. Paradigms in use come last: readers demand numbers without gaps."""
 
 ATTRIBUTES = {
     "offset": ("Offset", "File offset of the operation in bytes", "UINT64"),
@@ -87,7 +87,7 @@ SAMPLE_EVENTS = ("insert", "issue", "complete", "merge")
 
 
 class Writer:
-    """Writes the definitions of one trace, each kind once, what is referred to before what refers to it."""
+    """Writes the definitions of one trace, each before those that refer to it."""
 
     def __init__(self, definitions: Definitions, trace: Trace) -> None:
         self._out = definitions
@@ -140,7 +140,7 @@ class Writer:
             self._out.write("IoParadigm", ref, *strings, serial, of_os, 0, None, None, None)
 
     def _attributes(self) -> None:
-        """The groups that events use, and those before them: otf2-print takes references without gaps only."""
+        """Write the groups that events use, and those before them: otf2-print accepts references without gaps only."""
         view = self._trace.view
         groups = (
             (ATTRIBUTES, True),
@@ -158,7 +158,7 @@ class Writer:
     # ---- processes and threads ----
 
     def _task_of(self, location: Any) -> TaskRow:
-        """The row of a location's thread; threads the engine gave none stand alone in their process."""
+        """The row of a location's thread. A thread without a row is alone in its process."""
         row = self._trace.rows.tasks.get(location.key)
         if row is not None:
             return row
@@ -202,7 +202,7 @@ class Writer:
         write_ring_metrics(self._parts, groups)
 
     def _containment(self, group: int, cgroup: str) -> None:
-        """Where its process runs; an id only where the cgroup's path holds one."""
+        """Say where the process runs: its cgroup, and its container if the cgroup's path holds an id."""
         if not cgroup:
             return
         self._parts.text_property("LocationGroupProperty", group, "Cgroup", cgroup)
@@ -211,7 +211,7 @@ class Writer:
             self._parts.text_property("LocationGroupProperty", group, "Container", container)
 
     def _process_metrics(self, groups: Groups) -> None:
-        """A metric location in the group of each process that moved bytes; processes without a group have one."""
+        """Write a metric location for each process that moved bytes, in its group or a shared one."""
         view = self._trace.view
         for location in range(view.nr_locations):
             if view.locations[location].kind == lib.LO2_OTF2_PROCESS_METRICS:
@@ -252,7 +252,7 @@ class Writer:
         return ref
 
     def _mount_of(self, row: FileRow) -> Mount | None:
-        """By its id; mounts that came or went while recording are not known, and devices may be mounted twice."""
+        """The file's mount, by its id: a device may be mounted twice. Mounts that came or went later are unknown."""
         return next((mount for mount in self._trace.meta.mounts if mount.id == row.mount), None)
 
     def _name_of_file(self, number: int) -> tuple[int, int] | None:
@@ -262,7 +262,7 @@ class Writer:
         return self._out.string(row.path), self._file_of_row(number, row)
 
     def _handles(self, devices: dict[int, DeviceFile]) -> None:
-        """In the order of their references, which readers demand; ``devices`` by reference."""
+        """Write the handles in the order of their references, as readers demand; ``devices`` by reference."""
         trace = self._trace
         table = HandleTable(trace.native, trace.rows.handles())
         define_ring_handles(self._parts, table, self._ring_paradigms)

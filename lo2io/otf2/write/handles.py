@@ -61,7 +61,7 @@ class HandleTable:
         self._set_states(writer, where, rows["open_flags"][named])
 
     def _set_parents(self, where: NDArray[np.uint32], parent: NDArray[np.uint32], refs: NDArray[np.uint32]) -> None:
-        """A parent first used after its child would be a reference to what is not defined yet: left out."""
+        """A parent that is first used after its child is left out: its definition would come too late."""
         inside = parent < len(refs)
         of = np.full(len(parent), UNDEFINED_U32, np.uint32)
         of[inside] = refs[parent[inside]]
@@ -94,7 +94,7 @@ class HandleTable:
         self._name[unnamed] = names[numbers]
 
     def replace(self, ref: int, name: int, file: int, flags: int, access: int, *, paradigm: int = 0) -> None:
-        """A handle that no row stands for: a device's, or that of sync(2)."""
+        """Set a handle that has no row: a device's, or that of sync(2)."""
         self._name[ref], self._file_ref[ref], self._flags[ref] = name, file, flags
         self._access[ref], self._status[ref], self._paradigm[ref] = access, 0, paradigm
         self._parent[ref] = UNDEFINED_U32

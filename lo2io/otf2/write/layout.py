@@ -1,4 +1,4 @@
-"""Which records a trace is made of: what was asked for, what was recorded, and what OTF2 allows beside each other."""
+"""Which records a trace consists of: what was asked for and recorded, as far as OTF2 allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of metrics: what is measured of devices, processes and rings, in which unit, and where curves lie."""
+"""Definitions of metrics of devices, processes and rings: their units, and the locations of the curves."""
 
 from __future__ import annotations
 

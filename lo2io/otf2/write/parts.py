@@ -1,4 +1,4 @@
-"""What all definitions of a trace share: the facts they are made of, names that stay apart, counters of references."""
+"""What all definitions of a trace share: the facts behind them, unique names, counters of references."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Trace:
         return lib.lo2_otf2_state(self.native)
 
     def device_name(self, number: int) -> str:
-        """``vda``; of a device nobody described ``dev 254:0``."""
+        """``vda``, or ``dev 254:0`` if the device is not described."""
         found = next((device.name for device in self.meta.devices if device.device == number), "")
         major, minor = split_kernel_dev(number)
         return found or f"dev {major}:{minor}"
 
     def opcode_name(self, number: int) -> str:
-        """``READ_FIXED``; of one that nobody described ``opcode 70``."""
+        """``READ_FIXED``, or ``opcode 70`` if the opcode is not described."""
         spec = self.opcodes.get(number)
         return spec.name if spec is not None else f"opcode {number}" if number != NO_OPCODE else "unknown opcode"
 
 
 class Parts:
-    """Writes nodes, groups and locations of one trace; each of them has a name of its own."""
+    """Writes nodes, groups and locations of one trace. Each gets a name that no other has."""
 
     def __init__(self, definitions: Definitions, trace: Trace) -> None:
         self.out = definitions

@@ -1,4 +1,4 @@
-"""Definitions of regions and calling contexts: what threads and CPUs are in, and the groups that viewers colour by."""
+"""Definitions of regions and calling contexts, and of the groups by which viewers colour them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write_regions(parts: Parts) -> None:
 
 
 def write_contexts(parts: Parts, *, samples: bool) -> None:
-    """The calling contexts, each behind the one it lies in; and what triggers samples: every event is one."""
+    """Write the calling contexts, each behind its parent, and the interrupt generator: every event is a sample."""
     view = parts.trace.view
     for ref in range(view.nr_contexts):
         context = view.contexts[ref]

@@ -110,7 +110,7 @@ def native_opcodes(opcodes: Mapping[int, OpcodeSpec]) -> Any:
 
 
 def ring_texts(trace: Trace) -> dict[int, str]:
-    """What the texts that events name say, by the references of their strings."""
+    """The texts that events name: reference of the string → text."""
     view = trace.view
     return {text.ref: _text(trace, text.kind, text.key) for text in (view.texts[i] for i in range(view.nr_texts))}
 
@@ -183,7 +183,7 @@ def write_ring_metrics(parts: Parts, groups: Groups) -> None:
 
 
 def _write_shared_rings(parts: Parts, groups: Groups, own: set[int]) -> None:
-    """What is known of rings that have no location of their own: properties of their process' group, by their names."""
+    """Write the facts of rings without a location of their own as properties of their process' group."""
     for ring, row in sorted(parts.trace.rows.rings.items()):
         facts = {name: number for name, number in _facts(row) if number is not None}
         if ring in own or not facts:
@@ -210,14 +210,14 @@ def _write_properties(parts: Parts, location: int, row: RingRow) -> None:
 
 
 def kinds_of_ring_handles(trace: Trace) -> list[int]:
-    """Of what kind the ring of each of the view's handles is: 0 io_uring, 1 libaio."""
+    """The kind of ring behind each of the view's handles: 0 io_uring, 1 libaio."""
     view, rings = trace.view, trace.rows.rings
     rows = (rings.get(view.ring_handles[index].ring) for index in range(view.nr_ring_handles))
     return [0 if row is None else int(row.kind) for row in rows]
 
 
 def define_ring_handles(parts: Parts, table: HandleTable, paradigms: Mapping[int, int]) -> None:
-    """Each is what the engine's handle is, or the ring itself, which is no file; ``paradigms`` by kind of ring."""
+    """Define the handles of requests: on a file, or on the ring itself; ``paradigms`` by kind of ring."""
     trace = parts.trace
     view = trace.view
     handles = [view.ring_handles[index] for index in range(view.nr_ring_handles)]

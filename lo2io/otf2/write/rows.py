@@ -1,4 +1,4 @@
-"""What an OTF2 trace's definitions are made of: the rows of handles, files, threads and losses, kept until the end.
+"""The rows behind an OTF2 trace's definitions: handles, files, threads, losses, kept until the end.
 
 Memory grows with their number, not with that of the operations.
 """
@@ -72,7 +72,7 @@ class RingRow:
 
 
 MAX_DRIFT = 1_000
-"""Clocks that part by more than one in so many are not drifting (adjtimex(2) slews by 500 ppm at most): one was set."""
+"""Clocks that differ by more than one part in so many did not drift: one was set (adjtimex(2): 500 ppm at most)."""
 _HANDLE_COLUMNS = ("handle", "fd", "parent", "file", "open_flags", "used")
 
 

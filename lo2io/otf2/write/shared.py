@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lo2io.otf2.write.rows import TaskRow
 
 COMMON: Final = 0
-"""Of the native loop's processes, the one that stands for those without a location group."""
+"""Place of the process that stands for all processes without a location group."""
 LIFE_ATTRIBUTES: Final = {
     "life_process": ("Process ID", "Process of the thread that has this location from here on", "UINT64"),
     "life_thread": ("Thread ID", "Thread that has this location from here on", "UINT64"),
@@ -80,7 +80,7 @@ class Groups:
 
 
 def write_shared_threads(parts: Parts, groups: Groups) -> None:
-    """The locations that threads have in turn; one that a single thread has had is called after it."""
+    """Write the locations that threads have in turn. A location with a single thread bears the thread's name."""
     trace = parts.trace
     view = trace.view
     for ref in range(view.nr_locations):

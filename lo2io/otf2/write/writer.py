@@ -1,4 +1,4 @@
-"""Batches to an OTF2 archive: the events natively as they come, the definitions at the end.
+"""Writes batches to an OTF2 archive: events natively as they come, definitions at the end.
 
 Layout: every process is a location group of the host, every thread a location, every call a region with its I/O
 operation inside; requests of rings are operations of the thread that submitted them, and regions of the workers that
@@ -193,7 +193,7 @@ class Otf2Writer:
         self._free_native()
 
     def _end_locations(self, end: TraceEnd) -> None:
-        """Calls in flight end for their regions with their thread, or with the trace; all else with the trace."""
+        """End all locations. A call in flight ends with its thread or the trace, all else with the trace."""
         self._check(lib.lo2_otf2_add_waiting(self._native))
         view = lib.lo2_otf2_state(self._native)
         if not view.nr_locations:
@@ -211,7 +211,7 @@ class Otf2Writer:
 
     @staticmethod
     def _span(end: TraceEnd, view: Any) -> tuple[int, int]:
-        """No event lies outside the clock's range, whatever the events say."""
+        """The clock's range: no event lies outside it."""
         start = max(min(end.start_ns, view.first_time_ns), 0)
         return start, max(end.stop_ns, view.last_time_ns, start)
 
