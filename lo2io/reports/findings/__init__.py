@@ -1,8 +1,8 @@
-"""What stands out in a trace: known ways to get little out of one's storage, each with its evidence.
+"""What stands out in a trace: known ways to get little out of storage, each with its evidence.
 
-In: :class:`~lo2io.reports.summary.sums.TraceSums`, and what is known of rings. Out: findings, and on request the
-first rows of the tables behind each. A rule is a function; its thresholds are constants beside it.
-docs/reference/findings.md says them all.
+In: :class:`~lo2io.reports.summary.sums.TraceSums`, and the numbers of rings. Out: findings and, on request, the first
+rows of the tables behind each. A rule is a function; its thresholds are constants beside it.
+docs/reference/findings.md lists all rules.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
 
 RULES: Final = {**FILE_RULES, **CALL_RULES, **DEVICE_RULES, **RING_RULES}
-"""By name, in the order of the page; each takes the sums, or a rule of rings what is known of them."""
+"""The rules by name, in the page's order. Each rule takes the sums; a rule of rings takes the numbers of rings."""
 
 
 def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
-    """Apply every rule, and look up the first rows behind what was found.
+    """Apply every rule, and look up the first rows behind each finding.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -45,7 +45,7 @@ def find(sums: TraceSums, rings: RingsSummary | None) -> tuple[Finding, ...]:
 
 
 def most(findings: list[Finding]) -> list[Finding]:
-    """Those with most rows behind them; the last one counts the others."""
+    """The findings with most rows. The last of them counts the others."""
     ordered = sorted(findings, key=lambda finding: -finding.rows)
     kept = ordered[:MAX_PER_RULE]
     for finding in kept[-1:]:

@@ -1,6 +1,6 @@
 """Rules about what a process calls.
 
-Each takes the sums and gives findings; rows are calls of ``operations``. Thresholds: docs/reference/findings.md.
+Each rule takes the sums and gives findings. Rows are calls of ``operations``. Thresholds: docs/reference/findings.md.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 MANY: Final = 1000
 SOME: Final = 100
 FEW: Final = 20
-"""Syncs that are worth a word where they take a good part of the recording: on a slow device, few are dear."""
+"""Least number of syncs, if they take a good part of the recording: a few syncs are dear on a slow device."""
 HALF: Final = 0.5
 OFTEN: Final = 0.1
 DEAR_NS: Final = 100_000_000
-"""Time that is worth to spare: what takes less, nobody notices."""
+"""Least time of a finding: nobody notices less."""
 SPARE_NS: Final = 10_000_000
-"""Time in looks for files that are not there that is worth to spare; and what part of the recording."""
+"""Least time in looks for missing files; ``HUNDREDTH`` is their least part of the recording."""
 HUNDREDTH: Final = 0.01
 STORM_NS: Final = 1_000_000_000
-"""Time in calls about files that is worth to spare even where each is about another file …"""
+"""Least time in calls about files, if each call is about another file and takes ``SLOW_NS`` or more."""
 SLOW_NS: Final = 100_000
-"""… if they take so long each that a disk or a server is asked: from memory it takes a microsecond or ten."""
+"""A call about a file asks a disk or a server if it takes this long: from memory it takes 1 to 10 microseconds."""
 LITTLE: Final = 4096
-"""Bytes moved for each call about a file, below which it is the files and not what is in them that costs."""
+"""Bytes moved for each call about a file. Below this number the calls cost more than the data."""
 LOOKS: Final = (CallClass.OPEN, CallClass.STAT)
-"""Calls that look a path up."""
+"""Calls that look up a path."""
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
 def metadata_storm(sums: TraceSums) -> list[Finding]:
-    """A process that is busy for long with calls about files rather than about what is in them.
+    """A process is busy for long with calls about files, and not with their data.
 
-    For long: since they are slow, or since they are about the same files again and again. That git, tar, find or a
-    compiler look at each of their files costs what it has to.
+    The calls are slow, or they are about the same files again and again. Programs such as git, tar, find or a compiler
+    look at each of their files once: that is no finding.
     """
     kinds = list(METADATA)
     about = sums.time.process_calls[:, kinds].sum(axis=1)
@@ -85,7 +85,7 @@ def metadata_storm(sums: TraceSums) -> list[Finding]:
 
 
 def sync_bound(sums: TraceSums) -> list[Finding]:
-    """A process that waits for syncs most of the time, of whatever files: one each of many is found here alone."""
+    """A process waits for syncs most of the time. Only this rule finds many files with one sync each."""
     syncs, lasted = sums.time.process_syncs, sums.time.process_sync_ns
     writes = sums.time.process_calls[:, CallClass.WRITE]
     active = [kind for kind in CallClass if kind not in PASSIVE]
@@ -114,7 +114,7 @@ def sync_bound(sums: TraceSums) -> list[Finding]:
 
 
 def missing_files(sums: TraceSums) -> list[Finding]:
-    """A process that mostly looks for files that are not there."""
+    """A process mostly looks for files that do not exist."""
     looks = sums.time.process_calls[:, list(LOOKS)].sum(axis=1)
     missing = _failures(sums.time.failures, _MISSING, LOOKS)
     lasted = _failures(sums.time.failure_ns, _MISSING, LOOKS)
@@ -136,9 +136,9 @@ def missing_files(sums: TraceSums) -> list[Finding]:
 
 
 def interrupted_calls(sums: TraceSums) -> list[Finding]:
-    """A call that signals interrupt again and again, and that is made anew each time.
+    """Signals interrupt a call again and again, and the program makes the call again each time.
 
-    Polls are none: many a loop waits there for its signals, of children that end for example (pselect(2)).
+    Polls do not count: many loops wait there for signals, such as those of children that end (pselect(2)).
     """
     found = []
     for (process, call, of_class, number), times in sums.time.failures.items():
@@ -174,7 +174,7 @@ CALL_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 def _failures(
     failures: Counter[tuple[int, int, int, int]], errors: tuple[int, ...], kinds: tuple[CallClass, ...]
 ) -> Counter[int]:
-    """By process: calls of these classes that ended so, or their time."""
+    """Calls of these classes with these errors, by process; or the time in these calls."""
     found: Counter[int] = Counter()
     for (process, _, kind, number), value in failures.items():
         if number in errors and kind in kinds:
@@ -185,11 +185,11 @@ def _failures(
 def _of(
     process: int, kinds: Sequence[CallClass], errors: Sequence[int] = (), call: int | None = None
 ) -> Callable[[Columns], NDArray[np.bool_]]:
-    """Which calls are of this process and these classes; ended so, if that is said; of one call, if that is."""
+    """Choose the calls of a process and these classes; also by error, or by call, if either is given."""
 
     def where(rows: Columns) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = rows["process"] == process
-        own = np.flatnonzero(found)  # few, where many processes are looked at
+        own = np.flatnonzero(found)  # few rows, if the trace has many processes
         fits = np.isin(rows["class"][own], kinds)
         if errors:
             fits &= np.isin(np.abs(rows["error"][own].astype(np.int64)), errors)

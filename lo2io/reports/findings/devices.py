@@ -1,4 +1,4 @@
-"""Rules about devices. Each takes the sums and gives findings; rows are block requests of ``requests``."""
+"""Rules about devices. Each rule takes the sums and gives findings. Rows are block requests of ``requests``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
 
 SOME: Final = 100
-"""Reads that were queued."""
+"""Least number of queued reads."""
 DEEP: Final = 4.0
-"""Reads that wait on average while the device is in use."""
+"""Least mean number of reads that wait while the device is in use."""
 
 _READ: Final = REQUEST_OPERATION.index("read")
 
 
 def queue_saturation(sums: TraceSums) -> list[Finding]:
-    """Reads wait longer for their turn than the device takes for them: it is asked for more than it does.
+    """Reads wait longer in the queue than in the device, so programs ask for more than the device can do.
 
-    Not writes: what is written back, or synced, comes in one heap, of which the last has to wait.
+    Writes do not count: write-back and syncs send many writes at once, and the last of them has to wait.
     """
     requests = sums.requests
     found = []
@@ -41,7 +41,7 @@ def queue_saturation(sums: TraceSums) -> list[Finding]:
         span_ns = int(requests.last_ns[index] - requests.first_ns[index])
         if span_ns <= 0 or queue.nr < SOME or queue.p50_ns <= served.p50_ns:
             continue
-        waiting = queue.total_ns / span_ns  # Little's law: their mean number is arrivals times mean time
+        waiting = queue.total_ns / span_ns  # Little's law: the mean number is arrivals times mean time
         if waiting < DEEP:
             continue
         found.append(

@@ -1,7 +1,7 @@
-"""The first rows behind findings: a second reading of a table, which ends as soon as enough were found.
+"""The first rows behind findings: a second reading of a table, which ends as soon as it has enough rows.
 
-In: findings, and the trace that they are of. Out: which of them stand, and of those that are listed ids and paths.
-Memory: 30 B for each row that is looked at, which are at most 10,000 of a process.
+In: findings, and their trace. Out: the findings that stand; ids and paths for those that are listed.
+Memory: 30 B for each row, and at most 10,000 rows for a process.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 MAX_IDS: Final = 10
-"""Rows named of each finding."""
+"""Ids that a finding lists."""
 MAX_PATHS: Final = 10
 PATH_ROWS: Final = 1000
-"""Rows of which the paths are looked at: a program's first calls are its loader's, whatever it does then."""
+"""Rows with paths that are counted. One needs many: the first calls of any program are its loader's."""
 REPEAT_ROWS: Final = 10_000
-"""Rows that are looked at for files that come again."""
+"""Rows that show whether a program comes back to the same files."""
 AGAIN: Final = 10
-"""Calls about each file, from which on a program looks at the same files again and again."""
+"""Mean number of calls about each file from which on a program repeats itself."""
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "operations": OPERATION_COLUMNS,
     "requests": ("id", "device", "operation", "status", "insert_time_ns", "issue_time_ns"),
     "ring_requests": ("id", "ring", "path", "nr_punts", "traits"),
     "batches": ("id", "ring", "asked", "submitted"),
 }
-"""What the rules look at."""
+"""The columns that rules read."""
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 divided by the golden ratio: tells a directory's number from a path's."""
+"""2^64 divided by the golden ratio. This factor keeps a directory's number apart from a path's."""
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The first rows behind a finding: their ids, and of calls the groups of the files that they are about."""
+    """The first rows behind a finding: their ids and, for calls, the groups of their files."""
 
     finding: Finding
     wanted: int
@@ -56,7 +56,7 @@ class _Rows:
 
 
 def standing(sums: TraceSums, findings: list[Finding]) -> list[Finding]:
-    """Those that stand: where calls must be about the same files again and again, the first of them are looked at.
+    """The findings that stand. If calls must repeat the same files, look at the first of these calls.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -70,7 +70,7 @@ def standing(sums: TraceSums, findings: list[Finding]) -> list[Finding]:
 
 
 def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> None:
-    """Put the ids of the first rows into the findings, and of calls the paths that they were given.
+    """Put the ids of the first rows into the findings, and for calls the paths that they were given.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -84,19 +84,19 @@ def fill_rows(sums: TraceSums, findings: Sequence[Finding]) -> None:
     for rows in looked_at:
         rows.finding.ids = tuple(rows.ids[:MAX_IDS].tolist())
     for rows in calls:
-        # Of those told equally often the later ones first: programs begin with their loader's.
+        # Among paths with the same count, later ones come first: a program's first calls are its loader's.
         named = Counter(path for number in rows.ids[::-1].tolist() if (path := paths.get(number)))
         rows.finding.paths = dict(named.most_common(MAX_PATHS))
 
 
 def _nr_wanted(finding: Finding) -> int:
-    """How many rows are looked for: many of a process, whose calls are given paths."""
+    """How many rows to look for: many for a process, because its calls have paths."""
     of_process = finding.table == "operations" and finding.group < 0
     return PATH_ROWS if of_process else MAX_IDS
 
 
 def _find_rows(sums: TraceSums, table: str, wanting: list[_Rows]) -> None:
-    """Look for the first rows behind each, in one pass over the table."""
+    """Look for the first rows behind each finding, in one pass over the table."""
     for batch in read_ahead(sums.trace.batches(table, _COLUMNS[table])) if wanting else ():
         rows = derive(batch, sums.owners, sums.classes, sums.spans) if table == "operations" else batch
         for each in wanting:
@@ -110,7 +110,7 @@ def _find_rows(sums: TraceSums, table: str, wanting: list[_Rows]) -> None:
 
 
 def _repeat(sums: TraceSums, looked_at: Sequence[_Rows]) -> list[bool]:
-    """Of each whether its calls are about the same files again and again, as far as most of them are known."""
+    """For each finding, True if its calls repeat the same files. Calls with unknown files must be the smaller part."""
     found = []
     names = _names(sums.trace, np.concatenate([rows.ids for rows in looked_at]))
     for rows in looked_at:
@@ -124,7 +124,7 @@ def _repeat(sums: TraceSums, looked_at: Sequence[_Rows]) -> list[bool]:
 
 
 def _names(trace: Trace, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Of each call a number for the path that it was given and its directory, shape (n,); 0: no path is known."""
+    """For each call, a number for its path and directory, shape (n,). 0: the path is unknown."""
     names = np.zeros(len(ids), np.uint64)
     order = np.argsort(ids)
     ordered = ids[order]
@@ -139,7 +139,7 @@ def _names(trace: Trace, ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _numbers(texts: pa.Array) -> NDArray[np.uint64]:
-    """A number for each text, the same for equal ones wherever they stand (64 bits of a hash); 0: none, or empty."""
+    """A number for each text (64 bits of a hash): equal texts have equal numbers. 0: no text, or an empty one."""
     coded = texts.dictionary_encode(null_encoding="encode")
     mask = (1 << 64) - 1
     hashes = [hash(text) & mask if text else 0 for text in coded.dictionary.to_pylist()]

@@ -1,7 +1,7 @@
-"""Rules about what is done to a file.
+"""Rules about a file.
 
-Each takes the sums and gives findings; rows are calls of ``operations``. What counts calls alone counts those of all
-files of one path; what is about the bytes of a file looks at each file. Thresholds: docs/reference/findings.md.
+Each rule takes the sums and gives findings. Rows are calls of ``operations``. A rule that only counts calls counts
+those of all files with the same path. A rule about bytes looks at each file. Thresholds: docs/reference/findings.md.
 """
 
 from __future__ import annotations
@@ -29,43 +29,45 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
 
 MANY: Final = 1000
-"""Calls from which on it is worth to spare some."""
+"""Least number of calls that are worth saving."""
 SOME: Final = 100
 MOSTLY: Final = 0.9
 HALF: Final = 0.5
 WHOLE: Final = 0.9
-"""Bytes read for each byte between the first and the last, from which on a file counts as read whole …"""
+"""A file counts as read whole from this many bytes read for each byte between the first and the last."""
 AGAIN: Final = 2.0
-"""… and beyond which it is read again and again: what a database does, and no single sweep replaces."""
+"""Above this many, it is read again and again: databases do so, and a single sweep cannot replace that."""
 LEAST_EXTENT: Final = 1 << 20
-"""Smaller files are read ahead at once."""
+"""The kernel reads smaller files ahead at once."""
 FEW_WRITES: Final = 4
-"""Writes for each sync, up to which they are written as if each had its own: a commit of a database has some."""
+"""Most writes for each sync. One is not enough: a database writes several times for each commit."""
 OFTEN: Final = 0.1
 FEW: Final = 20
-"""Syncs that are worth a word where they take a good part of the recording: on a slow device, few are dear …"""
+"""Least number of syncs, if they take a good part of the recording: a few syncs are dear on a slow device."""
 LITTLE: Final = 64 << 10
-"""… if each makes at most so many bytes durable: with more the device's rate counts, and not the waiting."""
+"""Most bytes for each such sync: with more, the time depends on the device's rate."""
 SMALL_REQUEST: Final = 64 << 10
-"""Accesses that are larger on average keep a device busy one at a time."""
+"""Largest mean size: larger accesses keep a device busy one at a time."""
 WAITED_NS: Final = 50_000_000
-"""Time in such accesses that is worth to spare."""
+"""Least time in such accesses."""
 SPARE_NS: Final = 10_000_000
-"""Time in small writes, or in reads that jump, that is worth to spare; and what part of the recording."""
+"""Least time in small writes, or in reads that jump; ``HUNDREDTH`` is their least part of the recording."""
 HUNDREDTH: Final = 0.01
 LEAST_AGAIN: Final = 16 << 20
-"""Bytes that came from a device a second time."""
+"""Least number of bytes that came from a device a second time."""
 DEAR_NS: Final = 100_000_000
-"""Time in locks that is worth to spare; one that nobody else holds takes a microsecond."""
+"""Least time in locks. A lock that nobody else holds takes a microsecond."""
 MIXED: Final = 10
-"""Changes between O_DIRECT and the page cache: writing a file first, and using it past the cache then, is one."""
+"""Least number of changes between O_DIRECT and the page cache. A program that writes a file first and then
+bypasses the cache makes one change."""
 ODD: Final = 10
-"""Of fewer that were not refused nothing is said: a copy's last block is odd, and its O_DIRECT may be off by then."""
+"""Least number of accesses, if none was refused. A copy's last block has an odd size, and programs may write it
+without O_DIRECT."""
 SHORT: Final = 10
 
 
 def many_small_reads(sums: TraceSums) -> list[Finding]:
-    """Most reads of a file ask for less than 4 KiB, and go on near where the last one ended: one could bring many."""
+    """Most reads of a file are below 4 KiB and start near the end of the read before: one read could bring many."""
     reads = sums.pattern.read
     small, number, sequential, time_ns = (
         sums.paths.merged(values) for values in (reads.small, reads.accesses, reads.sequential, reads.time_ns)
@@ -93,7 +95,7 @@ def many_small_reads(sums: TraceSums) -> list[Finding]:
 
 
 def many_small_writes(sums: TraceSums) -> list[Finding]:
-    """Most writes to a file are of less than 4 KiB, near each other, and take time: a buffer could collect them."""
+    """Most writes to a file are below 4 KiB, near each other, and take time: a buffer could collect them."""
     writes = sums.pattern.write
     small, number, sequential, time_ns = (
         sums.paths.merged(values) for values in (writes.small, writes.accesses, writes.sequential, writes.time_ns)
@@ -124,7 +126,7 @@ def many_small_writes(sums: TraceSums) -> list[Finding]:
 
 
 def one_at_a_time(sums: TraceSums) -> list[Finding]:
-    """Small accesses that wait for a device, none of them begun before the last one ended: the device idles between."""
+    """Small accesses wait for a device, one after the other: the device is idle between them."""
     pattern, reads, writes = sums.pattern, sums.pattern.read, sums.pattern.write
     number, alone, moved, lasted = (
         getattr(reads, name) + getattr(writes, name) for name in ("unaided", "alone", "unaided_bytes", "unaided_ns")
@@ -156,7 +158,7 @@ def one_at_a_time(sums: TraceSums) -> list[Finding]:
 
 
 def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
-    """A file is read from end to end, but in no order: read ahead cannot help, one sweep would."""
+    """A program reads a file from end to end, but in no order. Read-ahead cannot help; one sweep would."""
     reads = sums.pattern.read
     extent, random = reads.extent(), reads.random()
     fits = (random >= SOME) & (random >= HALF * reads.placed) & (extent >= LEAST_EXTENT)
@@ -185,7 +187,7 @@ def random_reads_of_whole_file(sums: TraceSums) -> list[Finding]:
 
 
 def sync_per_write(sums: TraceSums) -> list[Finding]:
-    """A sync after every few writes: each waits for the device, unless it costs next to nothing (tmpfs)."""
+    """A sync follows every few writes. Each sync waits for the device, unless it costs almost nothing (tmpfs)."""
     pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
     writes, calls, synced, sync_ns, synced_ns, time_ns, moved = (
         sums.paths.merged(values)
@@ -225,7 +227,7 @@ def sync_per_write(sums: TraceSums) -> list[Finding]:
 
 
 def misaligned_direct(sums: TraceSums) -> list[Finding]:
-    """O_DIRECT at offsets or of sizes that are no multiples of any disk's block: refused, or done through the cache."""
+    """O_DIRECT with an offset or a size that is no multiple of any disk's block: refused, or done through the cache."""
     pattern = sums.pattern
     return _listed(
         sums,
@@ -248,7 +250,7 @@ def misaligned_direct(sums: TraceSums) -> list[Finding]:
 
 
 def mixed_direct(sums: TraceSums) -> list[Finding]:
-    """One file through the page cache and past it by turns: direct accesses must write back and drop what is cached."""
+    """Some accesses of a file bypass the page cache, others use it. Direct ones must write back or drop its pages."""
     pattern = sums.pattern
     return _listed(
         sums,
@@ -267,7 +269,7 @@ def mixed_direct(sums: TraceSums) -> list[Finding]:
 
 
 def uncached_rereads(sums: TraceSums) -> list[Finding]:
-    """More bytes of a file came while a request of the reader was at a device than the file has: some came twice."""
+    """Reads with a request at a device moved more bytes than they span in the file: some bytes came twice."""
     pattern, reads = sums.pattern, sums.pattern.read
     again = reads.waited_bytes - reads.extent()
     return _listed(
@@ -292,7 +294,7 @@ def uncached_rereads(sums: TraceSums) -> list[Finding]:
 
 
 def lock_storm(sums: TraceSums) -> list[Finding]:
-    """A file that is locked again and again, at a price, or that is waited for."""
+    """Locks of a file are taken again and again and cost time, or programs wait for them."""
     pattern, time_ns = sums.pattern, sums.operations.by_group.time_ns
     locks, refused, lock_ns, time_ns = (
         sums.paths.merged(values) for values in (pattern.locks, pattern.locks_refused, pattern.lock_ns, time_ns)
@@ -315,7 +317,7 @@ def lock_storm(sums: TraceSums) -> list[Finding]:
 
 
 def short_writes(sums: TraceSums) -> list[Finding]:
-    """Writes to a file that wrote less than they were asked to: it is full, over its limit, or was interrupted."""
+    """Writes to a file wrote less than asked: the disk is full, a limit is reached, or a signal interrupted them."""
     short, writes = (sums.paths.merged(values) for values in (sums.pattern.short_writes, sums.pattern.write.accesses))
     return _listed(
         sums,
@@ -347,7 +349,7 @@ FILE_RULES: Final[dict[str, Callable[[TraceSums], list[Finding]]]] = {
 
 
 def _files(sums: TraceSums) -> NDArray[np.bool_]:
-    """Which groups are files: no pipes and sockets, and not what has no name, which may be one."""
+    """True for groups that are files: no pipes or sockets, and no files without a name, which may be either."""
     found: NDArray[np.bool_] = np.isin(sums.owners.types, (FileType.STORAGE, FileType.UNKNOWN))
     found[sums.owners.nr_files :] = False
     return found
@@ -356,8 +358,8 @@ def _files(sums: TraceSums) -> NDArray[np.bool_]:
 def _listed(
     sums: TraceSums, fits: NDArray[np.bool_], rows: NDArray[np.int64], make: Callable[[int], Finding]
 ) -> list[Finding]:
-    """Of the files that fit those with most rows, and how many there are beyond."""
-    fits = fits[: sums.owners.no_handle]  # calls without a descriptor are no file
+    """The fitting files with most rows, and the number of the others."""
+    fits = fits[: sums.owners.no_handle]  # calls without a descriptor belong to no file
     found = [make(key) for key in largest(rows[: sums.owners.no_handle] * fits, MAX_PER_RULE)]
     for finding in found[-1:]:
         finding.more = int(np.count_nonzero(fits)) - len(found)
@@ -388,7 +390,7 @@ def _accesses(key: int, kind: CallClass, fits: Where) -> Where:
 
 
 def _of_path(sums: TraceSums, key: int, kind: CallClass, fits: Where) -> Where:
-    """The same of all files with the path of this one."""
+    """The same choice for all files with the path of this one."""
     of = sums.paths.of
 
     def where(rows: Columns) -> NDArray[np.bool_]:

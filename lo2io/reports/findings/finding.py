@@ -1,4 +1,4 @@
-"""A finding: what was found, of whom, and by which numbers."""
+"""A finding: its subject, its text, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ if TYPE_CHECKING:
 
 
 MAX_PER_RULE: Final = 5
-"""Findings of one rule: those with most rows; the rest is counted in ``more`` of the last one."""
+"""Findings of one rule: those with most rows. The last of them counts the others in ``more``."""
 Where: TypeAlias = "Callable[[Columns], NDArray[np.bool_]]"
-"""Which of some rows are meant, shape (rows,)."""
+"""Choose some of these rows, shape (rows,)."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """One pathology of one subject."""
+    """One finding about one subject."""
 
     rule: str
     """Name of the rule, as in docs/reference/findings.md."""
     subject: str
-    """A file, process, device or ring, in words."""
+    """A file, process, device or ring, as text."""
     text: str
-    """What was found, in a sentence without the subject."""
+    """The finding in a sentence without its subject."""
     evidence: Mapping[str, int | float]
-    """The numbers that the rule compared; units end their names."""
+    """The numbers that the rule compared. Units end their names."""
     table: str
-    """Of the rows behind it."""
+    """The table that has the rows."""
     rows: int
-    """How many there are."""
+    """The number of rows."""
     where: Where = field(repr=False, compare=False)
-    """Which rows of the table these are; of operations, with the columns that ``derive`` adds."""
+    """Chooses the rows of the table. For operations, the columns that ``derive`` adds are there, too."""
     cost_ns: int | None = None
-    """Time in the calls behind it, added up over threads; None: the rule is not about time."""
+    """Time in the calls behind it, added up over threads. None: the rule is not about time."""
     share: float | None = None
-    """The same as a part of the recording, or of what was chosen of it; more than 1 where several threads had it."""
+    """This time as a part of the recording, or of the chosen part. More than 1, if several threads spent it."""
     ids: tuple[int, ...] = ()
-    """Of the first few, in that table."""
+    """Ids of the first rows in that table."""
     paths: Mapping[str, int] = field(default_factory=dict)
-    """Of a process: which paths the first 1,000 of them were given most often, where programs in the kernel told;
-    path → calls."""
+    """For a process: the paths that its first 1,000 rows were given most often, as path → calls. Only programs in the
+    kernel tell them."""
     group: int = -1
-    """Of a file: its number among the owners' groups."""
+    """For a file: its number among the owners' groups."""
     more: int = 0
-    """Further subjects of the same rule, which are not listed."""
+    """Subjects of the same rule that are not listed."""
     if_repeated: bool = False
-    """It stands only if the first rows turn out to be about the same files again and again."""
+    """True if the finding stands only when its first rows repeat the same files."""
 
     @property
     def words(self) -> str:
-        """The text, and what it cost where that is known."""
+        """The text, and the time that it cost, if known."""
         if self.cost_ns is None:
             return self.text
         share = "" if self.share is None else f", {100 * self.share:.3g} % of the recording's length"
         return f"{self.text}: {format_duration(self.cost_ns)} in all{share}"
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The finding as JSON has it."""
         names = ("rule", "subject", "text", "evidence", "table", "rows", "cost_ns", "share", "ids", "paths", "more")
         return {name: getattr(self, name) for name in names}

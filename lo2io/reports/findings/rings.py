@@ -1,6 +1,6 @@
 """Rules about rings of io_uring and libaio.
 
-Each takes what is known of rings and gives findings; rows are of ``batches`` or ``ring_requests``.
+Each rule takes the numbers of rings and gives findings. Rows are of ``batches`` or ``ring_requests``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from lo2io.reports.rings.summary import RingRow, RingsSummary
 
 MANY: Final = 100
-"""Requests or calls from which on a habit is one."""
+"""Least number of requests or calls that make a habit."""
 MOSTLY: Final = 0.9
-"""Share of the calls that submit a single request from which on that is how a program uses its ring."""
+"""A program uses its ring this way, if this part of its submitting calls submits a single request."""
 OFTEN: Final = 0.1
-"""Share of the requests on workers from which on they are worth a word."""
+"""Least part of the requests on workers."""
 _OVERFLOWED: Final = 8
-"""enum lo2_ring_trait."""
+"""A bit of enum lo2_ring_trait."""
 
 
 def one_request_batches(rings: RingsSummary) -> list[Finding]:
-    """A system call for each request: what rings were made to save. Where the kernel submits, calls only wake it."""
+    """A program makes a system call for each request, although rings exist to save calls. SQPOLL rings do not count."""
     found = []
     for ring in _known(rings):
         batches = ring.batches
@@ -55,7 +55,7 @@ def one_request_batches(rings: RingsSummary) -> list[Finding]:
 
 
 def punted_requests(rings: RingsSummary) -> list[Finding]:
-    """A hand-over to a thread and back for each request; and why, where one reason stands out."""
+    """Each request goes to a worker thread and back. The text says why, if one reason stands out."""
     found = []
     for ring in _known(rings):
         on_workers = sum(row.requests for row in ring.punted)
@@ -78,7 +78,7 @@ def punted_requests(rings: RingsSummary) -> list[Finding]:
 
 
 def completion_overflow(rings: RingsSummary) -> list[Finding]:
-    """Completions that found no room in their queue, and had to be kept aside."""
+    """Completions found no room in their queue, and the kernel had to keep them aside."""
     found = []
     for ring in _known(rings):
         if not ring.overflows:
@@ -107,7 +107,7 @@ RING_RULES: Final[dict[str, Callable[[RingsSummary], list[Finding]]]] = {
 
 
 def ring_name(ring: RingRow) -> str:
-    """Its number in the table, whose it is, and by which descriptor; libaio has none."""
+    """The ring's number in the table, its process, and its descriptor; libaio's has none."""
     who = ring.process or "unknown"
     owner = who if ring.pid is None else f"{who} ({ring.pid})"
     where = " libaio" if ring.kind == "libaio" else "" if ring.fd is None else f" fd {ring.fd}"
@@ -115,12 +115,12 @@ def ring_name(ring: RingRow) -> str:
 
 
 def kernel_submits(ring: RingRow) -> bool:
-    """Calls only wake the thread of the kernel then, and return what they were asked to submit all the same."""
+    """True if the kernel submits: calls only wake its thread, but return the number that they were asked to submit."""
     return ring.poller or "SQPOLL" in (ring.flags or ())
 
 
 def _known(rings: RingsSummary) -> Iterator[RingRow]:
-    """Rings that are listed; not the sum of the others."""
+    """The rings that are listed, without the row for all others."""
     return (ring for ring in rings.rings if ring.kind is not None)
 
 
@@ -130,7 +130,7 @@ def _of(ring: RingRow, fits: Callable[[Columns], Any]) -> Any:
 
 
 def _slower(ring: RingRow) -> str:
-    """Beside what went inline, if that is enough to compare with."""
+    """The time on a worker beside the time inline, if there are enough requests of both to compare."""
     enough = OFTEN * ring.written
     medians = {row.path: row.latency.p50_ns for row in ring.paths if row.latency.nr >= enough}
     if "worker" not in medians or "inline" not in medians:

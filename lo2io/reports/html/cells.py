@@ -1,4 +1,4 @@
-"""Cells of the tables of an HTML page: the text that is shown, and the exact value it is sorted by."""
+"""Cells of the tables of an HTML page. Each has the text that is shown and the exact value that it is sorted by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """``value`` None: text, sorted as such."""
+    """A cell with ``value`` None holds text and is sorted by that text."""
 
     text: str
     value: float | None = None
@@ -23,10 +23,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table. ``columns``: heading, and whether it holds numbers."""
+    """A table. ``columns`` has each heading, and True if the column holds numbers."""
 
     key: str
-    """Unique in the page, a word."""
+    """A word, unique in the page."""
     title: str
     note: str
     columns: tuple[tuple[str, bool], ...]
@@ -34,37 +34,37 @@ class Sheet:
 
 
 class OfFile(Protocol):
-    """A row about a file; ``kind`` as in :class:`~lo2io.reports.summary.summary.FileRow`."""
+    """A row about a file. ``kind`` has the same values as in :class:`~lo2io.reports.summary.summary.FileRow`."""
 
     @property
     def kind(self) -> str:
-        """Named, unnamed, none, others."""
+        """One of named, unnamed, none, others."""
 
     @property
     def path(self) -> str | None:
-        """Of a named one."""
+        """The path, if the row is named."""
 
     @property
     def pid(self) -> int | None:
-        """Of unnamed ones: whose they are."""
+        """The process that holds the descriptors, if the row is unnamed."""
 
     @property
     def process(self) -> str | None:
-        """Its name."""
+        """That process's name."""
 
 
 LATENCY: Final = (("time", True), ("mean", True), ("p50", True), ("p95", True), ("p99", True), ("max", True))
 _UNKNOWN: Final = Cell("-", -1.0)
-"""Below all values: what has none is last."""
+"""This value is below all others, so unknown cells are sorted last."""
 
 
 def text(words: str | None) -> Cell:
-    """Words from outside, fit to be shown."""
+    """A name from outside, with unprintable characters escaped."""
     return Cell(printable(words or ""))
 
 
 def count(number: int | None) -> Cell:
-    """How many."""
+    """A number of things."""
     return _UNKNOWN if number is None else Cell(f"{number:,}", number)
 
 
@@ -90,7 +90,7 @@ def latency(of: Latency) -> list[Cell]:
 
 
 def file_of(row: OfFile) -> Cell:
-    """What a row's file is called."""
+    """The text for the file that a row is about."""
     if row.kind == "unnamed":
         return Cell(f"unnamed fds of {who(row.pid, row.process)}")
     if row.kind == "none":
@@ -101,5 +101,5 @@ def file_of(row: OfFile) -> Cell:
 def sheet(
     key: str, title: str, columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[Cell]], note: str = ""
 ) -> Sheet:
-    """A table of these columns and rows."""
+    """Make a table of these columns and rows."""
     return Sheet(key, title, note, tuple(columns), tuple(tuple(row) for row in rows))

@@ -1,7 +1,7 @@
-"""What the pictures show, gathered in one more pass over the operations, the requests of rings, and those of devices.
+"""The numbers behind the pictures, gathered in one more pass over the operations and the requests of rings and devices.
 
-In: a trace and its sums. Out: :class:`Pictures`, plain lists ready for JSON. Bytes count when a call ends; time is
-spread over the bins in which it passed. What is drawn as points is all there is, or a fair sample that says how many it
+In: a trace and its sums. Out: :class:`Pictures`, plain lists ready for JSON. Bytes count at the time when a call ends;
+time is spread over the bins in which it passes. Points are either complete, or a fair sample that says how many rows it
 stands for. Memory does not grow with the trace.
 """
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 HEAT_BINS: Final = 240
-"""Bins of time of heat maps and curves: what a page's width can show."""
+"""Time bins of heat maps and curves: as many as a page's width can show."""
 TIMELINE_BINS: Final = 2_000
-"""Of the timeline, so that one can zoom in."""
+"""Time bins of the timeline: more, so that a reader can zoom in."""
 MAX_SLICES: Final = 60
-"""Of each thread and class the longest operations, drawn as they were."""
+"""The longest operations of each thread and class, which are drawn one by one."""
 MAX_POINTS: Final = 2_500
-"""Of each file or device."""
+"""Points drawn for each file or device."""
 STEPS: Final = 4
 """Bins of latency per power of two."""
 _LATENCY_BINS: Final = 48 * STEPS
 _MERGED: Final = 2
-"""Of the requests' status."""
+"""The status of a request that was merged into another."""
 _READ_OR_WRITE: Final = 2
-"""Operations of requests below it move data: 0 reads, 1 writes."""
+"""Requests with an operation below this number move data: 0 reads, 1 writes."""
 _OPERATIONS: Final = (
     "id", "begin_time_ns", "end_time_ns", "task", "call", "handle", "handle2", "flags", "offset_bytes", "bytes_result",
     "error",
@@ -63,7 +63,7 @@ _WRITES: Final = np.array([kind in {CallClass.WRITE, CallClass.COPY} for kind in
 
 @dataclass(frozen=True, slots=True)
 class ChosenLanes:
-    """Who gets a lane of its own."""
+    """The processes, files, threads, devices and rings that get a lane of their own."""
 
     processes: Lanes
     files: Lanes
@@ -73,7 +73,7 @@ class ChosenLanes:
 
 
 class _Activity:
-    """Bytes read and written, and time in calls, of lanes over time."""
+    """Bytes read and written by each lane over time, and its time in calls."""
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
         self.read, self.written = PointSums(grid, lanes), PointSums(grid, lanes)
@@ -88,7 +88,7 @@ class _Activity:
 
 
 def latency_bin(durations_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bin of each latency: four to a power of two, read off the double's bits; 0: below 1 ns."""
+    """Bin of each latency. A power of two has four bins, read off the double's bits; bin 0 is below 1 ns."""
     bits = np.maximum(durations_ns, 0).astype(np.float64).view(np.int64)
     bins: NDArray[np.int64] = ((bits >> 50) - (1023 * STEPS) + 1).clip(0, _LATENCY_BINS - 1)
     return bins
@@ -101,7 +101,7 @@ def latency_edges_ns() -> list[float]:
 
 
 class Pictures:
-    """All that is drawn: gathered by the constructor, handed out by :meth:`plain`."""
+    """All that is drawn. The constructor gathers the numbers; :meth:`plain` hands them out."""
 
     def __init__(self, trace: Trace, owners: Owners, requests: RequestTally, lanes: ChosenLanes) -> None:
         meta = trace.metadata
@@ -111,7 +111,7 @@ class Pictures:
         self._fine = time_grid(meta["start_ns"], self._stop_ns, TIMELINE_BINS)
         self._classes = Classes(meta["calls"])
         self._way = np.array([CallClass.of_kind(CallKind[call["kind"].upper()]) for call in meta["calls"]], np.int64)
-        """Of each call what it does with bytes, whatever answers it: the class of those about storage."""
+        """For each call, what it does with bytes, whatever answers it: the class that it has on storage."""
         self._opcode_class = np.full(256, CallClass.OTHER, np.int64)
         for opcode in meta.get("opcodes", ()):
             self._opcode_class[opcode["number"]] = CallClass.of_kind(CallKind[opcode["kind"].upper()])
@@ -165,7 +165,7 @@ class Pictures:
     def _add_moved(
         self, rows: Columns, end: NDArray[np.int64], which: NDArray[np.int64], groups: tuple[NDArray[Any], NDArray[Any]]
     ) -> None:
-        """Bytes, and the offsets where they were moved; ``groups``: its file, and the one that a copy writes to."""
+        """Add bytes, and the offsets of accesses. ``groups``: each call's file, and the file that a copy writes to."""
         moved = rows["bytes_result"] * (rows["bytes_result"] != UNKNOWN_I64)
         process = self._lanes.processes.of(self._owners.processes(rows["task"]))
         written = np.where(which == CallClass.COPY, groups[1], groups[0])
@@ -203,10 +203,10 @@ class Pictures:
     def _add_requests(self, rows: Columns) -> None:
         lane = self._lanes.devices.of(np.searchsorted(self._devices, rows["device"]))
         insert, issue, complete = (rows[f"{name}_time_ns"] for name in ("insert", "issue", "complete"))
-        alive = rows["status"] != _MERGED  # they live on in those they were merged into
+        alive = rows["status"] != _MERGED  # a merged request goes on as part of the other
         done = latest_end(rows)
         if not self._whole:
-            alive &= done != UNKNOWN_I64  # its completion may be what was lost: nobody knows how long it was there
+            alive &= done != UNKNOWN_I64  # the completion may be lost, so the time in the device is unknown
         done = np.where(done != UNKNOWN_I64, done, self._stop_ns)
         served = (issue != UNKNOWN_I64) & alive
         queued = (insert != UNKNOWN_I64) & alive
@@ -236,7 +236,7 @@ class Pictures:
         self._add_latency(row, end[which], end[which] - begin[which])
 
     def plain(self, calls: Sequence[str], groups: Mapping[int, str]) -> dict[str, Any]:
-        """As JSON has it; times are ns since the trace's start.
+        """The numbers as JSON has them; times are ns since the trace's start.
 
         Args:
             calls: Names of the calls by number.
@@ -266,7 +266,7 @@ class Pictures:
         return set(rows["group"].tolist()) if rows else set()
 
     def _busy(self) -> list[dict[str, Any]]:
-        """By thread and class, only where there is something: share of the time, bin by bin, as [first bin, shares]."""
+        """Share of the time by thread and class, bin by bin, as [first bin, shares], without empty bins at the ends."""
         mean = self.busy.mean.reshape(len(self._lanes.threads), len(CLASSES), -1)
         rows = []
         for thread, which in np.argwhere(mean.any(axis=2)).tolist():
@@ -297,7 +297,7 @@ class Pictures:
         }
 
     def _latencies(self) -> dict[str, Any]:
-        """By class and by device's phase: counts by bin of latency and of time, from the least to the greatest seen."""
+        """Counts by bin of latency and of time, by class and by device and phase, from least to most."""
         names = [*CLASSES]
         for device in self._lanes.devices.names:
             names += [f"{device}: queue", f"{device}: device"]
@@ -342,7 +342,7 @@ class Pictures:
 
 
 def _last_moments(trace: Trace, stop_ns: int) -> NDArray[np.int64]:
-    """When each task ended, or the trace: until then it was in the call that it never left, as in exit(2)."""
+    """When each task ended, or else the trace. A call that was never left, such as exit(2), lasts until then."""
     parts = list(trace.batches("threads", ["task", "exit_time_ns"]))
     nr_tasks = max((int(part["task"].max(initial=0)) for part in parts), default=0) + 1
     last: NDArray[np.int64] = np.full(nr_tasks + 1, stop_ns, np.int64)
@@ -352,5 +352,5 @@ def _last_moments(trace: Trace, stop_ns: int) -> NDArray[np.int64]:
 
 
 def _rounded(values: NDArray[np.float64]) -> Any:
-    """Three decimals: a picture shows no more, and the file stays small."""
+    """Round to three decimals: pictures show no more, and the file stays small."""
     return values.round(3).tolist()

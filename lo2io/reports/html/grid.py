@@ -1,7 +1,7 @@
-"""Sums over equal pieces of time, and the few rows that stand for many: all that pictures need, in constant memory.
+"""Sums over equal pieces of time, and a few rows that stand for many: all that pictures need, in constant memory.
 
 In: batches of times in ns on the trace's clock. Out: arrays of shape (lanes, bins), and chosen rows. Sums are exact:
-what falls outside of the grid counts at its nearest bin, so that the bins of a lane add up to what was added.
+a time outside of the grid counts in the nearest bin, so that the bins of a lane add up to all that was added.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from lo2io.model import Columns
 
 _COMPACT_AT: Final = 4
-"""Rows are thrown away when there are so many times more than are wanted: seldom enough to cost little."""
+"""Rows are thrown away when there are this many times more than wanted: seldom enough to cost little."""
 _ALL: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeGrid:
-    """Equal bins of time from ``start_ns``; the last edge is at or behind ``stop_ns``."""
+    """Equal bins of time from ``start_ns``. The last edge is at ``stop_ns`` or later."""
 
     start_ns: int
     bin_ns: int
     bins: int
 
     def index(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bin of each time; before the grid: the first one, after it: the last one."""
+        """Bin of each time. A time before the grid gets the first bin, a time after it the last one."""
         index: NDArray[np.int64] = ((times_ns - self.start_ns) // self.bin_ns).clip(0, self.bins - 1)
         return index
 
 
 def time_grid(start_ns: int, stop_ns: int, bins: int) -> TimeGrid:
-    """At most so many bins, of at least 1 ns, over a span of time."""
+    """Divide a span of time into at most ``bins`` bins of at least 1 ns."""
     span_ns = max(1, stop_ns - start_ns)
     bin_ns = -(-span_ns // bins)
     return TimeGrid(start_ns, bin_ns, -(-span_ns // bin_ns))
 
 
 class PointSums:
-    """Sums of what happens at points of time. Memory: 8 bytes a lane and bin."""
+    """Sums of events at points of time. Memory: 8 bytes a lane and bin."""
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
         self._grid = grid
@@ -61,10 +61,12 @@ class PointSums:
 
 
 class Presence:
-    """How long, and thus how many at a time, intervals lie in each bin; nothing is drawn bin by bin.
+    """For each bin, how long intervals lie in it, and thus how many at a time. The cost of an interval is constant.
 
-    For the edge e of a bin, the time that all intervals have been there before e is the sum of ``e - begin`` over those
-    that began before, less that of ``e - end`` over those that ended. Both follow from counts and sums a bin.
+    Take the edge e of a bin. The time that all intervals have spent before e is the sum of ``e - begin`` over the
+    intervals that began before e, less the sum of ``e - end`` over those that ended before e. Both follow from a count
+    and a sum for each bin.
+    a sum for each bin.
     """
 
     def __init__(self, grid: TimeGrid, lanes: int) -> None:
@@ -74,7 +76,7 @@ class Presence:
         self._into = np.zeros(lanes * grid.bins, np.int64)
 
     def add(self, lanes: NDArray[Any], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
-        """Add the intervals [begin, end); what lies outside of the grid is cut off."""
+        """Add the intervals [begin, end). Parts outside of the grid are cut off."""
         grid = self._grid
         stop_ns = grid.start_ns + grid.bins * grid.bin_ns
         base = lanes.astype(np.int64) * grid.bins
@@ -86,7 +88,7 @@ class Presence:
 
     @property
     def time_ns(self) -> NDArray[np.int64]:
-        """Time spent, by lane and bin; shape (lanes, bins). Two at a time count twice."""
+        """Time spent, by lane and bin; shape (lanes, bins). Two intervals at a time count twice."""
         nr, into = self._nr.reshape(self._shape), self._into.reshape(self._shape)
         already = nr.cumsum(axis=1) - nr
         time_ns: NDArray[np.int64] = (already + nr) * self._grid.bin_ns - into
@@ -94,13 +96,13 @@ class Presence:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """How many at a time, on average over each bin; shape (lanes, bins)."""
+        """Mean number of intervals at a time, by lane and bin; shape (lanes, bins)."""
         mean: NDArray[np.float64] = self.time_ns / self._grid.bin_ns
         return mean
 
 
 def scatter_keys(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A number for each id that looks like chance, the same in every run: the rows with the smallest are a fair sample.
+    """A pseudo-random number for each id, the same in every run. The rows with the smallest numbers are a fair sample.
 
     Source: SplitMix64's finalizer (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
     """
@@ -113,13 +115,13 @@ def scatter_keys(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class Smallest:
-    """Of each lane the ``limit`` rows with the smallest keys, and how many there were."""
+    """For each lane, the ``limit`` rows with the smallest keys, and the number of rows offered."""
 
     def __init__(self, lanes: int, limit: int) -> None:
         self.seen = np.zeros(lanes, np.int64)
         self._limit = limit
         self._bound = np.full(lanes, _ALL)
-        """A row whose key is above its lane's bound cannot be among the smallest."""
+        """For each lane, a bound: a row with a larger key cannot be among the smallest."""
         self._parts: list[Columns] = []
         self._held = 0
 
@@ -146,7 +148,7 @@ class Smallest:
         self._held = len(kept)
 
     def rows(self) -> Columns:
-        """The chosen rows' columns with ``lane`` and ``key``, by lane and then by key; without any added: nothing."""
+        """The chosen rows' columns with ``lane`` and ``key``, sorted by both. Nothing, if no row was offered."""
         if not self._parts:
             return {}
         self._compact()

@@ -1,4 +1,4 @@
-"""Where the time went, slow calls, sizes and order of accesses, opens: ``Summary.io`` as tables of the page."""
+"""Time, slow calls, sizes and order of accesses, opens: ``Summary.io`` as tables of the page."""
 
 from __future__ import annotations
 

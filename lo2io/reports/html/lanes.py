@@ -1,6 +1,6 @@
-"""Which processes, threads, files and devices get a lane of their own in pictures: the busiest; the rest share one.
+"""The processes, threads, files and devices that get a lane of their own in pictures: the busiest. The rest share one.
 
-In: a trace and its sums. Out: for each row of a table the number of its lane, and the lanes' names.
+In: a trace and its sums. Out: the number of the lane for each row of a table, and the lanes' names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_THREADS: Final = 48
 MAX_DEVICES: Final = 16
 MAX_RINGS: Final = 16
 CLASSES: Final = tuple(kind.name.lower() for kind in CallClass)
-"""What operations are for: the classes of the tables."""
+"""The classes of the tables, by what operations are for."""
 _METADATA_HUE, _OTHER_HUE, _WAITING_HUE = 4, 5, 6
 _HUES: Final = {
     CallClass.READ: 0, CallClass.WRITE: 1, CallClass.COPY: 2, CallClass.SYNC: 3,
@@ -42,17 +42,17 @@ _HUES: Final = {
     **dict.fromkeys((CallClass.PIPE, CallClass.TERMINAL), _WAITING_HUE),
 }  # fmt: skip
 HUES: Final = tuple(_HUES.get(kind, _OTHER_HUE) for kind in CallClass)
-"""Colour of each class, of the seven that the page has: akin ones share one."""
+"""Colour of each class, one of the page's seven: similar classes share a colour."""
 
 
 class Lanes:
-    """Lanes of one kind: ``names``, and the lane of each key; keys without one share the last lane, ``others``.
+    """Lanes of one kind: ``names``, and the lane of each key. Keys without a lane share the last lane, ``others``.
 
     Args:
-        keys: Of the lanes.
-        names: As many.
-        nr_keys: Keys are below it.
-        stands: Shape (nr_keys,): the key that stands for each; None: itself.
+            keys: One key for each lane.
+            names: One name for each lane.
+            nr_keys: All keys are below this number.
+            stands: Shape (nr_keys,): the key that stands for each key; None: each key stands for itself.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Lanes:
             self._of_key[:nr_keys] = self._of_key[stands]
 
     def of(self, keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Lane of each key; of a key beyond all others (unknown is UINT32_MAX): ``others``."""
+        """Lane of each key. A key beyond all others gets ``others`` (an unknown key is UINT32_MAX)."""
         lanes: NDArray[np.int64] = self._of_key[np.minimum(keys, len(self._of_key) - 1)]
         return lanes
 
@@ -76,14 +76,14 @@ class Lanes:
 
 
 def process_lanes(order: Sequence[int], owners: Owners, people: People) -> Lanes:
-    """Lanes of the processes, the heaviest (first in ``order``, by the owners' numbers) first."""
+    """Lanes of the processes. ``order`` has the owners' numbers, the heaviest process first."""
     shown = [row for row in order if row < owners.nr_processes][:MAX_PROCESSES]
     names = people.names(shown)
     return Lanes(shown, [who(people.pid(row), names.get(row)) for row in shown], owners.nr_processes + 1)
 
 
 def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:
-    """Lanes of the file groups by path, the heaviest (first in ``order``) first."""
+    """Lanes of the file groups by path. ``order`` has the heaviest group first."""
     shown = list(order[:MAX_FILES])
     names = file_names(sums.trace, sums.owners, sums.people, shown)
     texts = [file_text(names[group]) for group in shown]
@@ -91,7 +91,7 @@ def file_lanes(order: Sequence[int], sums: TraceSums) -> Lanes:
 
 
 def file_text(name: FileName) -> str:
-    """What a file group is called in pictures: as in tables."""
+    """The text for a file group in pictures, the same as in tables."""
     if name.kind == "named":
         return printable(name.path or "unnamed")
     if name.kind == "unnamed":
@@ -100,7 +100,7 @@ def file_text(name: FileName) -> str:
 
 
 def thread_lanes(trace: Trace) -> Lanes:
-    """Lanes of the threads that spent most time in calls; one pass over two columns of the operations."""
+    """Lanes of the threads that spend most time in calls; one pass over two columns of the operations."""
     tasks = trace.column("threads", "task")
     nr_tasks = int(tasks.max(initial=0)) + 1
     time_ns = np.zeros(nr_tasks + 1, np.int64)
@@ -124,7 +124,7 @@ def _thread_names(trace: Trace, tasks: Sequence[int]) -> Mapping[int, str]:
 
 
 def device_lanes(trace: Trace, requests: RequestTally) -> Lanes:
-    """Lanes of the devices in the order of ``RequestTally.devices``: keys are indices into that."""
+    """Lanes of the devices, in the order of ``RequestTally.devices``. Keys are indices into that list."""
     names = {device["device"]: device["name"] for device in trace.metadata["devices"]}
     bytes_of = requests.bytes.reshape(-1, NR_REQUEST_OPS).sum(axis=1)
     shown = np.argsort(-bytes_of, kind="stable")[:MAX_DEVICES].tolist()
@@ -134,7 +134,7 @@ def device_lanes(trace: Trace, requests: RequestTally) -> Lanes:
 
 
 def ring_lanes(trace: Trace) -> Lanes:
-    """Lanes of the rings with most requests."""
+    """Lanes of the rings that have most requests."""
     ring, requests = trace.column("rings", "ring"), trace.column("rings", "nr_requests")
     order = np.lexsort((ring, -requests.astype(np.int64)))[:MAX_RINGS]
     shown = [int(ring[row]) for row in order if requests[row]]
@@ -142,7 +142,7 @@ def ring_lanes(trace: Trace) -> Lanes:
 
 
 def heaviest(sums: TraceSums) -> tuple[list[int], list[int]]:
-    """Processes, and file groups by path, by what calls and requests of rings moved, then by time in calls."""
+    """Processes, and file groups by path: by the bytes of calls and ring requests, then by the time in calls."""
     trace, owners, operations = sums.trace, sums.owners, sums.operations
     by_process, by_group = (
         each.bytes_read + each.bytes_written for each in (operations.by_process, operations.by_group)

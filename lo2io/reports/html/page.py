@@ -1,8 +1,8 @@
-"""The page itself: tables that need no script, and pictures that are drawn from numbers which the page carries.
+"""The HTML page: tables that need no script, and pictures that a script draws from numbers in the page.
 
-In: a trace's summary and sums. Out: one file's text that asks nobody for anything: plotly.js, style and numbers are in
-it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3; plotly.js is the one of the
-package plotly (MIT).
+In: a trace's summary and sums. Out: the text of one file. The file loads nothing: plotly.js, style and numbers are
+part of it, and its content security policy forbids all else. Sources: the policy is W3C's CSP 3; plotly.js comes from
+the package plotly (MIT).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.sums import TraceSums
 
 MAGIC: Final = b"<!doctype html>\n<!-- lo2io report -->"
-"""What the page begins with: a file that begins otherwise is not replaced."""
+"""The beginning of the page. A file that begins otherwise is never replaced."""
 _ASSETS: Final = files("lo2io.reports.html") / "assets"
 
 
 def gather_pictures(sums: TraceSums) -> dict[str, Any]:
-    """What the pictures show, by one more reading of the tables of operations and requests.
+    """Gather the numbers behind the pictures in one more pass over the tables of operations and requests.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -69,7 +69,7 @@ def gather_pictures(sums: TraceSums) -> dict[str, Any]:
 
 
 def render_html(summary: Summary, pictures: dict[str, Any]) -> str:
-    """The page.
+    """Make the page.
 
     Raises:
         Lo2ioError: Jinja or plotly is not installed.
@@ -114,7 +114,7 @@ def _asset(name: str) -> str:
 
 
 def _plotly_js() -> str:
-    """plotly.js as the package carries it; found without importing the package, which takes most of a second."""
+    """The package's plotly.js, found without importing the package: an import takes most of a second."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
         raise _lacking("plotly", "no such package")
@@ -123,7 +123,7 @@ def _plotly_js() -> str:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise _lacking("plotly", f"{file}: {error.strerror}") from error
-    # Inside of a script element, only this could end it; in JavaScript both spellings are the same text.
+    # Only this text could end the script element; in JavaScript both spellings mean the same.
     return text.replace("</script", "<\\/script")
 
 
@@ -132,7 +132,7 @@ def _lacking(package: str, answer: str) -> Lo2ioError:
 
 
 def _packed(pictures: dict[str, Any]) -> str:
-    """Numbers as gzipped JSON in base64: a tenth of the JSON's size, and every browser unpacks it."""
+    """Numbers as gzipped JSON in base64: a tenth of the JSON's size, and every browser can unpack it."""
     plain = json.dumps(pictures, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(plain, 6, mtime=0)).decode()
 
@@ -160,7 +160,7 @@ def _subtitle(summary: Summary) -> str:
 
 
 def _cards(summary: Summary) -> list[tuple[str, str, float]]:
-    """Name, text and exact value of the numbers on top."""
+    """Name, text and exact value of each number at the top."""
     total = summary.activity
     rates = (summary.bytes_read_per_s, summary.bytes_written_per_s)
     cards: list[tuple[str, str, float]] = [

@@ -32,7 +32,7 @@ def _rings(rings: RingsSummary) -> Sheet:
 
 
 def _ring(ring: RingRow) -> list[Cell]:
-    """Of libaio only programs in the kernel tell results; nothing tells who executed what."""
+    """The cells of a ring. libaio: only programs in the kernel know results; nobody knows who executed requests."""
     has_workers = ring.kind != "libaio"
     has_details = has_workers or ring.written > 0
     workers = ring.workers.bounded + ring.workers.unbounded + ring.workers.untold

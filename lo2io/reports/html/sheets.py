@@ -1,6 +1,6 @@
-"""The summary as tables of an HTML page: each cell with the text that is shown and the exact value it is sorted by.
+"""The summary as tables of an HTML page. Each cell has the text that is shown and the exact value it is sorted by.
 
-In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: :class:`Sheet`. It counts nothing itself.
+In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: :class:`Sheet`. This module counts nothing itself.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _accounts(summary: Summary) -> Sheet:
 
 
 def sheets(summary: Summary) -> list[Sheet]:
-    """All tables of the page that have a row, in its order."""
+    """All tables that have a row, in the page's order."""
     every = [_processes(summary), _command_lines(summary), _files(summary), _calls(summary)]
     every += [_errors(summary), _devices(summary)]
     every += io_sheets(summary.io) if summary.io else []

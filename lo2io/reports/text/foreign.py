@@ -1,4 +1,4 @@
-"""The head of the report on an archive without lo2io's tables: whose it is, by paradigm, and what is not known."""
+"""The head of the report on another tool's archive: its calls and bytes by paradigm, and all that is not known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def foreign_lines(foreign: Foreign) -> list[str]:
-    """The same in a line each, for a page that has a title."""
+    """The same facts, one line each, for a page that has a title."""
     lines = [foreign.title] if foreign.own else []
     for row in foreign.paradigms:
         nested = f", {row.nested_calls:,} of them by other calls" if row.nested_calls else ""
@@ -25,7 +25,7 @@ def foreign_lines(foreign: Foreign) -> list[str]:
 
 
 def render_foreign(foreign: Foreign, console: Console) -> None:
-    """Print it; what all sums have twice stands before any of them."""
+    """Print the head. What all sums count twice stands before any of the sums."""
     print_line(console, f"{printable(foreign.trace)}: {printable(foreign.title)}", "bold")
     if foreign.paradigms:
         rows = [

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.io import IoSummary, LatencyRow, OpenRow, PatternRow, TimeRow
 
 ROWS: Final = 8
-"""Rows of each table of this part; JSON has more."""
+"""Rows of each table in this part; the JSON has more."""
 BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "12345678"
 _STORAGE: Final = frozenset(kind.name.lower() for kind in STORAGE)
 
 
 def render_io(io: IoSummary, console: Console) -> None:
-    """Print what is known of each."""
+    """Print each section that has a row."""
     _time(io, console)
     _latencies(io.latencies, console)
     _slowest(io.slowest, console)
@@ -38,7 +38,7 @@ def render_io(io: IoSummary, console: Console) -> None:
 
 
 def file_name(row: PatternRow | OpenRow | SlowRow) -> str:
-    """A file by its path, or what stands for one."""
+    """The path of a file, or the text that stands for it."""
     if row.kind == "unnamed":
         return f"unnamed fds of {who(row.pid, row.process)}"
     if row.kind == "none":
@@ -76,7 +76,7 @@ def _time_cells(row: TimeRow, total: TimeRow, parts: Sequence[str]) -> list[str]
 
 
 def _latencies(latencies: Sequence[LatencyRow], console: Console) -> None:
-    """A bar for each power of two, the same scale for all lines."""
+    """Draw a bar for each power of two. All lines have the same scale."""
     rows = [row for row in latencies if row.phase == "call"][:ROWS]
     rows += [row for row in latencies if row.phase != "call"][: 2 * ROWS]
     if not rows:
@@ -109,7 +109,7 @@ def _least(bits: int) -> int:
 
 
 def draw(histogram: Sequence[Bin], low: int, high: int, bars: str = BARS) -> str:
-    """A character for each power of two from bit length ``low`` to ``high``, by its share of the fullest bin."""
+    """A character for each power of two from bit length ``low`` to ``high``, by the bin's share of the fullest one."""
     counts = {bin_.least_ns.bit_length(): bin_.nr for bin_ in histogram}
     most = max(counts.values(), default=1)
     return "".join(

@@ -1,4 +1,4 @@
-"""Lines and tables on a rich console: what the parts of the page are printed with."""
+"""Lines and tables on a rich console, for all parts of the page."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.summary import Summary
 
 ROWS: Final = 12
-"""Rows of each table on the page; JSON has more."""
+"""Rows of each table on the page; the JSON has more."""
 VERDICT_STYLES: Final = {"complete": "green", "short": "bold red"}
-"""Of the line on completeness; of other verdicts bold yellow."""
+"""Colours of the line on completeness, by verdict. All other verdicts are bold yellow."""
 _GAP: Final = "  "
 _NAME_WIDTH: Final = 20
-"""Of a first column at least, however narrow the terminal."""
+"""The least width of a first column, however narrow the terminal."""
 
 
 def printable(text: str) -> str:
-    """Control characters, other unprintable ones and lone surrogates as escapes: a name must not move the cursor."""
+    """Escape control characters, other unprintable ones and lone surrogates: a name must not move the cursor."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
     )
 
 
 def shorten(text: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
+    """Shorten a path at its beginning: its end says more."""
     if cell_len(text) <= width:
         return text
     while cell_len(text) >= width:
@@ -43,12 +43,12 @@ def shorten(text: str, width: int) -> str:
 
 
 def shorten_end(text: str, width: int) -> str:
-    """The beginning of a command line says more than its end."""
+    """Shorten a command line at its end: its beginning says more."""
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
 
 
 def share_of(share: float) -> str:
-    """A part of 1 in percent."""
+    """A part of 1, in percent."""
     return f"{100 * share:.1f} %"
 
 
@@ -59,18 +59,18 @@ def count_of(number: int, noun: str) -> str:
 
 
 def named(path: str | None, files: int) -> str:
-    """A path, and how many files bore it, if that was more than one."""
+    """A path, and the number of files that had it, if that is more than one."""
     return printable(path or "unnamed") + (f" ({files:,} files)" if files > 1 else "")
 
 
 def who(pid: int | None, comm: str | None) -> str:
-    """A process by its name and number."""
+    """A process, by its name and number."""
     name = printable(comm) if comm else "unknown"
     return name if pid is None else f"{name} ({pid})"
 
 
 def duration_of(latency: Latency, value_ns: int) -> str:
-    """A dash for the latency of nothing: it is not 0."""
+    """A latency as text. An empty latency gets a dash, because it is not 0."""
     return format_duration(value_ns) if latency.nr else "-"
 
 
@@ -83,15 +83,15 @@ def print_table(
     title: str = "",
     leads: Sequence[str] = (),
 ) -> None:
-    """Print a table; the first column is shortened to fit, the others never: half a number is a wrong number.
+    """Print a table. Only the first column is shortened to fit: half a number is a wrong number.
 
     Args:
-        console: Its width decides.
-        headings: One a column.
-        align: A letter a column: l or r.
-        rows: Cells as they are printed.
-        title: Stands above, in a line of its own.
-        leads: For each row what the first cell begins with and keeps, however short: a number to find it by.
+            console: Its width is the limit.
+            headings: One for each column.
+            align: One letter for each column: l or r.
+            rows: Cells as they are printed.
+            title: A line of its own above the table.
+            leads: For each row, the beginning of its first cell, which is never shortened: a number to find the row by.
     """
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
@@ -114,16 +114,16 @@ def print_table(
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """A line, never folded: what it says is searched for and pasted."""
+    """Print a line without folding it, so that readers can search for it and paste it."""
     console.print(Text(text, style=style), soft_wrap=True)
 
 
 def print_verdict(console: Console, summary: Summary) -> None:
-    """The line on completeness, in its verdict's colour."""
+    """Print the line on completeness in its verdict's colour."""
     print_line(console, summary.completeness_line, VERDICT_STYLES.get(summary.verdict, "bold yellow"))
 
 
 def print_more(console: Console, hidden: int) -> None:
-    """That there is more than is shown."""
+    """Say how many rows are not shown."""
     if hidden > 0:
         print_line(console, f"and {hidden:,} more, see lo2io report --json")

@@ -1,6 +1,6 @@
-"""The summary as text: a page for a terminal, and the same words, plain, for a pipe.
+"""The summary as text: a page for a terminal, and the same words without colour for a pipe.
 
-In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: lines on a rich console. It knows no table of the trace.
+In: a :class:`~lo2io.reports.summary.summary.Summary`. Out: lines on a rich console. This module reads no tables.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _PATHS_OF_A_FINDING: Final = 3
 _CALLS_OF_A_GROUP: Final = 3
 _SHORT_ID: Final = 12
 _NAMED: Final = 3
-"""Programs that live on, named in the line about them."""
+"""The number of programs named in the line about processes that live on."""
 _PLACE_WIDTH: Final = 22
 _CMDLINE_WIDTH: Final = 32
 
 
 def report_console(file: IO[str] | None = None) -> Console:
-    """The console reports are printed on: plain and 100 columns wide unless it is a terminal."""
+    """The console for reports: without colour and 100 columns wide, unless it is a terminal."""
     stream = sys.stdout if file is None else file
     if isinstance(stream, TextIOWrapper):
-        # Names hold any character, and a locale may know few: spelled out is better than a traceback.
+        # Names hold any character, and a locale may lack some: escapes are better than a traceback.
         stream.reconfigure(errors="backslashreplace")
     console = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
@@ -71,7 +71,7 @@ def report_console(file: IO[str] | None = None) -> Console:
 
 
 def render_page(summary: Summary, console: Console) -> None:
-    """Print the page; empty sections are left out."""
+    """Print the page. Empty sections are left out."""
     if summary.foreign:
         render_foreign(summary.foreign, console)
     if summary.shortfall:
@@ -149,7 +149,7 @@ def _head(summary: Summary, console: Console) -> None:
 
 
 def confines_lines(chosen: Chosen) -> list[str]:
-    """What the trace is confined to, a line each; none for a trace of everything."""
+    """The limits of the trace, one line each; none for a trace of everything."""
     window = "" if chosen.recorded_ns is None else format_duration(chosen.recorded_ns)
     left_out = [
         (chosen.filtered_calls, "call"),
@@ -189,7 +189,7 @@ def _numbers(activity: Activity) -> list[str]:
 
 
 def _usage(usage: UsageRow, not_recorded: Mapping[str, Sequence[str]], console: Console) -> None:
-    """What the processes used, and what of their time the calls explain."""
+    """What the processes used, and the part of their time that the calls explain."""
     parts = [f"wall {format_duration(usage.wall_ns)}"]
     if usage.user_ns is not None and usage.system_ns is not None:
         parts.append(f"user {format_duration(usage.user_ns)} · system {format_duration(usage.system_ns)}")
@@ -238,12 +238,12 @@ def _wall_and_cpu(usage: UsageRow | None) -> list[str]:
 
 
 def _in_rings(row: ProcessRow) -> list[str]:
-    """What it did by requests of rings, and not by calls."""
+    """A process's requests of rings; its calls do not count them."""
     return [f"{row.ring_requests:,}", format_bytes(row.ring_bytes)]
 
 
 def _all_processes(summary: Summary, console: Console) -> None:
-    """A whole machine's, with where they belong and what they asked of disks."""
+    """The processes of a whole machine, each with its container or cgroup and what it asked of disks."""
     rows = []
     in_rings = summary.rings is not None and summary.rings.written > 0
     for row in summary.processes[:ROWS]:
@@ -259,14 +259,14 @@ def _all_processes(summary: Summary, console: Console) -> None:
 
 
 def _place(row: ProcessRow) -> str:
-    """The container's id as its tools abbreviate it, or the end of the cgroup's path."""
+    """The container's id, short as its tools print it, or the end of the cgroup's path."""
     if row.container:
         return row.container[:_SHORT_ID]
     return shorten(printable(row.cgroup or "-"), _PLACE_WIDTH)
 
 
 def _files(summary: Summary, console: Console) -> None:
-    """Storage, and what has no name or no descriptor; then what other programs, people and the kernel answer."""
+    """First storage, and files without a name or descriptor; then pipes, sockets and devices."""
     none = [row for row in summary.files if row.kind == "none"]
     stored = [row for row in summary.files if row.kind != "none" and row.type in {"storage", "unknown"}]
     others = [row for row in summary.files if row.kind != "none" and row.type not in {"storage", "unknown"}]
@@ -295,7 +295,7 @@ def _file_name(row: FileRow) -> str:
 
 
 def _calls(summary: Summary, console: Console) -> None:
-    """The columns of ``strace -c -w`` and more. Each call counts once; its time is from entry to exit."""
+    """The columns of ``strace -c -w`` and more. Each call counts once. Its time is from entry to exit."""
     rows = []
     for row in summary.calls[:ROWS]:
         lat = row.latency
@@ -320,7 +320,7 @@ def _call_cells(activity: Activity, moved_bytes: int) -> list[str]:
 
 
 def _command_lines(summary: Summary, console: Console) -> None:
-    """Left out where no two processes share one: then the table of processes says the same."""
+    """Print the table, unless every process has its own command line: the table of processes says the same then."""
     if all(row.processes <= 1 for row in summary.cmdlines):
         return
     rows = []
@@ -368,7 +368,7 @@ def _devices(summary: Summary, console: Console) -> None:
 
 
 def _findings(summary: Summary, console: Console) -> None:
-    """What stands out, two lines each; the rows behind it are in the JSON."""
+    """What stands out, two lines each. The JSON has the rows behind each finding."""
     if not summary.findings:
         return
     print_line(console, "\nFindings", "bold")
@@ -403,14 +403,14 @@ _UNFOLLOWED: Final = (
 
 
 def _losses(summary: Summary, console: Console) -> None:
-    """By CPU: what a ring had no room for, and what vanished, are ailments with different cures."""
+    """What is missing, by CPU. A full ring and a vanished event have different causes and different cures."""
     if summary.completeness.get("unfollowed"):
         for line in _UNFOLLOWED:
             print_line(console, line, "bold yellow")
     if summary.completeness.get("compat"):
         text = "perf's tracepoints leave out the calls of 32-bit programs; --backend bpf has them"
         print_line(console, text, "bold yellow")
-    if not summary.losses or summary.verdict == "complete":  # what is missing elsewhere, the last line says
+    if not summary.losses or summary.verdict == "complete":  # the last line names other losses
         return
     rows = [[f"CPU {row.cpu}", f"{row.lost:,}", *_gaps(row), f"{row.vanished:,}"] for row in summary.losses[:ROWS]]
     print_table(console, ["Missing", "ring full", "times", "for", "vanished"], "lrrrr", rows)
@@ -429,7 +429,7 @@ def _gaps(row: CpuLosses) -> list[str]:
 
 
 def _accounts(summary: Summary, console: Console) -> None:
-    """Of a whole machine: where the kernel's own accounts say something else, and why some were not compared."""
+    """For a whole machine: differences from the kernel's own accounts, and why an account was not compared."""
     if summary.mode != "system":
         return
     compared = [row for row in summary.reconciliation if row["captured"] is not None]

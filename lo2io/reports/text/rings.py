@@ -1,4 +1,4 @@
-"""The part of the page about rings; nothing is printed of a trace without any.
+"""The part of the page about rings. A trace without rings has no such part.
 
 In: a :class:`~lo2io.reports.rings.summary.RingsSummary`. Out: lines on a rich console.
 """
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from lo2io.reports.summary.histogram import Latency
 
 DETAILED: Final = 3
-"""Rings of which more than one line is printed."""
+"""The number of rings that get more than one line."""
 NAMED: Final = 3
-"""Files, errors and reasons named in a line."""
+"""The number of files, errors and reasons that a line names."""
 
 
 def render_rings(rings: RingsSummary, console: Console) -> None:
-    """Print what is known of each ring, and of the files in them."""
+    """Print the numbers of each ring, and of the files in them."""
     _overview(rings, console)
     with_requests = [ring for ring in rings.rings if ring.written or ring.batches.calls]
     for ring in with_requests[:DETAILED]:
@@ -53,7 +53,7 @@ def render_rings(rings: RingsSummary, console: Console) -> None:
 
 
 def rings_line(rings: RingsSummary) -> str:
-    """What the head of the page says of rings; bytes and errors are of requests that the trace holds."""
+    """The line about rings in the head of the page. Bytes and errors count only requests that the trace holds."""
     text = f"{count_of(rings.requests, 'request')} on {count_of(rings.nr_rings, 'ring')}"
     if rings.libaio_untold:
         untold = "all" if rings.libaio_untold == rings.requests else f"{rings.libaio_untold:,}"
@@ -66,7 +66,7 @@ def rings_line(rings: RingsSummary) -> str:
 
 
 def _overview(rings: RingsSummary, console: Console) -> None:
-    """A line for each ring; of libaio without programs in the kernel nothing is known of its requests."""
+    """Print a line for each ring. Without programs in the kernel, libaio's requests are unknown."""
     rows = []
     shown = rings.rings[:ROWS]
     for ring in shown:
@@ -93,7 +93,7 @@ def _overview(rings: RingsSummary, console: Console) -> None:
 
 
 def _of(ring: RingRow) -> str:
-    """Where the trace does not hold all requests of a ring: of how many one speaks."""
+    """The number of requests in the trace, if the ring had more."""
     return f" of {ring.written:,}" if 0 < ring.written < ring.requests else ""
 
 
@@ -105,7 +105,7 @@ def _on_workers(ring: RingRow) -> str:
 
 
 def _details(ring: RingRow, console: Console) -> None:
-    """Ways and opcodes, then a line for each other thing there is to say."""
+    """Print ways and opcodes, then a line for each further fact."""
     name = printable(ring_name(ring))
     title = name[:1].upper() + name[1:] if ring.ring is None else f"Ring {name}"
     if _of(ring):
@@ -147,7 +147,7 @@ def _percentiles(latency: Latency) -> list[str]:
 
 
 def _lines(ring: RingRow) -> Iterable[str]:
-    """What there is to say beside the tables; what did not happen is not mentioned."""
+    """The facts beside the tables. Only what happened gets a line."""
     if ring.flags:
         yield f"set up with {', '.join(ring.flags)}"
     batches = ring.batches
@@ -173,7 +173,7 @@ def _lines(ring: RingRow) -> Iterable[str]:
 
 
 def _odd_ends(ring: RingRow) -> Iterable[str]:
-    """Requests that did not end as asked, and completions that belong to none."""
+    """Requests with an unusual end, and completions that belong to no request."""
     for status in ("refused", "cancelled"):
         ends = [row for row in ring.ends if row.status == status]
         if ends:
@@ -196,7 +196,7 @@ def _odd_ends(ring: RingRow) -> Iterable[str]:
 
 
 def _end(row: EndRow) -> str:
-    """That what was cancelled ends with ECANCELED says nothing."""
+    """The end and its error. A cancelled request always fails with ECANCELED, so that error is left out."""
     error = f" {row.error}" if row.status == "refused" else ""
     return f"{row.requests:,} {row.opcode}{error}"
 
