@@ -49,10 +49,10 @@ class Lanes:
     """Lanes of one kind: ``names``, and the lane of each key. Keys without a lane share the last lane, ``others``.
 
     Args:
-            keys: One key for each lane.
-            names: One name for each lane.
-            nr_keys: All keys are below this number.
-            stands: Shape (nr_keys,): the key that stands for each key; None: each key stands for itself.
+        keys: One key for each lane.
+        names: One name for each lane.
+        nr_keys: All keys are below this number.
+        stands: Shape (nr_keys,): the key that stands for each key; None: each key stands for itself.
     """
 
     def __init__(

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 MAX_SLOW: Final = 20
-"""Slow operations that are kept."""
+"""Number of slow operations that are kept."""
 _WAIT_BEGINS: Final = "io_uring:io_uring_cqring_wait"
 _PASSIVE_CLASSES: Final = np.isin(np.arange(NR_CLASSES), PASSIVE)
 
 
 class _Sleeps:
-    """When calls of io_uring_enter began to wait for completions: before, they worked.
+    """When calls of io_uring_enter began to wait for completions. Before that they worked.
 
     The time is known if io_uring's own events were recorded. Their table has a row for each such call, in the order of
     the calls' ids. So the two tables are read side by side. Memory: one batch of the table.
@@ -46,7 +46,7 @@ class _Sleeps:
         self._enters = np.array([call["kind"] == "ring_enter" for call in trace.metadata["calls"]], np.bool_)
 
     def worked(self, rows: Columns) -> NDArray[np.int64]:
-        """How long each call worked before it waited, in ns; 0: not known, or it did not wait.
+        """How long each call worked before it waited, in ns; 0: unknown, or the call did not wait.
 
         Time during which a request of the thread was at a device or in a queue does not count as work.
 
@@ -83,7 +83,7 @@ class _Sleeps:
 
 
 class TimeTally:
-    """By class of call: how often, how long, and what a request of the calling thread did meanwhile."""
+    """By class of call: count, time, and the part with a request of the calling thread under way."""
 
     def __init__(self, trace: Trace, owners: Owners, classes: Classes, spans: CallSpans) -> None:
         self._classes, self._spans, self._waits = classes, spans, owners.waits
@@ -98,10 +98,10 @@ class TimeTally:
         self.process_calls = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_ns = np.zeros((owners.nr_processes + 1, NR_CLASSES), np.int64)
         self.process_syncs = np.zeros(owners.nr_processes + 1, np.int64)
-        """Syncs of each process, and its writes to files that are syncs as well."""
+        """Syncs of each process, and its writes that are syncs, too."""
         self.process_sync_ns = np.zeros(owners.nr_processes + 1, np.int64)
         self.failures: Counter[tuple[int, int, int, int]] = Counter()
-        """By process, call, class (``fcntl`` has two) and errno."""
+        """Failed calls by process, call, class (``fcntl`` has two) and errno."""
         self.failure_ns: Counter[tuple[int, int, int, int]] = Counter()
         """The time of these calls."""
 
@@ -152,7 +152,7 @@ class TimeTally:
 
 
 class OffCpuTally:
-    """Stretches of calls without a CPU, by state; the table is empty unless switches were recorded."""
+    """Stretches of calls without a CPU, by state. Empty unless switches were recorded."""
 
     def __init__(self, trace: Trace) -> None:
         self.times = np.zeros(len(OFF_STATE), np.int64)
@@ -176,7 +176,7 @@ class Slow:
     group: int
     offset_bytes: int | None
     bytes: int | None
-    """Moved, or else asked for."""
+    """Bytes moved, or else asked for."""
     error: int
     device_ns: int
     queue_ns: int
@@ -186,9 +186,9 @@ class SlowTally:
     """The slowest operations, without calls that wait by their nature and calls about processes.
 
     Args:
-        waits: Of each file group, whether calls on it wait for somebody to write or read.
-        classes: Which calls may.
-        limit: How many are kept.
+        waits: For each file group, True if calls on it wait for somebody to write or read.
+        classes: The classes of calls that can be slow operations.
+        limit: Number of operations that are kept.
     """
 
     def __init__(self, waits: NDArray[np.bool_], classes: Classes, limit: int = MAX_SLOW) -> None:
@@ -215,7 +215,7 @@ class SlowTally:
             self._least = -self._rows[-1][0]
 
     def slowest(self) -> list[Slow]:
-        """Longest first."""
+        """The operations, longest first."""
         return [_slow(values) for _, _, values in self._rows]
 
 

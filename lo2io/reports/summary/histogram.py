@@ -1,4 +1,4 @@
-"""Latency percentiles without sorting: log-linear histograms, one a row (a call, a device).
+"""Latency percentiles without sorting: log-linear histograms, one for each row (a call, a device).
 
 In: durations in ns. Out: count, sum, extremes (exact) and percentiles, each within 0.4 % of the exact one (exact below
 256 ns). Each power of two is cut into 128 bins: the bin's number is the exponent and the first 7 bits of the
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BITS: Final = 7
 _EXPONENTS: Final = 48
-"""Up to 2^48 ns, 3.3 days; longer ones share the last bin, their maximum stays exact."""
+"""Up to 2^48 ns, 3.3 days. Longer durations share the last bin; their maximum stays exact."""
 _BINS: Final = (_EXPONENTS << _BITS) + 1
 _SHIFT: Final = 52 - _BITS
 _BIAS: Final = (1023 << _BITS) - 1
@@ -26,7 +26,7 @@ _LARGEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Durations in ns. Of none (``nr`` 0), all else is 0."""
+    """Durations in ns. If ``nr`` is 0, all else is 0."""
 
     nr: int = 0
     total_ns: int = 0
@@ -40,7 +40,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """So many durations of ``least_ns`` or more and of less than ``below_ns``: a power of two, and the next."""
+    """Number of durations from ``least_ns`` to below ``below_ns``: two neighbouring powers of two."""
 
     least_ns: int
     below_ns: int
@@ -57,10 +57,10 @@ class LatencyHistograms:
         self._max = np.zeros(rows, np.int64)
 
     def add(self, rows: NDArray[Any], durations_ns: NDArray[np.int64]) -> None:
-        """Count durations; negative ones (late samples, put at their predecessor's time) as 0.
+        """Count durations. Negative ones count as 0: late samples were put at their predecessor's time.
 
         Args:
-            rows: shape (n,), the histogram of each.
+            rows: shape (n,), the histogram of each duration.
             durations_ns: shape (n,).
         """
         rows = rows.astype(np.intp)
@@ -74,7 +74,7 @@ class LatencyHistograms:
     def log2(self, rows: int | NDArray[np.intp]) -> tuple[Bin, ...]:
         """One histogram, or the sum of several, by powers of two.
 
-        Empty bins are left out. That of 1 ns begins with 0, and the last of all, from 2^47 on, has no end.
+        Empty bins are left out. The bin of 1 ns begins with 0. The last bin, from 2^47 on, has no end.
         """
         bins = self._sum(rows)
         powers = np.add.reduceat(bins, [0, *range(1, _BINS - 1, 1 << _BITS)])
@@ -89,7 +89,7 @@ class LatencyHistograms:
         return bins
 
     def latency(self, rows: int | NDArray[np.intp]) -> Latency:
-        """What one histogram holds, or several together; percentiles by nearest rank."""
+        """The latency of one histogram, or of several together; percentiles by nearest rank."""
         bins = self._sum(rows)
         ranks = bins.cumsum()
         nr = int(ranks[-1])
@@ -106,7 +106,7 @@ class LatencyHistograms:
 
 
 def _middle(bin_number: int) -> int:
-    """The middle of the integers that fall into the bin."""
+    """The middle of the integers in the bin."""
     if not bin_number:
         return 0
     exponent, step = divmod(bin_number - 1, 1 << _BITS)

@@ -39,15 +39,15 @@ TIME_PARTS: Final = {
     "cpu_ns": "CPU",
     "unexplained_ns": "not explained",
 }
-"""The parts of :class:`TimeRow`, as tables call them."""
+"""Names of the parts of :class:`TimeRow` in tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
     """Where the time of one class of calls went; its parts add up to ``time_ns``.
 
-    Times are added up over all threads. Calls in flight add none. Where the scheduler's switches were recorded, the
-    first three parts are without a CPU; else ``blocked_ns``, ``preempted_ns`` and ``cpu_ns`` are None.
+    Times are added up over all threads. Calls in flight add nothing. If the scheduler's switches were recorded, the
+    first three parts are time without a CPU. Else ``blocked_ns``, ``preempted_ns`` and ``cpu_ns`` are None.
     """
 
     kind: str
@@ -62,11 +62,11 @@ class TimeRow:
     waiting_ns: int
     """The rest of calls that wait by their nature: polls, locks, syncs, rings …; pipes, sockets and terminals."""
     blocked_ns: int | None
-    """The rest of other calls, blocked by what no table shows: a lock, memory, another thread's request, writeback."""
+    """The rest of other calls. No table shows the cause: a lock, memory, another thread's request, writeback."""
     preempted_ns: int | None
     """The thread was ready to run, and other threads ran."""
     cpu_ns: int | None
-    """Had a CPU."""
+    """The thread had a CPU."""
     unexplained_ns: int
     """The rest."""
 
@@ -85,12 +85,12 @@ class TimeSummary:
     """Where the time of calls went."""
 
     requests_recorded: bool
-    """Without block requests, device and queue are part of the others."""
+    """If False, the time in devices and queues is part of the other columns."""
     total: TimeRow
     storage: TimeRow
     """The sum of the classes about files and their contents."""
     classes: tuple[TimeRow, ...]
-    """By time; those about storage first."""
+    """Classes about storage come first; each group is sorted by time."""
     off_cpu: tuple[OffCpuRow, ...]
     """Empty unless the scheduler's switches were recorded."""
 
@@ -102,7 +102,7 @@ class LatencyRow:
     subject: str
     """``calls``, or a device."""
     operation: str
-    """The class, or the requests' operation."""
+    """The class of the calls, or the operation of the requests."""
     phase: str
     """``call``; ``queue``: insert to (last) issue; ``device``: issue to completion."""
     latency: Latency
@@ -111,30 +111,30 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """One of the calls that took longest; calls that wait by their nature (polls, locks, rings, pipes …) are none."""
+    """One of the slowest calls, without calls that wait by their nature (polls, locks, rings, pipes …)."""
 
     id: int
-    """In the table of operations."""
+    """Id in the table of operations."""
     call: str
     begin_ns: int
-    """On the trace's clock …"""
+    """On the trace's clock."""
     at_ns: int
-    """… and since the trace's start."""
+    """Since the trace's start."""
     duration_ns: int
     device_ns: int
     queue_ns: int
     kind: str
-    """Of the file, as in ``FileRow`` of ``summary.py``; ``given``: without a descriptor, by its path."""
+    """Kind of the file, as in ``FileRow`` of ``summary.py``; ``given``: a path without a descriptor."""
     path: str | None
     pid: int | None
     process: str | None
-    """Name of the process, as :attr:`~lo2io.reports.summary.summary.ProcessRow.name` has it."""
+    """Name of the process, as in :attr:`~lo2io.reports.summary.summary.ProcessRow.name`."""
     tid: int | None
     comm: str | None
-    """The thread's."""
+    """Name of the thread."""
     offset_bytes: int | None
     bytes: int | None
-    """Moved, or else asked for."""
+    """Bytes moved, or else asked for."""
     error: str | None
 
 
@@ -149,31 +149,31 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True)
 class AccessRow:
-    """Sizes and order of all reads, or of all writes; what each word means is in docs/reference/report.md."""
+    """Sizes and order of all reads, or of all writes. docs/reference/report.md explains each word."""
 
     operation: str
     accesses: int
     """Calls that moved bytes."""
     small: int
-    """Of less than 4 KiB."""
+    """Accesses below 4 KiB."""
     placed: int
-    """Accesses whose predecessor is known: the four numbers below are about these."""
+    """Accesses with a known predecessor: the four numbers below are about these."""
     consecutive: int
     sequential: int
-    """Consecutive ones included."""
+    """With consecutive ones."""
     random: int
     bytes: int
-    """Moved at known offsets."""
+    """Bytes moved at known offsets."""
     again_bytes: int
     """At least this many of the bytes had been accessed before."""
     sizes: tuple[SizeRow, ...]
     common: Mapping[int, int]
-    """The sizes that occur most: size → accesses."""
+    """The most frequent sizes: size → accesses."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternRow:
-    """The same for all files of one path on one device; extents and what was accessed again: each file's, summed."""
+    """The same numbers for all files of one path on one device. Extents and repeated bytes are summed."""
 
     kind: str
     path: str | None
@@ -188,10 +188,10 @@ class PatternRow:
     random: int
     bytes: int
     extent_bytes: int
-    """From the first byte accessed to the last."""
+    """Bytes from the first accessed byte to the last."""
     again_bytes: int
     files: int
-    """So many were accessed so; as in :class:`~lo2io.reports.summary.summary.FileRow`."""
+    """Number of files accessed in this way, as in :class:`~lo2io.reports.summary.summary.FileRow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,21 +208,21 @@ class OpenRow:
     locks: int
     lock_ns: int
     files: int
-    """So many were, as in :class:`~lo2io.reports.summary.summary.FileRow`."""
+    """Number of files, as in :class:`~lo2io.reports.summary.summary.FileRow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IoSummary:
-    """All of it."""
+    """All rows of this part of the report."""
 
     time: TimeSummary
     latencies: tuple[LatencyRow, ...]
     slowest: tuple[SlowRow, ...]
     accesses: tuple[AccessRow, ...]
     patterns: tuple[PatternRow, ...]
-    """By accesses."""
+    """Most accesses first."""
     opens: tuple[OpenRow, ...]
-    """By opens, syncs and locks together."""
+    """Most opens, syncs and locks together first."""
 
 
 MAX_FILES: Final = 100
@@ -232,7 +232,7 @@ _OPENS: Final = ("opens", "syncs", "sync_ns", "locks", "lock_ns")
 
 
 def summarize_io(sums: TraceSums) -> IoSummary:
-    """Make rows of what was summed up."""
+    """Make rows from the sums."""
     accessed, opened = _most_accessed(sums), _most_opened(sums)
     slow = sums.slow.slowest()
     wanted = {key for key, _ in accessed} | set(opened) | {row.group for row in slow}
@@ -262,7 +262,7 @@ def _time(sums: TraceSums) -> TimeSummary:
 
 
 def records_requests(trace: Trace) -> bool:
-    """Whether block requests were recorded at all."""
+    """True if block requests were recorded at all."""
     return bool(trace.rows("requests")) or any(event.event.startswith("block:") for event in trace.completeness.events)
 
 
@@ -280,7 +280,7 @@ def _time_row(sums: TraceSums, kind: str, key: Any) -> TimeRow:
 
 
 def _call_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
-    """By class, those with most time first."""
+    """Rows by class, those with most time first."""
     found = []
     for kind in CallClass:
         if sums.time.calls[kind]:
@@ -301,7 +301,7 @@ def _device_latencies(sums: TraceSums) -> Iterable[LatencyRow]:
 
 
 def device_name(meta: Mapping[str, Any], device: int) -> str:
-    """As the machine calls it, else its numbers."""
+    """The device's name on the recorded machine, else its numbers."""
     names = {known["device"]: known["name"] for known in meta["devices"]}
     major, minor = split_kernel_dev(device)
     return str(names.get(device) or f"{major}:{minor}")
@@ -424,7 +424,7 @@ def _pattern(sums: TraceSums, name: FileName, key: int, direction: int) -> Patte
 
 
 def _nr_files(sums: TraceSums, files: NDArray[np.intp], used: NDArray[np.int64]) -> int:
-    """How many of these named files were used."""
+    """The number of these named files that were used."""
     return int(np.count_nonzero(used[files[files < sums.owners.nr_files]]))
 
 

@@ -1,7 +1,7 @@
-"""Which process and which file each operation belongs to.
+"""The process and the file of each operation.
 
-In: the tables of threads, handles and files. Out: for each task the number of its process, for each handle that of
-its file group. Memory: some bytes a handle and a file.
+In: the tables of threads, handles and files. Out: for each task the number of its process, for each handle the
+number of its file group. Memory: some bytes a handle and a file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 _DSYNC: Final = {"alpha": 0o40000}
-"""O_DSYNC, where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
+"""O_DSYNC on machines where it is not 010000; O_SYNC includes it (arch/*/include/uapi/asm/fcntl.h)."""
 
 
 class Owners:
-    """Who and what an operation belongs to.
+    """The process and the file group that an operation belongs to.
 
-    Processes are numbered 0 … ``nr_processes - 1`` with one more for unknown. File groups: the named files by their
-    number, then per process its unnamed handles, then calls without a handle.
+    Processes have the numbers 0 … ``nr_processes - 1``; one more number stands for unknown. File groups: first the
+    named files by their number, then the unnamed handles of each process, then calls without a handle.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -43,7 +43,7 @@ class Owners:
         self._is_synced = np.zeros(1, np.bool_)
         self._group_of_handle = self._groups(trace)
         self.types, self.waits = file_types(trace, self.nr_groups)
-        """Of each file group its :class:`FileType`, and whether calls on it wait for somebody to write or read."""
+        """For each file group, its :class:`FileType`, and True if calls on it wait for somebody to write or read."""
 
     def _groups(self, trace: Trace) -> NDArray[np.int32]:
         groups = np.full(trace.rows("handles") + 1, self.no_handle, np.int32)
@@ -59,7 +59,7 @@ class Owners:
         return groups
 
     def process_rows(self, process: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """Number of each process of the table ``threads``."""
+        """Number of the process for each row of the table ``threads``."""
         if not self.nr_processes:
             return np.zeros(len(process), np.intp)
         index = np.searchsorted(self.process_ids, process).clip(0, self.nr_processes - 1)
@@ -74,10 +74,10 @@ class Owners:
         return _look_up(self._group_of_handle, handle)
 
     def synced(self, handle: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Whether each handle was opened with O_DSYNC or O_SYNC, so that each write waits for the device."""
+        """For each handle, True if it was opened with O_DSYNC or O_SYNC: each write waits for the device."""
         return _look_up(self._is_synced, handle)
 
 
 def _look_up(table: NDArray[Any], index: NDArray[np.uint32]) -> NDArray[Any]:
-    """``table[index]``; the table's last entry stands for whatever lies outside (unknown is UINT32_MAX)."""
+    """``table[index]``. The table's last entry stands for all indices outside (unknown is UINT32_MAX)."""
     return table[np.minimum(index, len(table) - 1)]

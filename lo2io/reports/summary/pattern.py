@@ -1,14 +1,14 @@
-"""How files are read and written: sizes of accesses, and how each lies to the one before.
+"""How files are read and written: the sizes of accesses, and the place of each after the one before.
 
-In: operations, in the order of their ends. Out: sums by file group, histograms of sizes. An access follows another one
-of its kind, read or write, through the same handle; it is
+In: operations, in the order of their ends. Out: sums by file group, histograms of sizes. An access is compared with
+the one before of the same kind (read or write) through the same handle. It is
 
-- *consecutive* where it begins at the byte at which that one ended,
-- *sequential* where it begins there or up to :data:`NEAR_BYTES` behind (so consecutive ones are sequential),
-- *random* otherwise: before, or farther away.
+- *consecutive* if it begins at the byte at which the other ended,
+- *sequential* if it begins at that byte or up to :data:`NEAR_BYTES` behind it (so consecutive ones are sequential),
+- *random* otherwise: it begins before that byte, or farther behind.
 
-The first through a handle is none of these. Only accesses that moved bytes at a known offset are placed; sizes are
-counted of all that moved any. Memory: 16 B a handle, some 150 B a file, nothing for an operation.
+The first access through a handle is none of these. Only accesses that moved bytes at a known offset have a place. All
+accesses that moved bytes have a size. Memory: 16 B a handle, some 150 B a file, nothing for an operation.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
 NEAR_BYTES: Final = 128 << 10
-"""What Linux reads ahead by default (VM_READAHEAD_PAGES, include/linux/pagemap.h)."""
+"""Linux reads ahead this much by default (VM_READAHEAD_PAGES, include/linux/pagemap.h)."""
 SMALL_BYTES: Final = 4096
 """Smaller accesses move less than a page."""
 ALIGNMENT: Final = 512
 """No disk has smaller logical blocks."""
 NR_SIZES: Final = 65
-"""Bins of sizes: 0; then b for 2^(b-1) … 2^b - 1."""
+"""Bins of sizes: bin 0 for size 0, then bin b for 2^(b-1) … 2^b - 1."""
 MAX_COMMON: Final = 1 << 16
-"""Distinct sizes that are counted one by one; further ones are not."""
+"""Only this many distinct sizes are counted one by one."""
 _EINVAL: Final = 22
 _DIRECT: Final = {"aarch64": 0o200000, "armv7l": 0o200000, "ppc64le": 0o400000, "ppc64": 0o400000, "alpha": 0o2000000}
 
@@ -46,29 +46,29 @@ class AccessSums:
 
     def __init__(self, groups: int) -> None:
         self.accesses = np.zeros(groups, np.int64)
-        """That moved bytes."""
+        """Accesses that moved bytes."""
         self.small = np.zeros(groups, np.int64)
-        """Of these, of less than :data:`SMALL_BYTES`, as asked for."""
+        """Accesses that asked for less than :data:`SMALL_BYTES`."""
         self.placed = np.zeros(groups, np.int64)
-        """Of these, not the first through their handle, and at a known offset."""
+        """Accesses at a known offset, without the first one through each handle."""
         self.consecutive = np.zeros(groups, np.int64)
         self.sequential = np.zeros(groups, np.int64)
         self.bytes = np.zeros(groups, np.int64)
-        """Moved at known offsets …"""
+        """Bytes moved at known offsets."""
         self.first = np.full(groups, np.iinfo(np.int64).max, np.int64)
-        """… the least of which is this …"""
+        """Offset of the first of these bytes."""
         self.end = np.zeros(groups, np.int64)
-        """… and here ends the last one."""
+        """Offset behind the last of these bytes."""
         self.waited = np.zeros(groups, np.int64)
-        """Calls during which a request of their thread was at a device; they moved at known offsets …"""
+        """Accesses at known offsets during which a request of their thread was at a device."""
         self.waited_bytes = np.zeros(groups, np.int64)
-        """… so many bytes."""
+        """Bytes that these moved."""
         self.unaided = np.zeros(groups, np.int64)
-        """Of those that waited, what the kernel cannot do ahead or later: with O_DIRECT, and reads that jump …"""
+        """Waiting accesses that the kernel cannot do ahead or later: with O_DIRECT, or reads that jump."""
         self.unaided_bytes, self.unaided_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        """… the bytes that these moved, and how long they took."""
+        """Bytes that these moved, and their time."""
         self.alone = np.zeros(groups, np.int64)
-        """Of these, begun after the one before to the same file had ended."""
+        """Those of them that began after the access before to the same file had ended."""
         self.last_end_ns = np.zeros(groups, np.int64)
         self.time_ns = np.zeros(groups, np.int64)
 
@@ -78,40 +78,40 @@ class AccessSums:
         return values
 
     def extent(self, key: Any = slice(None)) -> NDArray[np.int64]:
-        """Bytes from the first to the last that was accessed."""
+        """Bytes from the first accessed byte to the last."""
         values: NDArray[np.int64] = np.maximum(self.end[key] - self.first[key], 0) * (self.bytes[key] > 0)
         return values
 
     def again(self, key: Any = slice(None)) -> NDArray[np.int64]:
-        """Bytes that must have been accessed before: more were moved than there are in the extent."""
+        """Bytes that were accessed before: the file's moved bytes beyond its extent."""
         values: NDArray[np.int64] = np.maximum(self.bytes[key] - self.extent(key), 0)
         return values
 
 
 class PatternTally:
-    """Sizes and order of accesses, and what else is counted by file group."""
+    """Sizes and order of accesses, and other sums by file group."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
         groups = owners.nr_groups
         self.read, self.write = AccessSums(groups), AccessSums(groups)
         self.sizes = np.zeros((2, NR_SIZES), np.int64)
-        """Reads and writes by the size they asked for."""
+        """Reads and writes by the size that they asked for."""
         self.common: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-        """Reads and writes by their exact size, the first :data:`MAX_COMMON` sizes."""
+        """Reads and writes by their exact size, for the first :data:`MAX_COMMON` sizes."""
         self.uncommon = np.zeros(2, np.int64)
         self.syncs, self.sync_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         self.synced_writes, self.synced_write_ns = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        """Writes that are syncs as well."""
+        """Writes that are syncs, too, and their time."""
         self.opens, self.locks, self.lock_ns, self.locks_refused, self.short_writes, self.direct, self.buffered = (
             np.zeros(groups, np.int64) for _ in range(7)
         )
         self.misaligned, self.invalid = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         """Accesses with O_DIRECT at odd offsets or of odd sizes, and those refused with EINVAL."""
         self.turns, self._way = np.zeros(groups, np.int64), np.full(groups, -1, np.int8)
-        """Accesses with O_DIRECT behind one without, and the other way round; and how the last one was."""
+        """Changes between accesses with O_DIRECT and those without; and which kind the last access was."""
         self._ends = np.full((1, 2), -1, np.int64)
         self.is_direct = np.zeros(1, np.bool_)
-        """Of each handle: opened with O_DIRECT."""
+        """For each handle, True if it was opened with O_DIRECT."""
         self._load_handles(trace)
 
     def _load_handles(self, trace: Trace) -> None:
@@ -167,7 +167,7 @@ class PatternTally:
             np.add.at(self.invalid, rows["group"][direct & (np.abs(rows["error"]) == _EINVAL)], 1)
 
     def _add_turns(self, group: NDArray[np.intp], handle: NDArray[np.uint32], accesses: NDArray[np.intp]) -> None:
-        """Compare each access with the one before to its file: within these, or the last one of earlier."""
+        """Compare each access with the one before to the same file, in these rows or in earlier ones."""
         order = accesses[np.argsort(group[accesses], kind="stable")]
         group = group[order]
         way = self.is_direct[np.minimum(handle[order], len(self.is_direct) - 1)].astype(np.int8)
@@ -190,7 +190,7 @@ class PatternTally:
                 self.uncommon[direction] += number
 
     def _place(self, direction: int, sums: AccessSums, rows: Columns) -> None:
-        """Compare each access with the one before through its handle: within these rows, or the last one of earlier."""
+        """Compare each access with the one before through the same handle, in these rows or in earlier ones."""
         group, begin, moved = rows["group"], rows["offset_bytes"], rows["moved"]
         end = begin + moved
         np.add.at(sums.bytes, group, moved)
@@ -224,7 +224,7 @@ class PatternTally:
         self._add_unaided(sums, rows, np.flatnonzero(unaided & waited[order]))
 
     def _add_unaided(self, sums: AccessSums, rows: Columns, which: NDArray[np.intp]) -> None:
-        """Compare each of these with the one before to its file: at most one was under way if each began after it."""
+        """Compare each access with the one before to the same file. If each begins later, at most one was under way."""
         which = which[np.lexsort((rows["end_time_ns"][which], rows["group"][which]))]
         group, begin, end = (rows[name][which] for name in ("group", "begin_time_ns", "end_time_ns"))
         fresh = np.ones(len(which), np.bool_)
@@ -250,7 +250,7 @@ _ACCESS: Final = (
 
 
 def odd(rows: Columns) -> NDArray[np.bool_]:
-    """Of each access, whether its offset or its size is no multiple of :data:`ALIGNMENT`, as far as they are known."""
+    """For each access, True if its offset or its size is known and no multiple of :data:`ALIGNMENT`."""
     offset, size = rows["offset_bytes"], rows["bytes_request"]
     odd_offset: NDArray[np.bool_] = (offset != UNKNOWN_I64) & (offset % ALIGNMENT != 0)
     odd_size: NDArray[np.bool_] = (size != UNKNOWN_I64) & (size % ALIGNMENT != 0)
@@ -259,5 +259,5 @@ def odd(rows: Columns) -> NDArray[np.bool_]:
 
 
 def direct_flag(machine: str) -> int:
-    """O_DIRECT on that machine (arch/*/include/uapi/asm/fcntl.h; include/uapi/asm-generic/fcntl.h)."""
+    """O_DIRECT on the recorded machine (arch/*/include/uapi/asm/fcntl.h; include/uapi/asm-generic/fcntl.h)."""
     return _DIRECT.get(machine, 0o40000)

@@ -1,8 +1,8 @@
-"""When threads had block requests under way, and how much of a call that was.
+"""When threads had block requests under way, and the part of each call during which this was so.
 
-In: the table of requests. Out: of any stretch of a thread's time the part in which a request that it had sent was at a
-device, and the part in which one waited in a queue and none was at a device. Whether the call waited for that request
-is not known: a thread may have sent it ahead (readahead), or for others. Memory: 40 B a request of a known thread.
+In: the table of requests. Out: for any stretch of a thread's time, the part with a request of the thread at a device,
+and the part with one in a queue and none at a device. Nothing tells whether the call waited for that request: the
+thread may have sent it ahead (readahead), or for others. Memory: 40 B for each request of a known thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lo2io.trace.reader import Trace
 
     _Stretches = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]
-    """Whose each is, its begin and its end in ns."""
+    """Task, begin and end of each stretch; times in ns."""
 
 SWITCH: Final = "sched:sched_switch"
 COLUMNS: Final = ("task", "status", "insert_time_ns", "issue_time_ns", "complete_time_ns")
@@ -32,12 +32,12 @@ _OFF_CPU: Final = ("task", "begin_time_ns", "end_time_ns", "state")
 
 
 class Spans:
-    """Stretches of time by task, united where they overlap; how long they are up to any moment.
+    """Stretches of time by task, united if they overlap; their total length up to any moment.
 
     Args:
-        task: shape (n,), whose each is.
+        task: shape (n,), the task of each stretch.
         begin: shape (n,), ns; ``end`` likewise, not before ``begin``.
-        tasks: All that may be, ascending; those that have no stretch, too.
+        tasks: All tasks, ascending; also those without a stretch.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Spans:
         self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._ends - self._starts)])
 
     def within(self, index: int, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How much of each stretch from ``begin`` to ``end`` is covered for the task number ``index``, in ns."""
+        """The time in ns that is covered between each ``begin`` and ``end``, for the task number ``index``."""
         return self._until(index, end) - self._until(index, begin)
 
     def _until(self, index: int, moment: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -78,16 +78,16 @@ class Spans:
 
 
 class CallSpans:
-    """What of each call had a request of its thread under way, and in what of it the thread had no CPU.
+    """The part of each call with a request of its thread under way, and the part without a CPU.
 
     Args:
-        trace: Where the requests are (those that completed, of known threads), and the stretches without a CPU.
+        trace: It has the completed requests of known threads, and the stretches without a CPU.
     """
 
     def __init__(self, trace: Trace) -> None:
         device, either = _requests(trace)
         self.knows_cpu = bool(trace.rows("off_cpu")) or any(e.event == SWITCH for e in trace.completeness.events)
-        """The scheduler's switches were recorded."""
+        """True if the scheduler's switches were recorded."""
         preempted, away, unknown = _off_cpu(trace)
         self._tasks = np.unique(np.concatenate([part[0] for part in (device, preempted, away, unknown)]))
         self._device, self._either = self._spans(device), self._spans(either)
@@ -102,22 +102,23 @@ class CallSpans:
     def within(
         self, task: NDArray[np.uint32], begin: NDArray[np.int64], duration: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of each call the time with a request at a device, and that with one in a queue alone, in ns.
+        """For each call, the time with a request at a device, and the time with a request only in a queue; in ns.
 
-        Where the scheduler's switches were recorded, only while the thread waited: it may work on meanwhile.
+        If the scheduler's switches were recorded, only time counts in which the thread waited: a thread can work
+        while its request is under way.
         """
         if not self.knows_cpu:
             device, either = self._measure((self._device, self._either), task, begin, duration)
             return device, either - device
         parts = (self._device, self._either, self._away, self._away_or_device, self._away_or_either)
         device, either, away, or_device, or_either = self._measure(parts, task, begin, duration)
-        device, either = device + away - or_device, either + away - or_either  # what both have
+        device, either = device + away - or_device, either + away - or_either  # the overlaps
         return device, either - device
 
     def off_cpu(
         self, task: NDArray[np.uint32], begin: NDArray[np.int64], duration: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Of each call the time in ns in which its thread was preempted, waited, or may have had a CPU or not."""
+        """For each call, the time in ns in which its thread was preempted; waited; had an unknown state."""
         parts = (self._preempted, self._away, self._unknown)
         preempted, away, unknown = self._measure(parts, task, begin, duration)
         return preempted, away, unknown
@@ -129,7 +130,7 @@ class CallSpans:
         begin: NDArray[np.int64],
         duration: NDArray[np.int64],
     ) -> list[NDArray[np.int64]]:
-        """How much of each call each of these covers, in ns."""
+        """For each of these parts, the time in ns that it covers of each call."""
         covered = [np.zeros(len(task), np.int64) for _ in parts]
         if not len(self._tasks):
             return covered
@@ -147,7 +148,7 @@ class CallSpans:
 
 
 def _requests(trace: Trace) -> tuple[_Stretches, _Stretches]:
-    """When requests were at a device, and when there or in its queue."""
+    """When requests were at a device, and when they were at a device or in its queue."""
     parts: list[tuple[NDArray[Any], ...]] = []
     for rows in trace.batches("requests", COLUMNS) if trace.rows("requests") else ():
         issue, complete = rows["issue_time_ns"], rows["complete_time_ns"]
@@ -161,9 +162,10 @@ def _requests(trace: Trace) -> tuple[_Stretches, _Stretches]:
 
 
 def _off_cpu(trace: Trace) -> tuple[_Stretches, _Stretches, _Stretches]:
-    """When threads were preempted; when they waited; and from when until when that is not known.
+    """When threads were preempted, when they waited, and when their state is unknown.
 
-    The latter is until the thread leaves a CPU again, at most: it came back at some time before.
+    An unknown state begins when a thread leaves a CPU and its return is missing. It ends at the latest when the thread
+    leaves a CPU again.
     """
     parts = [tuple(rows.values()) for rows in trace.batches("off_cpu", _OFF_CPU)] if trace.rows("off_cpu") else []
     none = np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)

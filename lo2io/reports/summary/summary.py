@@ -1,8 +1,8 @@
-"""What happened, on one page: totals, processes, files, calls, errors, devices, and how complete all that is.
+"""What happened, on one page: totals, processes, files, calls, errors, devices, and how complete these numbers are.
 
 In: a trace's tables. Out: a :class:`Summary` of plain values, as JSON (``to_json``, schema in
-``docs/reference/report.md``) or as text (``render``). Nothing is estimated but the percentiles (``histogram.py``);
-unnamed files are not guessed, but summed by process.
+``docs/reference/report.md``) or as text (``render``). Only percentiles are estimated (``histogram.py``). Nobody guesses
+the names of unnamed files: they are summed by process.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 class Activity:
     """Sums over some operations.
 
-    ``reads`` and ``writes`` are calls that move data; a copy is both. ``time_ns`` adds up the durations of calls, over
-    all threads: it may exceed the span. Calls in flight add none.
+    ``reads`` and ``writes`` count calls that move data; a copy counts as both. ``time_ns`` adds up the durations of
+    calls over all threads, so it may exceed the span. Calls in flight add nothing.
     """
 
     calls: int
@@ -68,7 +68,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process. ``pid`` None: calls of threads whose birth is unknown, or the sum of the processes not listed."""
+    """One process. ``pid`` None: calls of threads with an unknown birth, or the sum of the processes not listed."""
 
     pid: int | None
     comm: str | None
@@ -77,17 +77,17 @@ class ProcessRow:
     cgroup: str | None = None
     container: str | None = None
     requests: int = 0
-    """Block requests that the process itself sent, and their bytes. Writeback is sent by the kernel's threads."""
+    """Block requests that the process itself sent, and their bytes. The kernel's threads send writeback."""
     request_bytes: int = 0
     ring_requests: int = 0
-    """Requests of io_uring that it or its SQ threads submitted, and what they moved."""
+    """Requests of io_uring that the process or its SQ threads submitted, and the bytes that they moved."""
     ring_bytes: int = 0
     usage: UsageRow | None = None
-    """None: the sum of the processes not listed, or threads whose birth is unknown."""
+    """None for the sum of the processes not listed, and for threads with an unknown birth."""
     cmdline: str | None = None
     """The last command line, as for a shell, or the title that replaced it; None: unknown."""
     name: str | None = None
-    """``comm``, or what the command line says better: a title, an interpreter with its script."""
+    """``comm``, or a better name from the command line: a title, or an interpreter with its script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class FileRow:
     path: str | None
     pid: int | None
     process: str | None
-    """Name of the process whose unnamed fds they are, as :attr:`ProcessRow.name` has it."""
+    """Name of the process that has the unnamed fds, as in :attr:`ProcessRow.name`."""
     activity: Activity
     files: int
-    """How many rows of the table of files (inodes, as a rule): several where it was made anew; 0: none has a name."""
+    """Rows of the table of files (mostly inodes): several, if the file was made anew; 0: none has a name."""
     type: str = "unknown"
-    """What answers: ``storage``, ``pipe``, ``socket``, ``terminal``, ``event`` (eventfd …), ``special`` (/proc …)."""
+    """Its kind: ``storage``, ``pipe``, ``socket``, ``terminal``, ``event`` (eventfd …), ``special`` (/proc …)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +126,22 @@ class CommandLineRow:
     """Processes with one command line and one name. Processes without a command line share a row by their name."""
 
     cmdline: str | None
-    """As for a shell, or the title that replaced it; None: unknown."""
+    """The command line, as for a shell, or the title that replaced it; None: unknown."""
     name: str | None
-    """As :attr:`ProcessRow.name` has it, or how many ``others`` are not listed; None: unknown."""
+    """The name, as in :attr:`ProcessRow.name`, or the number of ``others`` that are not listed; None: unknown."""
     processes: int
-    """0: calls of which nobody knows the process."""
+    """Number of processes; 0: calls of unknown processes."""
     activity: Activity
     share: float
     """Its part of the time of all calls, 0 … 1."""
     ring_requests: int
-    """Requests of io_uring, and what they moved."""
+    """Requests of io_uring, and the bytes that they moved."""
     ring_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """One errno: how often, and in which calls (most frequent first)."""
+    """One errno: its count, and the calls that returned it (most frequent first)."""
 
     name: str
     number: int
@@ -152,7 +152,7 @@ class ErrorRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """Requests of one operation on one device; ``requests`` leaves out those merged into others.
+    """Requests of one operation on one device. ``requests`` leaves out those merged into others.
 
     ``queue``: insert to (last) issue. ``device``: issue to completion.
     """
@@ -168,17 +168,17 @@ class DeviceRow:
     queue: Latency
     device: Latency
     inferred: int = 0
-    """Their completion is missing, but another event proves that they ended. They are in no latency."""
+    """Requests without a completion, for which another event proves the end. No latency has them."""
     end_unknown: int = 0
-    """Their completion may be missing, and no event proves that they ended."""
+    """Requests whose completion may be missing, and for which no event proves the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLosses:
-    """What is missing of one CPU's samples; CPUs of which nothing is missing have no row.
+    """What is missing of one CPU's samples. A CPU without losses has no row.
 
-    ``lost``: its ring had no room, as the kernel says. ``vanished``: counted, and never delivered. ``gaps``: how often
-    the ring was full, and ``gap_ns`` for how long in all.
+    ``lost``: the kernel says that the CPU's ring had no room. ``vanished``: counted by the kernel, never delivered.
+    ``gaps``: how often the ring was full; ``gap_ns``: for how long in all.
     """
 
     cpu: int
@@ -190,25 +190,25 @@ class CpuLosses:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the recording was confined to, and what it left out."""
+    """The limits of the recording, and what it left out."""
 
     filter: str
-    """Empty: everything; so are the others."""
+    """The filter's text. Here and below, an empty value means no limit."""
     cgroup: str
     cpus: tuple[int, ...]
     recorded_ns: int | None
-    """Of a flight recorder's window: how long the recording had lasted at the window's end."""
+    """For a flight recorder's window: the time from the recording's start to the window's end."""
     filtered_calls: int
     """Recorded calls that the filter left out."""
     filtered_requests: int
-    """Of disks."""
+    """Requests of disks that the filter left out."""
     own_calls: int
-    """lo2io's own."""
+    """Calls of lo2io itself."""
     own_requests: int
     sample_rate: int = 1
     """The trace has one of this many requests of rings."""
     ring_requests: int = 0
-    """All there were."""
+    """All requests of rings, with those left out."""
     filtered_ring_requests: int = 0
 
 
@@ -216,7 +216,7 @@ class Chosen:
 class Paradigm:
     """Calls of one I/O paradigm (POSIX, ISO C, MPI …) in an archive without lo2io's tables.
 
-    ``nested_…``: those of them that another call of the trace made. Their bytes are those of that call, too.
+    ``nested_…`` counts calls that another call of the trace made. Their bytes are also the outer call's.
     """
 
     name: str
@@ -230,26 +230,26 @@ class Paradigm:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An OTF2 archive without lo2io's tables: another tool's, as a rule. All counts are of the whole trace."""
+    """An OTF2 archive without lo2io's tables, mostly another tool's. All counts are of the whole trace."""
 
     tool: str
-    """As it calls itself; empty: it does not."""
+    """The tool's own name for itself; empty: none is given."""
     own: bool
-    """lo2io wrote it, and its tables are gone."""
+    """True if lo2io wrote the archive and its tables are gone."""
     trace: str
     anchor: str
-    """Its ``.otf2`` file."""
+    """Path of the ``.otf2`` file."""
     events: int
     calls: int
     title: str
     paradigms: tuple[Paradigm, ...]
     twice: str
-    """What all sums count twice, in words; empty: nothing."""
+    """What all sums count twice, as text; empty: nothing."""
     unknown: tuple[str, ...]
-    """What is not known of it, a sentence each."""
+    """What the archive does not tell, one sentence each."""
     completeness_line: str
     nothing: str
-    """Why there is nothing to report; empty: there is."""
+    """Why there is nothing to report; empty: there is something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Summary:
     schema_version: int
     trace: str
     command: tuple[str, ...]
-    """Empty: processes that ran already (``roots``), or the whole system."""
+    """The recorded command. Empty for running processes (``roots``) and for the whole system."""
     roots: tuple[int, ...]
     mode: str
     exit_code: int | None
@@ -282,50 +282,50 @@ class Summary:
     completeness: Mapping[str, Any]
     completeness_line: str
     verdict: str
-    """That line in a word: ``complete``, ``incomplete``, ``not proven``, or ``short`` where the kernel's own accounts
-    hold much more than was captured."""
+    """The verdict of that line: ``complete``, ``incomplete``, ``not proven``, or ``short``. Short means that the
+    kernel's own accounts hold much more than was captured."""
     shortfall: str
-    """In words, what too little was captured of, and the likely causes; empty: enough was captured."""
+    """What is missing most compared with these accounts, and the likely causes; empty: enough was captured."""
     notices: tuple[str, ...]
     chosen: Chosen
     losses: tuple[CpuLosses, ...]
     reconciliation: tuple[Mapping[str, Any], ...]
-    """The kernel's accounts and what was captured of them: rows of :class:`lo2io.model.Reconciliation`."""
+    """The kernel's accounts and the captured part of each: rows of :class:`lo2io.model.Reconciliation`."""
     hints: tuple[str, ...]
-    """If nothing was recorded: possible reasons."""
+    """Possible reasons why nothing was recorded."""
     rings: RingsSummary | None = None
-    """None: the trace has no table of them, or no ring was used."""
+    """None: the trace has no table of rings, or no program used a ring."""
     names: NameCounts | None = None
     """Who proved the names of files and descriptors."""
     findings: tuple[Finding, ...] = ()
-    """What stands out, each with its evidence; the rules are in docs/reference/findings.md."""
+    """What stands out, each with its evidence. docs/reference/findings.md has the rules."""
     cmdlines: tuple[CommandLineRow, ...] = ()
-    """The processes once more, by command line."""
+    """The processes summed by command line."""
     io: IoSummary | None = None
     """Time, latencies, slow calls, sizes and order of accesses, opens; None: no calls and no block requests."""
     living_on: Mapping[str, int] = field(default_factory=dict)
-    """Name → how many processes that the command started had not ended when its recording did."""
+    """Name → number of processes of the command that had not ended when the recording ended."""
     usage: UsageRow | None = None
-    """Of all processes; of a command user and system time, faults and switches with the children that it waited for.
-    None: of a whole machine, of a part of the recorded calls, or of another tool's archive."""
+    """Usage of all processes. For a command, user and system time, faults and switches include the children that it
+    waited for. None for a whole machine, for a part of the recorded calls, and for another tool's archive."""
     not_recorded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups of calls that were not recorded and may be where the time went, with their calls; see ``usage``."""
     foreign: Foreign | None = None
-    """Of an archive without lo2io's tables; None: the trace has them."""
+    """Facts about an archive without lo2io's tables; None: the trace has these tables."""
 
 
 SCHEMA: Final = "lo2io-summary"
 SCHEMA_VERSION: Final = 5
 MAX_ROWS: Final = 100
-"""Processes, files and pipes and their like listed, by time spent in calls; the rest is summed in one row."""
+"""Rows listed by time in calls: of processes, of files, and of pipes and the like. One row sums the rest."""
 
 
 def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
     """Read the tables once and sum them up.
 
     Args:
-        trace: Or what a selection leaves of one.
-        sums: Where they were gathered already.
+        trace: A trace, or a selection of one.
+        sums: The sums, if they exist already.
 
     Raises:
         TraceError: A table is missing or damaged.
@@ -381,13 +381,13 @@ def summarize(trace: Trace, sums: TraceSums | None = None) -> Summary:
 
 
 def to_json(summary: Summary) -> str:
-    """The summary as JSON; keys are the names of the dataclasses' fields, and only grow within a schema version."""
+    """The summary as JSON. Keys are the names of the dataclasses' fields. A schema version only gains keys."""
     facts = asdict(summary) | {"findings": [finding.as_dict() for finding in summary.findings]}
     return json.dumps(facts, indent=2, ensure_ascii=True)
 
 
 def render(summary: Summary, console: Console) -> None:
-    """Print the page; the last line is the one on completeness."""
+    """Print the page. The last line is about completeness."""
     from lo2io.reports.text.page import render_page  # noqa: PLC0415  rich is slow to import, and --json needs none of it
 
     render_page(summary, console)
@@ -398,7 +398,7 @@ def _activity(sums: Sums, key: Any) -> Activity:
 
 
 def share_of_time(sums: Sums, key: Any) -> float:
-    """Which part of all time these have, 0 … 1; 0 of none."""
+    """The part of all time that these calls have, 0 … 1; 0 without any time."""
     total_ns = int(sums.time_ns.sum())
     return int(sums.time_ns[key].sum()) / total_ns if total_ns else 0.0
 
@@ -414,7 +414,7 @@ def busiest(
     weight: NDArray[np.int64] | None = None,
     also: NDArray[np.bool_] | None = None,
 ) -> tuple[list[int], NDArray[np.intp]]:
-    """The keys with most weight, or else with most time (then calls, then the first), and the rest.
+    """The keys with most weight, else most time, else most calls (among equals the first ones), and the rest.
 
     Keys with neither calls nor weight are left out, unless ``also`` names them.
     """
@@ -430,7 +430,7 @@ def busiest(
 
 
 def _ring_sums(sums: TraceSums, rings: RingTally | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each process, as the owners number them: its rings' requests, and the bytes that these moved."""
+    """For each process, by the owners' numbers: its rings' requests, and the bytes that these moved."""
     if rings:
         return rings.process_requests, rings.process_bytes
     nothing = np.zeros(sums.owners.nr_processes + 1, np.int64)
@@ -438,13 +438,13 @@ def _ring_sums(sums: TraceSums, rings: RingTally | None) -> tuple[NDArray[np.int
 
 
 def _active(sums: TraceSums, rings: RingTally | None) -> NDArray[np.bool_]:
-    """Of each process, whether it did anything."""
+    """For each process, True if it did anything."""
     active: NDArray[np.bool_] = (sums.operations.by_process.calls > 0) | (_ring_sums(sums, rings)[0] > 0)
     return active
 
 
 def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
-    """None for a trace without rings, or of an earlier version that had no table of rings."""
+    """None for a trace without rings, or of an earlier version without a table of rings."""
     trace = sums.trace
     if "rings" not in trace.metadata["tables"] or not (trace.rows("rings") or trace.rows("ring_requests")):
         return None, None
@@ -452,7 +452,7 @@ def _rings(sums: TraceSums) -> tuple[RingsSummary | None, RingTally | None]:
 
 
 def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) -> tuple[ProcessRow, ...]:
-    """By time in calls; of a whole machine by bytes, because most of its time is daemons that wait."""
+    """Rows by time in calls. A whole machine's rows are by bytes: most of its time is that of daemons that wait."""
     sums, requests, people = gathered.operations.by_process, gathered.requests, gathered.people
     ring_requests, ring_bytes = _ring_sums(gathered, rings)
     weight = sums.bytes_read + sums.bytes_written + requests.process_bytes + ring_bytes if by_bytes else None
@@ -488,7 +488,7 @@ def _processes(gathered: TraceSums, rings: RingTally | None, *, by_bytes: bool) 
 
 
 def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLineRow, ...]:
-    """By time, then calls, then command line."""
+    """Rows by time, then calls, then command line."""
     by_process, (ring_requests, ring_bytes) = sums.operations.by_process, _ring_sums(sums, rings)
     busy = np.flatnonzero(_active(sums, rings)).tolist()
     comms, lines = (sums.people.texts(column, busy) for column in ("comm", "cmdline"))
@@ -520,7 +520,7 @@ def _command_lines(sums: TraceSums, rings: RingTally | None) -> tuple[CommandLin
 
 
 def _files(sums: TraceSums) -> tuple[FileRow, ...]:
-    """By path: files that replaced each other are one row. Storage comes first."""
+    """Rows by path: files that replaced each other share a row. Storage comes first."""
     by_file, owners = sums.operations.by_group, sums.owners
     by_path = by_file.merged(sums.paths)
     stored = owners.types[: owners.no_handle] <= FileType.STORAGE
@@ -537,7 +537,7 @@ def _files(sums: TraceSums) -> tuple[FileRow, ...]:
     if len(rest):
         activity = _activity(by_path, rest)
         rows.append(FileRow("others", f"{len(rest)} others", None, None, activity, int(files[rest].sum())))
-    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies whose target is unknown
+    if by_path.calls[owners.no_handle] or by_path.writes[owners.no_handle]:  # copies with an unknown target
         rows.append(FileRow("none", None, None, None, _activity(by_path, owners.no_handle), 0))
     return tuple(rows)
 
@@ -629,7 +629,7 @@ def _losses(trace: Trace, proof: Completeness) -> tuple[CpuLosses, ...]:
 
 
 def _living_on(sums: TraceSums) -> dict[str, int]:
-    """By name, the processes of a command's recording whose end is not in it."""
+    """Processes of the command that had not ended when the recording ended, by name."""
     meta = sums.trace.metadata
     if meta["mode"] != "process" or not meta["command"] or "foreign" in meta:
         return {}
@@ -641,7 +641,7 @@ def _living_on(sums: TraceSums) -> dict[str, int]:
 
 
 def _foreign(meta: Mapping[str, Any]) -> Foreign | None:
-    """Whose archive it is, if it has no tables of lo2io's own."""
+    """Facts about an archive, if it has no tables of lo2io's own."""
     found = meta.get("foreign")
     if found is None:
         return None
@@ -664,6 +664,6 @@ def _rate(amount: int, span_ns: int) -> float | None:
 def _realtime_ns(meta: Mapping[str, Any]) -> int | None:
     if not meta["syncs"]:
         return None
-    # A window's first reading may be the whole recording's: days earlier, with all the drift of the clocks since.
+    # A window's first clock reading may be days older, from the recording's start, and clocks drift meanwhile.
     sync = min(meta["syncs"], key=lambda each: abs(each["time_ns"] - meta["start_ns"]))
     return int(sync["realtime_ns"] + meta["start_ns"] - sync["time_ns"])

@@ -1,7 +1,7 @@
-"""All that a report is made of: every table of a trace read once, in a stream, and summed up.
+"""The numbers of a report: every table of a trace is read once, in a stream, and summed up.
 
-In: a trace, or what a selection leaves of one. Out: :class:`TraceSums`, arrays and counters, from which text, JSON and
-pictures are made. Nothing here is rendered.
+In: a trace, or a selection of one. Out: :class:`TraceSums`, arrays and counters for text, JSON and pictures. This
+module renders nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceSums:
-    """What one reading of a trace's tables tells."""
+    """The sums from one reading of a trace's tables."""
 
     trace: Trace
     owners: Owners
@@ -43,7 +43,7 @@ class TraceSums:
 
     @property
     def span_ns(self) -> int:
-        """How long the recording lasted, or the part of it that was chosen."""
+        """Length of the recording, or of the chosen part."""
         return max(0, int(self.trace.metadata["stop_ns"] - self.trace.metadata["start_ns"]))
 
 

@@ -1,7 +1,7 @@
 """One pass over the tables: sums by call, by process and by file; requests by device.
 
-In: a trace, streamed. Out: arrays indexed by call, process and file group. It does not know names: those are looked up
-for the few rows that are shown. Memory: some bytes a handle and a file, nothing for an operation.
+In: a trace, streamed. Out: arrays indexed by call, process and file group. This module knows no names: the report
+looks them up for the few rows that it shows. Memory: some bytes a handle and a file, nothing for an operation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NR_ERRNOS: Final = 4096
 """MAX_ERRNO + 1 (include/linux/err.h)."""
 NR_REQUEST_OPS: Final = 8
 SLICE_ROWS: Final = 4096
-"""Rows summed at a time: intermediate arrays that stay in the cache (a third less time than 64 Ki)."""
+"""Rows summed at a time, so that intermediate arrays stay in the cache (a third less time than with 64 Ki)."""
 _COMPLETED, _IN_FLIGHT, MERGED, _INFERRED, _END_UNKNOWN = range(5)
 _MOVES_IN: Final = frozenset({"read", "copy"})
 _MOVES_OUT: Final = frozenset({"write", "copy"})
@@ -59,13 +59,13 @@ class Sums:
         self.time_ns = np.zeros(keys, np.int64)
 
     def add(self, keys: NDArray[Any], facts: dict[str, NDArray[np.int64]]) -> None:
-        """Add operations; ``facts`` holds what each adds to each sum."""
+        """Add operations. ``facts`` has the amounts for each sum."""
         np.add.at(self.calls, keys, 1)
         for name, values in facts.items():
             np.add.at(getattr(self, name), keys, values)
 
     def merged(self, paths: Paths) -> Sums:
-        """Sums by file group as sums by path."""
+        """Turn sums by file group into sums by path."""
         sums = Sums(0)
         for name, values in vars(self).items():
             setattr(sums, name, paths.merged(values))
@@ -73,7 +73,7 @@ class Sums:
 
 
 def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
-    """The same batches; the next one is being unpacked, which needs no GIL, while one is summed up."""
+    """Yield the same batches. A thread unpacks the next one without the GIL while the caller sums up one."""
     with ThreadPoolExecutor(1, "lo2io-read") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:
@@ -82,11 +82,11 @@ def read_ahead(batches: Iterator[Columns]) -> Iterator[Columns]:
 
 
 def derive(rows: Columns, owners: Owners, classes: Classes, spans: CallSpans) -> Columns:
-    """What several sums need of the same rows, worked out once.
+    """Work out once what several sums need of the same rows.
 
     Args:
         rows: Some rows of operations, with the columns of :data:`OPERATION_COLUMNS`.
-        owners: Who owns what.
+        owners: The process and the file group of each operation.
         classes: The classes of calls.
         spans: When each thread had requests under way.
 
@@ -118,7 +118,7 @@ def derive(rows: Columns, owners: Owners, classes: Classes, spans: CallSpans) ->
 
 
 def _latency_rows(calls: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """A histogram for each call and class that it may be of: call and class of each, and the number of each pair's."""
+    """Make a histogram for each pair of a call and a class that it can have: their calls, classes and numbers."""
     pairs = np.array([(number, kind) for number, call in enumerate(calls) for kind in classes_of(call)], np.intp)
     pairs = pairs.reshape(-1, 2)
     numbers = np.full((len(calls), NR_CLASSES), -1, np.intp)
@@ -170,16 +170,16 @@ class OperationTally:
         np.add.at(self.errnos, (call[failed], np.abs(rows["error"][failed].astype(np.intp)).clip(0, NR_ERRNOS - 1)), 1)
 
     def latency_of_call(self, call: int) -> Latency:
-        """Durations of a call, whatever it was for."""
+        """Durations of a call, in whatever class."""
         return self._latency.latency(np.flatnonzero(self._rows[:, 0] == call))
 
     def latency_of_class(self, kind: CallClass) -> tuple[Latency, tuple[Bin, ...]]:
-        """Durations of a class of calls, and how many there are of each power of two."""
+        """Durations of a class of calls, and their number for each power of two."""
         rows = np.flatnonzero(self._rows[:, 1] == kind)
         return self._latency.latency(rows), self._latency.log2(rows)
 
     def _add_copies(self, rows: Columns, call: NDArray[np.intp], facts: dict[str, NDArray[np.int64]]) -> None:
-        """What a copy wrote belongs to the written file; the call and its time stay with the one it read."""
+        """Add what a copy wrote to the written file. The call and its time stay with the file that it read."""
         copies = np.flatnonzero(self._copies[call])
         written = self._owners.groups(rows["handle2"][copies])
         np.add.at(self.by_group.writes, written, 1)
@@ -195,15 +195,15 @@ class RequestTally:
     def __init__(self, trace: Trace, owners: Owners) -> None:
         self._owners = owners
         self.process_requests = np.zeros(owners.nr_processes + 1, np.int64)
-        """By process, as sums of operations are; the last: of nobody who was recorded."""
+        """Requests by process, numbered as in sums of operations; the last entry is for unrecorded processes."""
         self.process_bytes = np.zeros(owners.nr_processes + 1, np.int64)
         self.devices = np.zeros(0, np.uint32)
         for batch in trace.batches("requests", ["device"]):
             self.devices = np.union1d(self.devices, batch["device"])
         self.first_ns = np.full(len(self.devices), np.iinfo(np.int64).max, np.int64)
-        """By device, when its first request was queued or issued …"""
+        """For each device, when its first request was queued or issued."""
         self.last_ns = np.zeros(len(self.devices), np.int64)
-        """… and when its last one was completed; 0: none was."""
+        """For each device, when its last request was completed; 0: none was."""
         rows = len(self.devices) * NR_REQUEST_OPS
         self.requests = np.zeros(rows, np.int64)
         self.merged = np.zeros(rows, np.int64)

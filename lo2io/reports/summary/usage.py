@@ -1,7 +1,7 @@
-"""What processes used, and how much of their time the recorded calls explain.
+"""What processes used, and the part of their time that recorded calls explain.
 
-In: the table of threads, with what each had used when it exited, and the command's own figures. Out: rows of plain
-values. What is not known of one thread of a process is not known of the process.
+In: the table of threads, with the usage of each at its exit, and the command's own figures. Out: rows of plain
+values. A figure that is unknown for one thread is unknown for its process.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _FIGURES: Final = (
 )  # fmt: skip
 _OF_COMMAND: Final = ("user_ns", "system_ns", "major_faults", "voluntary_switches", "involuntary_switches")
 _MAY_TAKE_TIME: Final = ("metadata", "poll", "lock", "socket", "process", "mmap")
-"""Groups of calls that are not recorded by default, or can be left out, and in which a program may spend its time."""
+"""Groups of calls that are off by default, or can be left out, and in which a program may spend its time."""
 _HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What a process used while it was recorded, or all of them; None: not known.
+    """What one process, or all of them, used during the recording; None: unknown.
 
     lo2io's programs in the kernel read a thread's figures when it exits. So the figures of processes that lived before
     or after the recording are unknown.
     """
 
     wall_ns: int
-    """From the first thread's birth to the last one's end."""
+    """From the first thread's birth to the last thread's end."""
     threads_ns: int
-    """How long each of its threads lived, summed up."""
+    """Lifetimes of all threads, summed up."""
     calls_ns: int
-    """Of it in recorded calls."""
+    """Time in recorded calls."""
     calls_share: float | None
-    """The same as a part of it, 0 … 1; None: they lived no time."""
+    """``calls_ns`` as a part of ``threads_ns``, 0 … 1; None: the threads lived no time."""
     cpu_ns: int | None
     user_ns: int | None
     system_ns: int | None
     block_delay_ns: int | None
-    """Waited for block requests; None, too, where the system does not account for it (``task_delayacct``)."""
+    """Time waiting for block requests; also None if the system does not count it (``task_delayacct``)."""
     major_faults: int | None
     voluntary_switches: int | None
     involuntary_switches: int | None
 
 
 class UsageTally:
-    """By process, as the owners number them: when its threads lived, and what they used."""
+    """By process, by the owners' numbers: when its threads lived, and what they used."""
 
     def __init__(self, trace: Trace, owners: Owners) -> None:
         meta = trace.metadata
@@ -85,24 +85,24 @@ class UsageTally:
         np.maximum.at(self.last_ns, process, end)
         np.add.at(self.threads_ns, process, end - begin)
         for name in figures:
-            known = born & (rows[name] != UNKNOWN_I64)  # a process from before the recording used a part of it before
+            known = born & (rows[name] != UNKNOWN_I64)  # older threads used a part before the recording
             np.add.at(self._sums[name], process, rows[name] * known)
             self._known[name][process[~known]] = False
 
     def row(self, process: int, calls_ns: int) -> UsageRow:
-        """Of one process; ``calls_ns``: its time in recorded calls."""
+        """Usage of one process. ``calls_ns``: its time in recorded calls."""
         figures = {name: int(self._sums[name][process]) if self._known[name][process] else None for name in _FIGURES}
         wall_ns = int(max(self.last_ns[process] - self.first_ns[process], 0))
         return _row(wall_ns, int(self.threads_ns[process]), calls_ns, figures)
 
     def total(self, usage: Mapping[str, int] | None, calls_ns: int) -> UsageRow:
-        """Of all; ``usage``: the command's, as the metadata has it."""
+        """Usage of all processes. ``usage``: the command's, from the metadata."""
         lived = np.flatnonzero(self.threads_ns)
         figures: dict[str, int | None] = {}
         for name in _FIGURES:
             figures[name] = int(self._sums[name].sum()) if len(lived) and self._known[name][lived].all() else None
         wall_ns = self._stop_ns - self._start_ns
-        if usage is not None:  # also of processes whose last thread was not seen to end
+        if usage is not None:  # also for processes whose last thread has no known end
             figures |= {name: usage[name] for name in _OF_COMMAND} | {"cpu_ns": usage["user_ns"] + usage["system_ns"]}
             wall_ns = usage["wall_ns"]
         return _row(wall_ns, int(self.threads_ns.sum()), calls_ns, figures)
@@ -114,9 +114,9 @@ def _row(wall_ns: int, threads_ns: int, calls_ns: int, figures: Mapping[str, int
 
 
 def not_recorded(meta: Mapping[str, Any], row: UsageRow) -> dict[str, tuple[str, ...]]:
-    """Groups of calls that were not recorded, each with some of its calls, if they may be where the time went.
+    """Groups of calls that were not recorded and may be where the time went, each with some of its calls.
 
-    They may be if neither recorded calls nor time in user mode explain half of what the threads lived.
+    They may be, if recorded calls and user mode together explain less than half of the threads' time.
     """
     explained = row.calls_ns + (row.user_ns or 0)
     if explained >= _HALF * row.threads_ns:

@@ -86,12 +86,12 @@ def print_table(
     """Print a table. Only the first column is shortened to fit: half a number is a wrong number.
 
     Args:
-            console: Its width is the limit.
-            headings: One for each column.
-            align: One letter for each column: l or r.
-            rows: Cells as they are printed.
-            title: A line of its own above the table.
-            leads: For each row, the beginning of its first cell, which is never shortened: a number to find the row by.
+        console: Its width is the limit.
+        headings: One for each column.
+        align: One letter for each column: l or r.
+        rows: Cells as they are printed.
+        title: A line of its own above the table.
+        leads: For each row, the beginning of its first cell, which is never shortened: a number to find the row by.
     """
     widths = [max(cell_len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     room = max(_NAME_WIDTH, console.width - sum(widths[1:]) - len(_GAP) * len(widths[1:]))
