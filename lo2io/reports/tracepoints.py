@@ -1,6 +1,6 @@
-"""What lo2io knows of each tracepoint, as text or JSON, and whether a kernel agrees.
+"""lo2io's knowledge of each tracepoint, as text or JSON, and a comparison with a kernel.
 
-Goes in: the catalog, and for :func:`check` a tracefs. Comes out: text for stdout.
+In: the catalog, and for :func:`check` a tracefs. Out: text for stdout.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 Spec = CallSpec | TracepointSpec
 OPCODES = "opcodes"
-"""What `lo2io tracepoints show` calls all opcodes of io_uring."""
+"""The name of all opcodes of io_uring for `lo2io tracepoints show`."""
 OPCODE_PREFIX = "IORING_OP_"
-"""Of an opcode's name in programs, which the kernel leaves out when it prints it."""
+"""The beginning of an opcode's name in programs. The kernel prints names without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What samples are read by: sizes in bytes, and whether negative numbers occur."""
+    """The expected layout of a field: sizes in bytes, and whether negative numbers occur."""
 
     sizes: tuple[int, ...]
     signed: bool | None = False
@@ -52,19 +52,19 @@ REQUEST_FIELDS = {
     "rwbs": Expected(sizes=tuple(range(4, 33)), signed=None, is_array=True),
     "error": Expected(sizes=(4,), signed=True),
 }
-"""Field role of a block tracepoint → what include/trace/events/block.h declares. char is signed before Linux 6.2."""
+"""Field role of a block tracepoint → its layout in include/trace/events/block.h. char is signed before Linux 6.2."""
 CGROUP_FIELDS = {
     "tid": Expected(sizes=(4,), signed=True),
     "path": Expected(sizes=(4,), signed=None, is_data_loc=True),
     "hierarchy": Expected(sizes=(4,), signed=True),
 }
-"""The same of include/trace/events/cgroup.h."""
+"""The same for include/trace/events/cgroup.h."""
 SWITCH_FIELDS = {
     "prev_tid": Expected(sizes=(4,), signed=True),
     "prev_state": Expected(sizes=(4, 8), signed=True),
     "next_tid": Expected(sizes=(4,), signed=True),
 }
-"""The same of include/trace/events/sched.h: pid_t, and a long."""
+"""The same for include/trace/events/sched.h: pid_t, and a long."""
 _POINTER, _WORD = Expected(sizes=(4, 8)), Expected(sizes=(4,), signed=None)
 RING_FIELD_SIZES = {
     "ctx": _POINTER,
@@ -80,38 +80,38 @@ RING_FIELD_SIZES = {
     "length": Expected(sizes=(4, 8)),
     "offset": Expected(sizes=(8,)),
 }
-"""The same of include/trace/events/io_uring.h, over all kernels."""
+"""The same for include/trace/events/io_uring.h, over all kernels."""
 LONE_FIELDS: Mapping[Role, Mapping[str, Expected]] = {
     Role.CGROUP_ATTACH: CGROUP_FIELDS,
     Role.SCHED_SWITCH: SWITCH_FIELDS,
     **{role: {name: RING_FIELD_SIZES[name] for name in fields} for role, fields in RING_ROLE_FIELDS.items()},
 }
-"""Roles of tracepoints that do not speak of block requests."""
+"""Roles of tracepoints that are not about block requests."""
 BYTES_WRITTEN = Expected(sizes=(8,))
-"""What short_write has for a result is a length, and no errno."""
+"""The result of short_write is a length, never an errno."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One way in which a kernel differs from the catalog."""
+    """One difference between a kernel and the catalog."""
 
     event: str
     field: str | None
     is_error: bool
-    """Samples would be misread; else the kernel merely lacks what it may lack."""
+    """True if samples would be misread. False if the kernel only lacks something optional."""
     what: str
 
 
 def check(catalog: Catalog, tracefs: Path) -> list[Finding]:
-    """Compare every field the catalog names with the kernel's formats.
+    """Compare every field that the catalog names with the kernel's formats.
 
     Args:
-        catalog: All of it is compared, whatever is recorded by default.
+        catalog: All of it is compared, also what is off by default.
         tracefs: As ``find_tracefs`` found it.
 
     Raises:
         AccessError: tracefs may not be read.
-        FormatError: A format file says what no known kernel says.
+        FormatError: A format file has a content that no known kernel has.
     """
     findings: list[Finding] = []
     if catalog.calls and not any(event_exists(tracefs, call.enter_event) for call in catalog.calls):
@@ -131,7 +131,7 @@ def check(catalog: Catalog, tracefs: Path) -> list[Finding]:
 
 
 def _check_tracepoint(spec: TracepointSpec, tracefs: Path) -> Iterator[Finding]:
-    """Of io_uring a kernel may lack whatever it likes, but submissions and completions have to name their ring."""
+    """For io_uring, a kernel may lack any tracepoint. But submissions and completions must name their ring."""
     layout, _ = load_format(tracefs, spec.event)
     expected = LONE_FIELDS.get(spec.role, REQUEST_FIELDS)
     if spec.role is Role.RING_SHORT_WRITE:
@@ -208,7 +208,7 @@ def render_list(catalog: Catalog, events: Sequence[str] = (), *, json: bool = Fa
     """Every call and tracepoint by group, or those that ``--events`` would choose.
 
     Raises:
-        UsageError: Nobody knows one of ``events``.
+        UsageError: An entry of ``events`` is unknown.
     """
     specs = catalog.specs(catalog.select(events or (ALL,)).events)
     if json:
@@ -225,10 +225,10 @@ def render_list(catalog: Catalog, events: Sequence[str] = (), *, json: bool = Fa
 
 
 def render_show(catalog: Catalog, name: str, *, json: bool = False) -> str:
-    """All that is known of a group, call, tracepoint or opcode (``READ_FIXED``), or of all ``opcodes``.
+    """All facts about a group, call, tracepoint or opcode (``READ_FIXED``), or about all ``opcodes``.
 
     Raises:
-        UsageError: Nothing bears that name.
+        UsageError: The name is unknown.
     """
     opcodes = [opcode for opcode in catalog.opcodes if name in {OPCODES, opcode.name, OPCODE_PREFIX + opcode.name}]
     if opcodes and json:
@@ -246,7 +246,7 @@ def _name(spec: Spec) -> str:
 
 
 def _facts(spec: Spec) -> dict[str, Any]:
-    """One call or tracepoint as JSON says it."""
+    """One call or tracepoint as it stands in the JSON."""
     common = {"group": spec.group, "default": spec.core, "fields": dict(spec.fields), "summary": spec.summary}
     if isinstance(spec, TracepointSpec):
         own = {
@@ -288,7 +288,7 @@ def _opcode_facts(opcode: OpcodeSpec) -> dict[str, Any]:
 
 
 def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:
-    """One line for each: number, name, kind, what it returns."""
+    """One line for each opcode: number, name, kind, result."""
     width = max(len(opcode.name) for opcode in opcodes)
     for opcode in opcodes:
         kind = f"{opcode.kind.name.lower()}, returns {opcode.returns.name.lower()}"
@@ -296,7 +296,7 @@ def _opcode_lines(opcodes: Sequence[OpcodeSpec]) -> Iterator[str]:
 
 
 def _trait_rows(spec: CallSpec) -> Iterator[tuple[str, str]]:
-    """What else is known of a call, as far as it applies."""
+    """Further facts about a call, if they apply to it."""
     waits = (
         ", waits for others" if spec.waits else f", waits if flags have 0x{spec.waits_if:x}" if spec.waits_if else ""
     )

@@ -1,1 +1,1 @@
-"""What this machine lets lo2io do."""
+"""Checks of what lo2io can do on this machine."""

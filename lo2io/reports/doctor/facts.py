@@ -1,7 +1,7 @@
-"""What the doctor asks of the kernel and of this Python.
+"""The facts that the doctor asks of the kernel and of this Python.
 
-In: the catalog of events. Out: :class:`Facts`. Nothing is judged here, and nothing changed: only tracefs is mounted
-if it is nowhere and the user may.
+In: the catalog of events. Out: :class:`Facts`. This module judges nothing. It changes one thing: it mounts tracefs,
+if tracefs is mounted nowhere and the user may mount it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found, or else the error and its remedy."""
+    """A fact, or else the error and its remedy."""
 
     found: str = ""
     error: str = ""
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What :func:`gather` found out."""
+    """The facts that :func:`gather` found."""
 
     kernel: str
     root: bool
@@ -58,37 +58,37 @@ class Facts:
     page_bytes: int
     cpus: int
     open_files: int | None
-    """Hard limit: lo2io raises the soft one itself; None is unlimited."""
+    """The hard limit, because lo2io raises the soft one itself; None: unlimited."""
     tracefs: Answer
     readable: bool
-    """Ids of events can be read."""
+    """True if ids of events can be read."""
     attempts: access.Attempts
     events: tuple[str, ...]
-    """Of the default set; those that were renamed by the name they have here."""
+    """Events of the default set. A renamed event has the name that it has on this kernel."""
     missing: tuple[str, ...]
-    """Of them, those this kernel lacks though recording wants them."""
+    """Events of the default set that this kernel lacks and recording needs."""
     optional: tuple[str, ...]
-    """Of them, those this kernel lacks and recording does without."""
+    """Events of the default set that this kernel lacks and recording does without."""
     binding: Answer
     otf2: Answer
     otf2_print: str | None
     rings: RingFacts
     bpf: Answer
-    """lo2io's own programs in the kernel, loaded and attached for a try."""
+    """Result of loading and attaching lo2io's programs in the kernel for a try."""
     cgroups: Answer
-    """The folder of the root of the cgroups that perf knows."""
+    """The folder of the cgroup root that perf knows."""
     namespaces: Answer
-    """Whether the kernel's numbers of processes, and its times, mean the same here."""
+    """Tells whether process numbers and times in the kernel are the same as here."""
     idle: IdleSamples | None
-    """What was delivered of events that happened on idle CPUs; None: it could not be tried."""
+    """Events delivered from idle CPUs; None: this could not be tried."""
 
 
 def gather(catalog: Catalog, root: Path = ROOT) -> Facts:
     """Ask the kernel and this Python.
 
     Args:
-        catalog: Says which events the default set holds.
-        root: Where ``proc`` and ``sys`` lie; the tries are made on the running kernel whatever this is.
+        catalog: It has the default set of events.
+        root: The folder above ``proc`` and ``sys``. The tries are always made on the running kernel.
     """
     try:
         tracefs = find_tracefs(root)
@@ -172,6 +172,6 @@ def _ask_otf2() -> Answer:
     remedy = f"{sys.executable} -m pip install otf2"
     try:
         module = importlib.import_module("otf2")
-    except Exception as error:  # noqa: BLE001 - a broken library fails in as many ways as there are
+    except Exception as error:  # noqa: BLE001 - a broken library can raise anything
         return Answer(error=f"{type(error).__name__}: {error}", remedy=remedy)
     return Answer(f"{importlib.metadata.version('otf2')} in {Path(str(module.__file__)).parent}")

@@ -1,7 +1,7 @@
-"""Can this user record here, now? And if not, what is the least that helps.
+"""Tells whether this user can record here, and names the least change that helps if not.
 
-In: what ``facts.py`` found out. Out: a :class:`Diagnosis`, as text or JSON. It asks nobody: every judgement can be
-had for facts of one's own.
+In: the facts of ``facts.py``. Out: a :class:`Diagnosis`, as text or JSON. This module asks the kernel nothing:
+tests can have made-up facts judged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 OK, WARN, FAIL = "ok", "warn", "fail"
 SCHEMA_VERSION = 1
 LEAST_IDLE_NS = 50_000_000
-"""If CPUs idled for less, that no event is missing says little."""
+"""Missing events prove little if CPUs idled for less time than this."""
 WANTED_RING_BYTES = 1 << 20
-"""With rings of this size 1.9 M events/s were recorded without loss."""
+"""Rings of this size recorded 1.9 M events/s without loss."""
 LEAST_RING_BYTES = 64 << 10
 _AS_ROOT = 'run it as root: sudo "$(command -v lo2io)" record … (the recorded command stays yours)'
 _WANTED = ("BPF", "PERFMON", "IPC_LOCK", "SYS_PTRACE", "SYS_NICE")
@@ -39,41 +39,41 @@ _IN_CONTAINER = f"start the container with {' '.join(f'--cap-add {name}' for nam
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing recording depends on."""
+    """One thing that recording depends on."""
 
     name: str
     status: str
-    """``ok``, ``warn`` (recording works, but) or ``fail`` (it does not)."""
+    """``ok``, ``warn`` (recording works with a limit) or ``fail`` (recording does not work)."""
     found: str
     meaning: str
     remedy: str = ""
-    """The least that helps: one command; empty if nothing is wanting."""
+    """One command, the least that helps; empty if nothing is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All checks, in the order recording depends on them."""
+    """All checks, in the order in which recording depends on them."""
 
     checks: tuple[Check, ...]
 
     @property
     def can_record(self) -> bool:
-        """Nothing fails."""
+        """True if no check fails."""
         return all(check.status != FAIL for check in self.checks)
 
     @property
     def exit_code(self) -> int:
-        """0: ``record`` can work, for this user and now; 3 (as of ``AccessError``): it cannot."""
+        """0: ``record`` can work for this user now; 3 (as for ``AccessError``): it cannot."""
         return 0 if self.can_record else AccessError.exit_code
 
 
 def diagnose(catalog: Catalog, root: Path = ROOT) -> Diagnosis:
-    """Find out, and judge."""
+    """Gather the facts, and judge them."""
     return judge(gather(catalog, root))
 
 
 def judge(facts: Facts) -> Diagnosis:
-    """What the facts mean for recording."""
+    """Judge what the facts mean for recording."""
     checks = (
         _kernel,
         _namespaces,
@@ -108,7 +108,7 @@ def _kernel(facts: Facts) -> Iterator[Check]:
 
 
 def _namespaces(facts: Facts) -> Iterator[Check]:
-    """Said only where it matters: outside of containers it is as always."""
+    """A check only if something is wrong: outside of containers, nothing is."""
     if facts.namespaces.error:
         meaning = "numbers of processes or times are others here than in what the kernel tells"
         yield Check("namespaces", FAIL, facts.namespaces.error, meaning, facts.namespaces.remedy)
@@ -119,7 +119,7 @@ def _tracefs(facts: Facts) -> Iterator[Check]:
         meaning = "without it events have no numbers and no formats"
         yield Check("tracefs", FAIL, facts.tracefs.error, meaning, facts.tracefs.remedy)
     elif not facts.readable:
-        path = facts.tracefs.found  # remounted for one group it is open to fewer than after a chmod
+        path = facts.tracefs.found  # a remount for one group opens it to fewer users than a chmod
         meaning = f"the id of {PROBE_EVENT} cannot be read"
         remedy = f"sudo mount -o remount,mode=0750,gid=$(id -g) {path}"
         yield Check("tracefs", FAIL, f"{path}, not readable", meaning, remedy)
@@ -243,7 +243,7 @@ def _accounting(facts: Facts) -> Iterator[Check]:
 
 
 def _idle(facts: Facts) -> Iterator[Check]:
-    """Said only where it could be tried."""
+    """A check only if the try was possible."""
     name, tried = "idle CPUs", facts.idle
     if tried is None:
         return
@@ -261,7 +261,7 @@ def _idle(facts: Facts) -> Iterator[Check]:
 
 
 def _cgroups(facts: Facts) -> Iterator[Check]:
-    """Nothing is said to those who may not record every task: they may not record a cgroup's either."""
+    """No check for users who may not record every task: they may not record a cgroup either."""
     name, tried = "cgroup events", facts.attempts.cgroup
     meaning = "`lo2io system-wide --cgroup`, for one container, cannot work; all else does"
     if not facts.attempts.any_task.ok:
@@ -347,11 +347,11 @@ def to_json(diagnosis: Diagnosis) -> str:
 
 
 def render(diagnosis: Diagnosis, *, terminal: bool | None = None) -> str:
-    """Text for people: a check is a line or two, its remedy one more.
+    """Text for people: one or two lines for a check, and one for its remedy.
 
     Args:
         diagnosis: What to show.
-        terminal: Whether colours are understood; by default whether stdout is a terminal.
+        terminal: True for colours; by default, whether stdout is a terminal.
     """
     from rich.console import Console  # noqa: PLC0415 - --json needs no rich
     from rich.text import Text  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""What the doctor asks about io_uring, and what the answers mean for a trace.
+"""The doctor's questions about io_uring, and what the answers mean for a trace.
 
-In: the catalog and the kernel's tracefs. Out: :class:`RingFacts`, and what to say of them.
+In: the catalog and the kernel's tracefs. Out: :class:`RingFacts`, and the text about them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lo2io.catalog.catalog import Catalog
 
 FOLLOWED: Final = "requests in rings are followed from submission to completion"
-"""What follows if nothing is in the way."""
+"""The meaning if every tracepoint works."""
 _LACKING = {
     Role.RING_REFUSE: "completions of requests that were refused at once are orphans",
     Role.RING_OVERFLOW: "requests whose completion finds no room stay in flight",
@@ -35,43 +35,43 @@ _LACKING = {
     Role.RING_CREATE: "sizes and flags of rings are known from /proc only",
     Role.RING_SHORT_WRITE: "of writes done in part only the result is known",
 }
-"""Role that no tracepoint plays → what follows for a trace."""
+"""A role that no tracepoint plays → what follows for a trace."""
 _UNNAMED = {
     Role.RING_SUBMIT: "requests are known by user_data and order only",
     Role.RING_COMPLETE: "completions are matched by user_data and order, which the trace says of each",
     Role.RING_FILE_GET: "descriptors are given to the request that the thread submits",
 }
-"""Role whose samples name no request → what follows for a trace."""
+"""A role with samples that name no request → what follows for a trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingFacts:
-    """What was found out."""
+    """The facts about io_uring."""
 
     setup: access.Attempt
-    """What io_uring_setup(2) answered to this process; it made no ring."""
+    """This process's answer from io_uring_setup(2), asked without making a ring."""
     disabled: str = ""
     """``kernel.io_uring_disabled``; empty: the kernel has no such setting (before Linux 6.6)."""
     readable: bool = True
-    """Whether tracefs could be asked; if not, nothing is known of the tracepoints."""
+    """False if tracefs could not be read: then nothing is known of the tracepoints."""
     there: int = 0
-    """Tracepoints of io_uring that the kernel has, of those that lo2io knows …"""
+    """Number of io_uring tracepoints that both lo2io and this kernel have."""
     missing: tuple[str, ...] = ()
-    """… and those it lacks, without those that have another name there."""
+    """Tracepoints that this kernel lacks, under any name."""
     lacking: frozenset[Role] = frozenset()
     """Roles that no tracepoint of this kernel plays."""
     unnamed: frozenset[Role] = frozenset()
-    """Roles whose samples name no request, though they could."""
+    """Roles with samples that could name a request, but do not."""
 
 
 def ask_rings(catalog: Catalog, tracefs: Path, root: Path, *, readable: bool) -> RingFacts:
     """Ask the kernel for io_uring, its setting and its tracepoints.
 
     Args:
-        catalog: Says which tracepoints play which role.
+        catalog: It tells which tracepoints play which role.
         tracefs: As ``find_tracefs`` found it.
-        root: Where ``proc`` lies.
-        readable: Whether tracefs may be read.
+        root: The folder above ``proc``.
+        readable: True if tracefs may be read.
     """
     setup, disabled = access.try_io_uring(), access.read_io_uring_disabled(root)
     if not readable:
@@ -95,7 +95,7 @@ def ask_rings(catalog: Catalog, tracefs: Path, root: Path, *, readable: bool) ->
 
 
 def describe_rings(facts: RingFacts) -> tuple[bool, str, str]:
-    """Whether requests of rings can be followed, what was found, and what it means for a trace."""
+    """True if requests of rings can be followed; what was found; and what this means for a trace."""
     state, meaning = _state(facts)
     if not facts.readable:
         unknown = "whether requests in rings can be followed is not known" if meaning == FOLLOWED else meaning
@@ -113,7 +113,7 @@ def describe_rings(facts: RingFacts) -> tuple[bool, str, str]:
 
 
 def _state(facts: RingFacts) -> tuple[str, str]:
-    """Whether programs have rings, and what that means."""
+    """The state of io_uring for programs, and its meaning."""
     if facts.setup.error == errno.ENOSYS:
         return "this kernel has none", "programs do without rings, and what they do instead is recorded"
     setting = f"kernel.io_uring_disabled is {facts.disabled}"

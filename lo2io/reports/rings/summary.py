@@ -1,7 +1,7 @@
 """What the rings did: io_uring and libaio, ring by ring.
 
 In: a trace's tables. Out: a :class:`RingsSummary` of plain values, which are keys of ``lo2io report --json``. The
-kernel does not tell why a worker executed a request; :data:`REASONS` says what that is inferred from.
+kernel does not tell why a worker executed a request; :data:`REASONS` names the facts that lo2io infers this from.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RingPathRow:
-    """Requests that took one path; ``latency`` is submission to last completion, the others are its phases."""
+    """Requests that took one path. ``latency`` is from submission to last completion; other times are its phases."""
 
     path: str
     requests: int
     inferred: int
-    """Requests whose path is inferred, not stated by the kernel."""
+    """Requests for which the path is inferred, not stated by the kernel."""
     latency: Latency
     queued: Latency
     executing: Latency
@@ -61,7 +61,7 @@ class RingOpcodeRow:
     path: str
     requests: int
     bytes: int
-    """Moved: read, written, or both for a copy."""
+    """Bytes read, written, or both for a copy."""
     errors: int
     latency: Latency
 
@@ -72,13 +72,13 @@ class PuntRow:
 
     reason: str
     inferred: bool
-    """The kernel does not say why; this follows from flags, opcode and what happened before."""
+    """The kernel does not tell the reason; it follows from flags, opcode and earlier events."""
     requests: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingFileRow:
-    """What requests did to one file; ``kind`` as in :class:`~lo2io.reports.summary.summary.FileRow`."""
+    """Requests on one file. ``kind`` has the same values as in :class:`~lo2io.reports.summary.summary.FileRow`."""
 
     kind: str
     path: str | None
@@ -91,12 +91,12 @@ class RingFileRow:
     on_workers: int
     """Requests that worker threads executed."""
     worker_ns: int
-    """How long that took, as far as begin and end are known."""
+    """Time of these executions with a known begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFileRow:
-    """A file of one ring whose requests workers executed, and for how long as far as begin and end are known."""
+    """A file of one ring: its requests that workers executed, and their time, if begin and end are known."""
 
     kind: str
     path: str | None
@@ -108,7 +108,7 @@ class WorkerFileRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeRow:
-    """Calls that submitted (libaio: or collected) ``least`` to ``most`` requests at once."""
+    """Calls that submitted (for libaio, also collected) ``least`` to ``most`` requests at once."""
 
     least: int
     most: int
@@ -117,23 +117,23 @@ class BatchSizeRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchesRow:
-    """The calls about one ring; ``submitting`` counts successful calls that had something to submit."""
+    """The calls about one ring. ``submitting`` counts successful calls that had a request to submit."""
 
     calls: int
     submitting: int
     submitted: int
     sizes: tuple[BatchSizeRow, ...]
     collecting: int
-    """libaio: calls that returned completions, or none in time."""
+    """For libaio: calls that returned completions, or none in time."""
     collected: int
     collected_sizes: tuple[BatchSizeRow, ...]
     slept: int
-    """Calls that were seen going to sleep for completions."""
+    """Calls that went to sleep to wait for completions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenLinkRow:
-    """Requests that ended because an earlier one of their chain failed; the culprit, if it is known."""
+    """Requests that ended because an earlier one of their chain failed, and the request that failed, if known."""
 
     opcode: str | None
     error: str | None
@@ -143,7 +143,7 @@ class BrokenLinkRow:
 
 @dataclass(frozen=True, slots=True)
 class EndRow:
-    """Requests of one opcode that did not end as asked: ``status`` refused or cancelled, and with which error."""
+    """Requests of one opcode that were refused or cancelled (``status``), with their error."""
 
     status: str
     opcode: str
@@ -157,53 +157,53 @@ class WorkersRow:
 
     born: int
     most: int
-    """Alive at one time."""
+    """The largest number alive at one time."""
     executions: int
     busy_ns: int
-    """All executions that are known, added up."""
+    """Sum of all known executions."""
     inferred: int
-    """Executions of which the begin, the end or the thread is inferred."""
+    """Executions with an inferred begin, end or thread."""
     bounded: int
-    """Requests executed by workers whose number the kernel bounds by CPUs …"""
+    """Requests executed by workers that the kernel bounds by the number of CPUs."""
     unbounded: int
-    """… by others …"""
+    """Requests executed by workers without this bound."""
     untold: int
-    """… and by workers of a kind that is not known; the three add up to all that workers executed."""
+    """Requests executed by workers of an unknown kind."""
     hashed: int
-    """Of the bounded, executed one after the other for each file."""
+    """Bounded requests that ran one after the other for each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingRow:
-    """One ring; ``kind`` None: the sum of those not listed.
+    """One ring; ``kind`` None: the sum of the rings not listed.
 
-    ``requests``, ``completions`` and the next ones are the ring's own totals, whether sampled or filtered or not;
-    ``written`` says of how many requests the trace holds a row, which is what all below is about.
+    ``requests``, ``completions`` and the next fields are totals of the ring, also with sampling or a filter.
+    ``written`` is the number of requests with a row in the trace; all fields below are about these.
     """
 
     kind: str | None
-    """``io_uring``, ``libaio``."""
+    """``io_uring`` or ``libaio``."""
     ring: int | None
     """Number in the table of rings."""
     pid: int | None
     process: str | None
-    """Name of the process, as :attr:`~lo2io.reports.summary.summary.ProcessRow.name` has it."""
+    """Name of the process, as in :attr:`~lo2io.reports.summary.summary.ProcessRow.name`."""
     fd: int | None
     context: str
-    """The kernel's address of it, libaio's context."""
+    """The kernel's address of the ring, or libaio's context."""
     sq_entries: int | None
     cq_entries: int | None
     flags: tuple[str, ...] | None
-    """Of its setup."""
+    """Flags of the ring's setup."""
     poller: bool
-    """A thread of the kernel submits."""
+    """True if a thread of the kernel submits."""
     nr_files: int | None
-    """Registered, at most."""
+    """The largest number of registered files."""
     nr_buffers: int | None
     requests: int
     completions: int
     overflows: int
-    """Completions that found no room."""
+    """Completions that found no room in the queue."""
     messages: int
     """Completions that other rings sent."""
     orphans: int
@@ -214,16 +214,16 @@ class RingRow:
     bytes_written: int
     errors: int
     multishot: int
-    """Requests that completed, and went on: their times are not among the latencies …"""
+    """Requests that completed and went on. Latencies leave them out."""
     multishot_completions: int
-    """… and this is how often they completed, all together."""
+    """Completions of these requests, all together."""
     statuses: Mapping[str, int]
     paths: tuple[RingPathRow, ...]
     opcodes: tuple[RingOpcodeRow, ...]
     punted: tuple[PuntRow, ...]
     workers: WorkersRow
     worker_files: tuple[WorkerFileRow, ...]
-    """Files whose requests workers executed, by that time."""
+    """Files with requests that workers executed, by the workers' time."""
     batches: BatchesRow
     ends: tuple[EndRow, ...]
     broken_links: tuple[BrokenLinkRow, ...]
@@ -231,13 +231,13 @@ class RingRow:
 
 @dataclass(frozen=True, slots=True)
 class RingsSummary:
-    """All about rings; empty for a trace without any."""
+    """All numbers about rings; empty for a trace without rings."""
 
     nr_rings: int
     requests: int
-    """All of every ring, sampled and filtered or not."""
+    """Requests of all rings, also with sampling or a filter."""
     libaio_untold: int
-    """Requests on contexts of libaio that no program in the kernel recorded: the trace has no row of them."""
+    """Requests on contexts of libaio that no program in the kernel recorded: the trace has no row for them."""
     written: int
     sample_rate: int
     bytes_read: int
@@ -245,14 +245,14 @@ class RingsSummary:
     errors: int
     rings: tuple[RingRow, ...]
     files: tuple[RingFileRow, ...]
-    """By what they moved."""
+    """Files with most bytes first."""
 
 
 MAX_RINGS: Final = 20
-"""Rings listed, those with most requests and calls; the rest is summed in one row."""
+"""Listed rings: those with most requests and calls. One row sums the rest."""
 MAX_FILES: Final = 100
 MAX_WORKER_FILES: Final = 10
-"""Of each ring."""
+"""Listed files of each ring."""
 RING_KIND: Final = ("io_uring", "libaio")
 SETUP_FLAGS: Final = (
     "IOPOLL", "SQPOLL", "SQ_AFF", "CQSIZE", "CLAMP", "ATTACH_WQ", "R_DISABLED", "SUBMIT_ALL", "COOP_TASKRUN",
@@ -275,7 +275,7 @@ WITHOUT_FILE: Final = frozenset(
         "NOP128", "PIPE", "PROVIDE_BUFFERS", "REMOVE_BUFFERS", "SOCKET", "TIMEOUT", "TIMEOUT_REMOVE", "WAITID",
     }
 )  # fmt: skip
-"""Opcodes that have no file to wait for, but may go to a worker: the head of a chain with a member that drains, say."""
+"""Opcodes without a file to wait for that may go to a worker, such as the head of a chain with a draining member."""
 REASONS: Final = {
     PuntReason.LINKED: ("behind another on its worker (link)", False),
     PuntReason.DRAINED: ("drained: it waited for all before it", True),
@@ -286,11 +286,11 @@ REASONS: Final = {
     PuntReason.BLOCKED: ("would have waited, and its file cannot be polled", True),
     PuntReason.UNTOLD: ("for a reason the kernel does not tell", False),
 }
-"""In words, and whether that is inferred: from the SQE's flags, the opcode, links and what happened before."""
+"""The text, and True if the reason is inferred: from the SQE's flags, the opcode, links and earlier events."""
 
 
 def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) -> tuple[RingsSummary, RingTally]:
-    """Read the tables about rings once and sum them up; files by path.
+    """Read the tables about rings once and sum them up; files are summed by path.
 
     Returns:
         The summary, and the tally behind it: the list of processes uses the sums by process.
@@ -331,7 +331,7 @@ def summarize_rings(trace: Trace, owners: Owners, people: People, paths: Paths) 
 
 
 def _untold(rows: dict[str, NDArray[Any]], tally: RingTally, slots: RingSlots) -> int:
-    """Requests on contexts of libaio of which there is no row; those that are not listed count together."""
+    """Requests on contexts of libaio without a row. Those of rings that are not listed count together."""
     slot = np.minimum(np.arange(len(rows["kind"])), slots.others)
     which = (rows["kind"] == RING_KIND.index("libaio")) & (tally.written[slot] == 0)
     return int(rows["nr_requests"][which].sum())
@@ -353,14 +353,14 @@ _RING_COLUMNS: Final = (
 
 
 def _ring_columns(trace: Trace, slots: RingSlots) -> dict[str, NDArray[Any]]:
-    """The table of rings: those listed in the order of their slots, then all others."""
+    """The table of rings: first the listed ones in the order of their slots, then all others."""
     rows = {column: trace.column("rings", column) for column in _RING_COLUMNS}
     order = np.argsort(slots.slots(rows["ring"]), kind="stable")
     return {column: values[order] for column, values in rows.items()}
 
 
 def _identity(rows: dict[str, NDArray[Any]], slot: int, process: str | None) -> dict[str, Any]:
-    """What the table of rings says of one."""
+    """One ring's facts from the table of rings."""
     row = {column: int(values[slot]) for column, values in rows.items()}
     return {
         "kind": RING_KIND[row["kind"]],
@@ -381,7 +381,7 @@ def _identity(rows: dict[str, NDArray[Any]], slot: int, process: str | None) -> 
 
 
 def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str, Any]:
-    """Of the rings that are not listed."""
+    """The sum of the rings that are not listed."""
     rest = {column: values[slots.others :] for column, values in rows.items()}
     unknown = dict.fromkeys(
         ("kind", "ring", "pid", "process", "fd", "sq_entries", "cq_entries", "flags", "nr_files", "nr_buffers")
@@ -401,13 +401,13 @@ def _sum_of_others(rows: dict[str, NDArray[Any]], slots: RingSlots) -> dict[str,
 
 
 def setup_flags(flags: int) -> tuple[str, ...]:
-    """Names of IORING_SETUP_* bits; of those without a name the bit's number."""
+    """Names of IORING_SETUP_* bits. A bit without a name gets its number."""
     bits = [bit for bit in range(32) if flags >> bit & 1]
     return tuple(SETUP_FLAGS[bit] if bit < len(SETUP_FLAGS) else f"bit {bit}" for bit in bits)
 
 
 def _most_used(tally: RingTally) -> list[int]:
-    """Files by what was moved, then by requests."""
+    """Files by bytes moved, then by requests."""
     sums = tally.by_group
     moved = sums["read"] + sums["written"]
     used = np.flatnonzero(sums["requests"] + sums["written"])
@@ -416,14 +416,14 @@ def _most_used(tally: RingTally) -> list[int]:
 
 
 def _by_workers(tally: RingTally, slot: int) -> list[int]:
-    """Files of a ring by the workers' time, or where that is not known by their requests."""
+    """Files of a ring by the workers' time, or by requests if this time is unknown."""
     found = {group: row for (place, group), row in tally.worker_files.items() if place == slot}
     order = sorted(found, key=lambda group: (-int(found[group][1]), -int(found[group][0]), group))
     return order[:MAX_WORKER_FILES]
 
 
 class _Rows:
-    """Rows from what was counted."""
+    """Makes rows from the tally."""
 
     def __init__(self, trace: Trace, tally: RingTally, names: dict[int, FileName]) -> None:
         self._tally = tally
@@ -501,7 +501,7 @@ class _Rows:
         return tuple(sorted(rows, key=lambda row: -row.requests))
 
     def files(self, groups: list[int]) -> tuple[RingFileRow, ...]:
-        """What was done to these files, over all rings."""
+        """Requests on these files, over all rings."""
         sums = self._tally.by_group
         columns = ("requests", "errors", "read", "written", "on_workers", "ns")
         return tuple(
@@ -530,7 +530,7 @@ class _Rows:
         return tuple(sorted(rows, key=lambda row: (-row.requests, row.status, row.opcode, row.error)))
 
     def _broken_links(self, slot: int) -> tuple[BrokenLinkRow, ...]:
-        """By what the culprit was."""
+        """Rows by opcode and error of the request that failed."""
         tally = self._tally
         culprits: Counter[tuple[int, int] | None] = Counter()
         ended: Counter[tuple[int, int] | None] = Counter()

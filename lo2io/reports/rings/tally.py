@@ -1,7 +1,7 @@
 """One pass over each table about rings: sums by ring, opcode, path, file and process.
 
-In: a trace, streamed. Out: arrays by slot, which stands for one of the busiest rings or, the last one, for all others.
-It knows no names. Memory: some MB a listed ring, some bytes a ring, file and process, nothing for a request.
+In: a trace, streamed. Out: arrays by slot. A slot is one of the busiest rings; the last slot is all other rings. This
+module knows no names. Memory: some MB a listed ring, some bytes a ring, file and process, nothing for a request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NR_STATUSES: Final = len(RingStatus)
 NR_SIZES: Final = 34
 """Sizes of batches: 0, 1, 2, up to 4, up to 8 and so on, up to 2^32."""
 MAX_CULPRITS: Final = 1 << 16
-"""Requests that broke a chain, of which is looked up what they were; of further ones it is not."""
+"""Requests that broke a chain and are looked up. Further ones are only counted."""
 _ASYNC: Final = 1 << 4
 """IOSQE_ASYNC (include/uapi/linux/io_uring.h)."""
 _DRAINED, _HASHED, _MULTISHOT, _CONTINUED = 2, 4, 32, 64
@@ -51,7 +51,7 @@ WORKER_KINDS: Final = ("bounded", "unbounded", "untold", "hashed")
 
 
 class PuntReason(enum.IntEnum):
-    """Why a worker executed a request; the first that holds."""
+    """Why a worker executed a request. The first reason that holds counts."""
 
     LINKED = 0
     DRAINED = 1
@@ -64,7 +64,7 @@ class PuntReason(enum.IntEnum):
 
 
 class RingSlots:
-    """Which rings are listed, those with most requests and calls first, and what the table ``rings`` says of them."""
+    """The listed rings, those with most requests and calls first, and their facts from the table ``rings``."""
 
     def __init__(self, trace: Trace, limit: int) -> None:
         columns = ("ring", "nr_requests", "nr_batches")
@@ -74,7 +74,7 @@ class RingSlots:
         self.listed: list[int] = rings[order[:limit]].tolist()
         self.nr_rings = len(rings)
         self.others = len(self.listed)
-        """The slot of all that are not listed, and of what belongs to no ring that is known."""
+        """The slot of all rings that are not listed, and of requests without a known ring."""
         self.nr_slots = self.others + 1
         self._slot_of_ring = np.full(int(rings.max(initial=0)) + 2, self.others, np.intp)
         self._slot_of_ring[self.listed] = np.arange(self.others)
@@ -85,7 +85,7 @@ class RingSlots:
 
 
 class RingTally:
-    """All there is to say about requests of rings, and calls about rings."""
+    """Sums of requests of rings, and of calls about rings."""
 
     def __init__(
         self,
@@ -131,25 +131,25 @@ class RingTally:
         self.collecting, self.collected = sums(slots, NR_SIZES), sums(slots)
         groups = owners.nr_groups
         self.by_group = {name: sums(groups) for name in ("requests", "errors", "read", "written", "on_workers", "ns")}
-        """By file, as ``Owners.groups`` numbers them."""
+        """Sums by file, as numbered in ``Owners.groups``."""
         self.worker_files: dict[tuple[int, int], NDArray[np.int64]] = {}
-        """By slot and file: requests that workers executed, and for how long."""
+        """By slot and file: requests that workers executed, and their time."""
         self.process_requests, self.process_bytes = sums(owners.nr_processes + 1), sums(owners.nr_processes + 1)
         self.ends: Counter[tuple[int, int, int, int]] = Counter()
         """By slot, status, opcode and errno: requests that were refused or cancelled."""
         self.ended_by: dict[int, tuple[int, int]] = {}
-        """By id of a culprit: the slot, and how many requests it ended."""
+        """By id of a request that broke a chain: the slot, and the number of requests that it ended."""
         self.ended_by_others: Counter[int] = Counter()
-        """By slot: the same beyond :data:`MAX_CULPRITS`."""
+        """By slot: the number of requests ended by those beyond :data:`MAX_CULPRITS`."""
         self.culprits: dict[int, tuple[int, int]] = {}
-        """By id of a culprit that the trace holds: opcode and errno."""
+        """By id of a request that broke a chain and is in the trace: opcode and errno."""
 
     def _make_histograms(self, trace: Trace) -> None:
         keys = np.zeros(0, np.int64)
         for batch in trace.batches("ring_requests", ["ring", "opcode", "path"]):
             keys = np.union1d(keys, self._key(self._slots.slots(batch["ring"]), batch))
         self.keys = keys
-        """``(slot * 256 + opcode) * 7 + path`` of what occurs, ascending."""
+        """``(slot * 256 + opcode) * 7 + path`` of all combinations that occur, ascending."""
         self.key_requests, self.key_bytes, self.key_errors = (np.zeros(len(keys), np.int64) for _ in range(3))
         self.key_latency = LatencyHistograms(len(keys))
         rows = self._slots.nr_slots * NR_PATHS
@@ -197,7 +197,7 @@ class RingTally:
         path = slot * NR_PATHS + rows["path"]
         submit, complete = rows["submit_time_ns"], rows["complete_time_ns"]
         done = (rows["status"] == RingStatus.COMPLETED) & (submit != UNKNOWN_I64) & (complete != UNKNOWN_I64)
-        done &= (rows["traits"] & _MULTISHOT) == 0  # they last as long as the program likes
+        done &= (rows["traits"] & _MULTISHOT) == 0  # these last as long as the program likes
         lasted = complete[done] - submit[done]
         self.latency.add(path[done], lasted)
         self.key_latency.add(key[done], lasted)
@@ -213,7 +213,7 @@ class RingTally:
         written: NDArray[np.int64],
         failed: NDArray[np.int64],
     ) -> None:
-        """What a copy wrote belongs to the written file; the request stays with the one it read."""
+        """Add what a copy wrote to the written file. The request stays with the file that it read."""
         group = self._owners.groups(rows["handle"])
         copies = np.where(self._reads & self._writes, 1, 0)[rows["opcode"].astype(np.int64) % NR_OPCODES] != 0
         target = np.where(copies, self._owners.groups(rows["handle2"]), group)
@@ -310,7 +310,7 @@ class RingTally:
                 np.add.at(total, slot[which], amount[which])
 
     def merge(self, paths: Paths) -> None:
-        """Sum files up by path: what was made anew again and again is one file to its reader."""
+        """Sum files up by path: to a reader, a file that is made anew again and again is one file."""
         self.by_group = {name: paths.merged(values) for name, values in self.by_group.items()}
         by_file, self.worker_files = self.worker_files, {}
         for (slot, group), row in by_file.items():
@@ -326,7 +326,7 @@ def _which(opcodes: Any, kinds: set[str]) -> NDArray[np.int64]:
 
 
 def _size_bin(sizes: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Bin of each size: 0 and 1 for themselves, b for 2^(b-2) + 1 … 2^(b-1)."""
+    """Bin of each size: 0 and 1 have their own; bin b has 2^(b-2) + 1 … 2^(b-1)."""
     exact = np.frexp(np.maximum(sizes - 1, 0).astype(np.float64))[1]
     return np.where(sizes > 0, exact + 1, 0).clip(0, NR_SIZES - 1).astype(np.intp)
 
