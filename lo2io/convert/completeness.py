@@ -1,11 +1,11 @@
-"""The proof of completeness: what the kernel counted against what was read.
+"""The proof of completeness: a comparison of the kernel's counts with the samples that were read.
 
-In: the counts of the spool, the samples the engine saw, its totals. Out: a :class:`Completeness`. It does not know how
-rings are read, nor what the samples mean; ``lo2io/reports/summary/losses.py`` has the words for it.
+In: the counts of the spool, the samples that the engine saw, its totals. Out: a :class:`Completeness`. This module
+knows neither how buffers are read nor what samples mean. ``lo2io/reports/summary/losses.py`` has the words for it.
 
-``count - lost = samples`` must hold for every event on every CPU. What is missing without the kernel having said so
-has *vanished*, and counts as lost. Counts read while the event went on happening (a flight recorder's window) are known
-to lie within ``[count, count + slack]``, no better: samples that agree with any count of that range are proven.
+``count - lost = samples`` must hold for every event on every CPU. A sample that is missing without a report by the
+kernel has *vanished*, and counts as lost. Some counts are read while their event goes on (a flight recorder's window).
+Such a count lies within ``[count, count + slack]``: samples that agree with any count of that range are proven.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
 
     Args:
         meta: Its ``counts`` are empty if the recording did not end in good order.
-        seen: Samples of each event, one array of shape (events,) a CPU, in the order of ``meta.cpus``.
-        totals: The engine's, final.
+        seen: Samples of each event: for each CPU, in the order of ``meta.cpus``, an array of shape (events,).
+        totals: The engine's final totals.
 
     Returns:
-        ``lost`` holds what the kernel reported, what vanished, and records that are no samples (forks, names) lost
-        beyond that: without them the choice of tasks is not proven either. Programs that the kernel did not run would
-        have counted something: what that was vanished, too.
+        ``lost`` adds up what the kernel reported, what vanished, and further lost records that are no samples (forks,
+        names). The choice of tasks is not proven without those. If the kernel skipped a program, the events that this
+        program would have counted have vanished, too.
     """
     counted = {counts.name: counts for counts in meta.counts}
     events = tuple(
@@ -45,13 +45,13 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
     )
     reported = sum(event.lost for event in events)
     missing = sum(event.vanished for event in events) + meta.missed_runs
-    # Before Linux 6.0 the kernel tells a ring's losses, not an event's: those are no longer unexplained.
+    # Before Linux 6.0 the kernel tells the losses of a buffer, not of an event. Those losses have an explanation.
     untold = any(counts.lost is None for counts in meta.counts)
     explained = min(missing, max(0, totals.nr_lost - reported)) if untold else 0
     lost = max(reported + missing, totals.nr_lost)
     known = meta.complete and all(event.count is not None for event in events)
     agree = not any(event.vanished or event.surplus for event in events)
-    # Events of CPUs go on, whatever an exec does to the events of its task.
+    # Only events of tasks can end in an exec. Events of CPUs go on.
     unfollowed = totals.nr_gone_in_exec if meta.scope == "inherit" else 0
     followed = not (unfollowed or totals.nr_compat_programs)
     readable = known and followed and not (totals.nr_undecoded or totals.truncated_bytes)
@@ -75,10 +75,10 @@ def completeness(meta: SpoolMeta, seen: Sequence[NDArray[np.uint64]], totals: To
 
 
 def _only_ends_missing(events: Sequence[EventCompleteness], lost: int) -> bool:
-    """Whether all that is missing are ends of block requests, by the kernel's counts.
+    """True if, by the kernel's counts, only ends of block requests are missing.
 
-    Then no call, no request of a ring and no beginning of a block request is missing, whoever made it: each is an event
-    of its own. A request whose end is missing is known by its beginning. So a missing end that belongs to none of the
+    Each call, request of a ring and beginning of a block request is an event of its own, so none of these is missing
+    for any process. A request without an end is known by its beginning. So a missing end that belongs to none of the
     recorded processes' requests is about other processes.
     """
     ends = sum(event.lost + event.vanished for event in events if event.event == REQUEST_END)

@@ -1,6 +1,6 @@
-"""From a spool to a trace: the engine's batches go to the archive and to the tables, and the proof to both.
+"""From a spool to a trace: the engine's batches go to the archive and to the tables; both get the proof.
 
-In: a spool. Out: the trace's directory, and how complete it is. Neither root nor the machine that recorded is needed.
+In: a spool. Out: the trace's directory, and how complete it is. Converting works without root and on any machine.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from lo2io.model import SpoolMeta, Totals
 
 BATCHES_HELD = 3
-"""Batches in use at a time: one writer may be ahead of the other by this many."""
+"""Batches in use at a time. One writer may be ahead of the other by this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What converting gave: where the trace lies, and how complete it is."""
+    """The result of converting: the trace's place, and how complete it is."""
 
     trace: Path
     completeness: Completeness
     reconciliation: str = ""
-    """What was captured of what the kernel counted itself, in words; empty: it was not compared."""
+    """The captured part of the kernel's own counts, as text; empty: nothing was compared."""
     filtered: str = ""
-    """What a filter left out, in words; empty: there was no filter."""
+    """What a filter left out, as text; empty: there was no filter."""
     sampled: str = ""
-    """Which part of the rings' requests was written, in words; empty: all were."""
+    """The part of the rings' requests that was written, as text; empty: all of them."""
     shortfall: str = ""
-    """In words, if too little of the kernel's own accounts was captured; empty: enough was."""
+    """A warning if too little of the kernel's own accounts was captured; empty: enough was."""
 
 
 def check_block_records(block_records: str | None) -> None:
-    """Refuse an unknown way to write block requests.
+    """Refuse an unknown form of block requests.
 
     Raises:
-        UsageError: It is none of :data:`~lo2io.model.trace.BLOCK_RECORDS`.
+        UsageError: ``block_records`` is not in :data:`~lo2io.model.trace.BLOCK_RECORDS`.
     """
     if block_records not in {None, *BLOCK_RECORDS}:
         raise UsageError(
@@ -70,17 +70,17 @@ def convert(
     """Turn a spool into an OTF2 archive with tables beside it.
 
     Args:
-        spool_path: What ``record`` left.
-        trace: Directory of the trace; may exist, and may hold the spool, but no trace unless ``force``.
-        force: Replace a trace that is there.
+        spool_path: The spool that ``record`` left.
+        trace: Directory of the trace. It may exist and hold the spool. Only with ``force`` may it hold a trace.
+        force: Replace an existing trace.
         progress: Called now and then with the bytes of the spool read so far.
-        filters: Expressions; what is written fits all of them, and what the recording was filtered by.
-        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: as the spool's mode has it.
-        sample_rate: Of so many requests of rings one is written; None: as was chosen when recording.
+        filters: Expressions. Written rows fit all of them, and the recording's filter.
+        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: the default of the spool's mode.
+        sample_rate: Write one of this many requests of rings; None: the recording's choice.
 
     Raises:
-        UsageError: A filter or a kind of records that nobody knows; more requests than were chosen when recording;
-            there is a trace already, or what is no trace of lo2io; another process writes the spool or the trace.
+        UsageError: A filter or form of records is unknown; more requests are asked for than the recording kept; the
+            directory holds a trace already, or other files; another process writes the spool or the trace.
         SpoolError: The spool cannot be read.
         TraceError: The trace cannot be written.
     """
@@ -120,11 +120,11 @@ def convert_folder(
     block_records: str | None = None,
     sample_rate: int | None = None,
 ) -> Converted:
-    """As :func:`convert`; what is written into is opened once the spool's description was read."""
+    """Convert as :func:`convert` does. The output is opened after the spool's description was read."""
     check_block_records(block_records)
-    # NumPy's linear algebra starts a thread per CPU at its import. They spin for a while, and nothing needs them.
+    # NumPy's linear algebra starts a thread per CPU at its import. They spin for a while, and lo2io needs none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # What only converting needs is imported here, so that a recording starts without it.
+    # These imports are late, so that a recording starts without them.
     from lo2io.convert.reconcile import Reconciler  # noqa: PLC0415
     from lo2io.convert.streams import open_batches  # noqa: PLC0415
     from lo2io.filter.for_events import check_devices  # noqa: PLC0415
@@ -151,7 +151,7 @@ def convert_folder(
 
 
 def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
-    """The sample rate. Like a filter, the recording's choice stands: converting may leave out more, never less."""
+    """The sample rate. As with a filter, converting may leave out more than the recording did, never less."""
     if wanted is not None and wanted < meta.sample_rate:
         chosen = f"1/{meta.sample_rate} was chosen when recording"
         raise UsageError(
@@ -163,8 +163,8 @@ def _sample_rate(meta: SpoolMeta, wanted: int | None) -> int:
 def _write_trace(
     trace: Path, meta: SpoolMeta, batches: Batches, accounts: Reconciler, block_records: str | None
 ) -> Converted:
-    """Archive and tables, and what is known when all is written."""
-    # The engine works while the writers' libraries, which are large, are being loaded.
+    """Write archive and tables, then the facts that are known at the end."""
+    # The engine works while the writers' large libraries load.
     from lo2io.convert.completeness import completeness  # noqa: PLC0415
     from lo2io.convert.reconcile import reconciliation_line, shortfall_line  # noqa: PLC0415
     from lo2io.convert.streams import hand_out  # noqa: PLC0415
@@ -202,7 +202,7 @@ def _write_trace(
 
 
 def _end(meta: SpoolMeta, totals: Totals, proof: Completeness, properties: Mapping[str, str]) -> TraceEnd:
-    """The trace's span: while tracepoints were enabled, or as far as the spool reaches if it was cut off."""
+    """The trace's span: while tracepoints were enabled, or up to the spool's last record if it was cut off."""
     stop_ns = meta.stop_ns
     if stop_ns is None:
         stop_ns = meta.start_ns if totals.last_time_ns == UNKNOWN_I64 else max(totals.last_time_ns, meta.start_ns)

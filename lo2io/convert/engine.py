@@ -1,7 +1,7 @@
 """The native engine: spools in, batches of operations, handles, tasks, requests and losses out.
 
-Merging, pairing and following fd tables happen in C (``lo2io/native``), by the rules of
-``docs/explanation/design.md``; this module hands it the spool and gives its rows names. It knows no writer.
+C code (``lo2io/native``) merges, pairs and follows fd tables, by the rules of ``docs/explanation/design.md``. This
+module hands it the spool and gives its rows names. It knows no writer.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from lo2io.spool.reader import SpoolReader
 
 BATCH_ROWS = 1 << 15
-"""Rows of a batch: large enough that a batch's overhead is nothing, small enough to stay in the cache's reach."""
+"""Rows of a batch: large enough that the cost of a batch is negligible, small enough to stay in the cache."""
 MIN_BATCH_ROWS = 8
 """One record can give several rows."""
 TEXT_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
 MANY_STREAMS = 64
 CLOCK_SLACK_NS = 2_000
-"""Added to the clock's own error: a fact must lie this far inside a handle's life."""
+"""Added to the clock's own error. A fact must lie this far inside a handle's life."""
 
 
 class Engine:
     """Reads one spool from beginning to end, once.
 
     Args:
-        spool: What to read.
-        catalog: What its events mean.
-        batch_rows: Rows after which a batch is handed on, at least 8.
+        spool: The spool.
+        catalog: The meaning of its events.
+        batch_rows: A batch is handed on after this many rows, at least 8.
 
     Raises:
         SpoolError: A stream cannot be opened, or a format cannot be read.
@@ -62,7 +62,7 @@ class Engine:
         self.batch_rows = batch_rows
         meta = spool.meta
         self.layout = compile_layout(meta.events, meta.formats, catalog, kernel_records=meta.has_kernel_records)
-        self._alive: list[Any] = []  # C memory the engine points to
+        self._alive: list[Any] = []  # keeps C memory alive that the engine points to
         config = self._config()
         error = ffi.new("char[]", 256)
         engine = lib.lo2_engine_new(config, error, 256)
@@ -72,10 +72,10 @@ class Engine:
         self._started = False
 
     def batches(self) -> Iterator[Batch]:
-        """Every batch of the spool, in order, filled in the caller's thread.
+        """Yield every batch of the spool in order, filled in the caller's thread.
 
         Yields:
-            Batches whose arrays are valid until the next one is asked for.
+            Batches with arrays that are valid until the caller asks for the next batch.
 
         Raises:
             SpoolError: A stream cannot be read any further.
@@ -104,14 +104,14 @@ class Engine:
 
     @property
     def totals(self) -> Totals:
-        """Counters so far; final once every batch was taken."""
+        """Counters so far. They are final when every batch was taken."""
         native = lib.lo2_engine_totals(self._engine)
         return Totals(**{name: getattr(native, name) for name, _ in ffi.typeof("lo2_totals").fields})
 
     def seen(self, cpu: int) -> NDArray[np.uint64]:
-        """What was seen of each of the spool's events on one CPU (index into ``meta.cpus``), shape (events,).
+        """Samples of each event on one CPU (an index into ``meta.cpus``), shape (events,).
 
-        Samples of the CPU's ring, and entries and exits that lo2io's programs reported there.
+        These are samples in the CPU's buffer, and entries and exits that lo2io's programs reported there.
         """
         nr_events = len(self.spool.meta.events)
         total = np.zeros(nr_events, np.uint64)
@@ -210,7 +210,7 @@ class Engine:
         config.partitions, config.nr_partitions = rows, len(partitions)
 
     def _set_clock(self, config: Any) -> None:
-        """Facts bear CLOCK_MONOTONIC; both clocks were read at the start and, unless cut off, at the stop."""
+        """Facts bear CLOCK_MONOTONIC. Both clocks were read at the start, and at the stop of a complete recording."""
         syncs = self.spool.meta.syncs
         if not syncs:
             return
@@ -225,7 +225,7 @@ class Engine:
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def _completions_missing(self) -> bool:
-        """Whether the kernel counted more request completions on some CPU than its ring holds, or says it lost some."""
+        """True if the kernel counted more request completions on some CPU than its buffer has, or says that it lost some."""
         completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
         counted = [c for c in self.spool.meta.counts if c.name in {self.spool.meta.events[e] for e in completions}]
         if any(any(c.lost or ()) for c in counted):
@@ -249,10 +249,10 @@ class Engine:
 
 
 class BatchStream:
-    """An engine at work in a thread of its own, from here on: batches are filled before they are asked for.
+    """An engine that works in a thread of its own from now on: it fills batches before the caller asks for them.
 
-    Iterate over it and give each batch back with :meth:`release` when nobody reads it any more; as many as ``held`` can
-    be out at a time. Leaving the context ends the engine's work.
+    Iterate over it and give each batch back with :meth:`release` when nobody reads it any more. Up to ``held`` batches
+    can be out at a time. Leaving the context ends the engine's work.
 
     Raises:
         SpoolError: While iterating, when a stream cannot be read any further.
@@ -286,7 +286,7 @@ class BatchStream:
             yield _view(native, tables)
 
     def release(self, batch: Batch) -> None:
-        """The batch's memory may be filled again."""
+        """Allow the engine to fill the batch's memory again."""
         self._free.put((batch.native, self._memory.pop(batch.native)))
 
     def _run(self) -> None:
@@ -297,12 +297,12 @@ class BatchStream:
                 if more == 0:
                     break
             self._full.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that takes the batches
             self._full.put(error)
 
 
 def _records_lost(meta: SpoolMeta) -> bool:
-    """Whether records may be missing: some are known to be, or nothing was counted."""
+    """True if records may be missing: losses are known, or the kernel's counts are missing."""
     has_counts = meta.complete and all(counts.lost is not None for counts in meta.counts)
     return not has_counts or bool(meta.missed_runs or meta.facts_lost) or any(sum(c.lost or ()) for c in meta.counts)
 

@@ -1,11 +1,11 @@
-"""What was captured against what the kernel counts itself, over the same span.
+"""A comparison of the captured I/O with the kernel's own counts over the same span.
 
 In: the spool's accounts, and every batch of the engine, unfiltered. Out: a :class:`Reconciliation` for each number of
-the accounts, and the words of the line that commands end with. It writes nothing. What the kernel counts, and when, is
-told in ``lo2io/kernel/accounts.py``; docs/explanation/reconciliation.md says which differences are nobody's fault.
+the accounts, and the text of the line that ends a command. This module writes nothing. ``lo2io/kernel/accounts.py``
+tells what the kernel counts, and when. docs/explanation/reconciliation.md explains the differences that are no losses.
 
-An operation that ended while an account was being read may be in the account or not. So each captured number is a
-range, and the value nearest to the kernel's is compared.
+An operation that ended while an account was being read may or may not be in the account. So each captured number is a
+range, and the comparison takes the value nearest to the kernel's.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 COMPLETE_EVENT: Final = "block:block_rq_complete"
 MARGIN_NS: Final = 100_000
-"""The kernel counts a request some time after the tracepoint, and the clocks agree no better than to some µs."""
+"""The kernel counts a request some time after the tracepoint, and the clocks agree to within some µs."""
 _UNCOUNTED_ERRORS: Final = (9, 29)
-"""EBADF and ESPIPE: found before the file is asked."""
+"""EBADF and ESPIPE: the kernel finds these errors before it asks the file."""
 REMEMBERED_BATCHES: Final = 8
-"""How long after the first completion a write's second one may come."""
+"""The second completion of a write comes within this many batches of the first."""
 _FEW_BYTES: Final = 64 << 10
-"""Execs of a script and a few programs read no more by themselves."""
+"""The exec of a script and a few programs reads no more by itself."""
 _EXEC_BYTES: Final = 4 << 10
 """The exec of one program reads no more by itself: the first page of the program or its loader, in parts."""
 LEAST_SHARE: Final = 0.9
 """The least share of the kernel's accounts that a recording must have captured. Below it, the report warns."""
 _COMPAT_MACHINES: Final = frozenset({"x86_64", "aarch64"})
-"""Their tracepoints of calls leave 32-bit programs out (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS, include/linux/ftrace.h)."""
+"""Here tracepoints of calls leave 32-bit programs out (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS, include/linux/ftrace.h)."""
 _DISK_COUNTS: Final = ("reads", "writes", "discards", "flushes")
 _INFERRED: Final = 3
-"""``requests.status``: it has ended, though its completion is missing."""
+"""``requests.status`` of a request that has ended, though its completion is missing."""
 _NR_OPERATIONS: Final = len(RequestOp)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Reconciler:
-    """Counts what the accounts count; takes batches as a writer does.
+    """Counts what the accounts count. It takes batches as a writer does.
 
     Args:
-        meta: Its accounts.
-        calls: By the codes of ``operations.call``.
+        meta: The recording. It has the accounts.
+        calls: The calls by the codes of ``operations.call``.
     """
 
     def __init__(self, meta: SpoolMeta, calls: Sequence[CallSpec]) -> None:
@@ -68,7 +68,7 @@ class Reconciler:
         self._processes.add(batch.operations, batch.tasks)
 
     def close(self) -> tuple[Reconciliation, ...]:
-        """Every number of every account, but those that are 0 on both sides."""
+        """Every number of every account, except those that are 0 on both sides."""
         rows: list[Reconciliation] = []
         for part in (self._disks, self._processes, self._groups):
             for index, account in enumerate(part.accounts):
@@ -118,7 +118,7 @@ def _event_reason(meta: SpoolMeta, events: Iterable[str]) -> str:
 
 
 class _Disks:
-    """Requests as ``/proc/diskstats`` counts them: at their completion, whoever sent them."""
+    """Requests as ``/proc/diskstats`` counts them: at their completion, for all senders."""
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         self.accounts = sorted(accounts, key=lambda account: account.device or 0)
@@ -133,14 +133,14 @@ class _Disks:
             return
         place, known = _places(self._devices, rows["device"])
         operation = rows["operation"].astype(np.intp)
-        # An empty bio that asked for a flush is a write of its own; passthrough commands carry nothing and count not.
+        # An empty bio that asks for a flush is a write of its own. Passthrough commands carry nothing and do not count.
         asked = rows["asked_flush"] != 0
         operation[asked & (operation == RequestOp.FLUSH)] = RequestOp.WRITE
         again = self._completed_again(rows, asked)
         ends = (rows["ends"] != 0) | asked
         ends &= ~(asked & (operation == RequestOp.OTHER)) & ~(again & (rows["sector"] != 0))
         sure, perhaps = self._window.split(place, rows["time_ns"])
-        # At sector 0 it looks like the end of an empty bio, which always has sector 0.
+        # At sector 0, this completion looks like the end of an empty bio, which always has sector 0.
         sure, perhaps = sure & ~again, perhaps | (sure & again)
         for which, chosen in enumerate((known & sure, known & perhaps)):
             key = (which, place[chosen], operation[chosen])
@@ -148,9 +148,9 @@ class _Disks:
             np.add.at(self._bytes, key, rows["bytes"][chosen])
 
     def _completed_again(self, rows: Columns, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Writes with a flush before or behind them complete twice (block/blk-flush.c), the second time as if empty.
+        """Writes with a flush before or behind them complete twice (block/blk-flush.c), the second time without data.
 
-        They keep their sector, so a write there is looked for among the newest.
+        They keep their sector, so a write at this sector is looked for among the newest completions.
         """
         keys = rows["sector"] + rows["device"].astype(np.uint64) * _MIX
         self._written.append(keys[(rows["bytes"] > 0) & (rows["operation"] != RequestOp.READ)])
@@ -168,7 +168,7 @@ class _Disks:
         return again
 
     def captured(self, index: int) -> dict[str, tuple[int, int]]:
-        """Least and most of each number. Kernels without a letter for write zeroes call it *other*."""
+        """The range of each number. Kernels without a letter for write zeroes call this operation *other*."""
         writes = [
             RequestOp.WRITE, RequestOp.WRITE_ZEROES, RequestOp.SECURE_ERASE, RequestOp.OTHER, RequestOp.ZONE,
         ]  # fmt: skip
@@ -182,7 +182,7 @@ class _Disks:
 
 
 class _Groups:
-    """Bytes of the recorded requests, by device: those of a cgroup where only it was recorded."""
+    """Bytes of the recorded requests by device: only a cgroup's, if only a cgroup was recorded."""
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         self.accounts = sorted(accounts, key=lambda account: account.device or 0)
@@ -204,7 +204,7 @@ class _Groups:
             np.add.at(self._bytes, key, moved[chosen])
 
     def captured(self, index: int) -> dict[str, tuple[int, int]]:
-        """Least and most of each number."""
+        """The range of each number."""
         return {
             "read_bytes": _least_most(self._bytes[:, index, [RequestOp.READ]]),
             "write_bytes": _least_most(self._bytes[:, index, [RequestOp.WRITE]]),
@@ -255,18 +255,18 @@ class _Processes:
             self._sums = np.concatenate((self._sums, np.zeros((len(self._SUMS), more), np.int64)), axis=1)
 
     def captured(self, index: int) -> dict[str, tuple[int, int]]:
-        """The sums over the process and all that descend from it."""
+        """The sums over the process and all its descendants."""
         tree = self._tree(int(self.accounts[index].subject))
         chosen = [task for task, process, _, _ in self._tasks if process in tree and task < self._sums.shape[1]]
         sums = self._sums[:, chosen].sum(axis=1).tolist()
         return {name: (total, total) for name, total in zip(self._SUMS, sums, strict=True)}
 
     def read_by_exec(self, index: int) -> int:
-        """What the execs of the process and its descendants may have read by themselves, at most."""
+        """The most bytes that the execs of the process and its descendants may have read by themselves."""
         return _FEW_BYTES + _EXEC_BYTES * len(self._tree(int(self.accounts[index].subject)))
 
     def _tree(self, pid: int) -> set[int]:
-        """The process' instances (of a pid used again the first), and their descendants'."""
+        """The instances of the process and its descendants. If a pid was used again, its first instance counts."""
         instances = [process for _, process, _, number in self._tasks if number == pid]
         children: dict[int, list[int]] = {}
         for _, process, parent, _ in self._tasks:
@@ -282,7 +282,7 @@ class _Processes:
 
 
 class _Window:
-    """The spans of accounts, with the times around their ends of which nobody knows."""
+    """The spans of accounts, with a margin around both ends."""
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         def times(values: Iterable[int]) -> NDArray[np.int64]:
@@ -294,14 +294,14 @@ class _Window:
         self._outer_end = times(a.end_ns + a.end_slack_ns + MARGIN_NS for a in accounts)
 
     def split(self, place: NDArray[np.intp], time_ns: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which rows are surely in their account, and which perhaps."""
+        """Rows that are surely in their account, and rows that may be."""
         sure = (time_ns > self._inner_begin[place]) & (time_ns < self._inner_end[place])
         near = (time_ns >= self._outer_begin[place]) & (time_ns <= self._outer_end[place])
         return sure, near & ~sure
 
 
 def _places(devices: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The index of each device, and whether it is one of them at all."""
+    """The index of each device, and True if the device has an account."""
     place = np.searchsorted(devices, wanted).clip(0, len(devices) - 1)
     return place, devices[place] == wanted
 
@@ -314,7 +314,7 @@ def _least_most(numbers: NDArray[np.int64]) -> tuple[int, int]:
 def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
     """``captured 100 % of 163,840 block requests, 99.97 % of read bytes``; empty if nothing could be compared.
 
-    Bytes are the command's, by its calls, where there is one; else the cgroup's; else the disks'.
+    Bytes are those of the command's calls, if there is a command; else the cgroup's; else the disks'.
     """
     compared = [row for row in rows if row.captured is not None]
     requests = [row for row in compared if row.source == "diskstats" and row.name in _DISK_COUNTS]
@@ -343,13 +343,13 @@ def reconciliation_line(rows: Sequence[Reconciliation]) -> str:
 def shortfall_line(rows: Sequence[Reconciliation], meta: SpoolMeta, proof: Completeness) -> str:
     """``captured only 0 % of 10.0 MiB that your command wrote; likely causes: …``; empty if enough was captured.
 
-    A recording of processes answers for the processes' account. That of the disks is everybody's there, and what
-    is missing of it is told as missing elsewhere.
+    A recording of processes answers for the account of these processes. The disks' account has everybody's requests,
+    and losses of these are reported elsewhere.
 
     Args:
-        rows: What :meth:`Reconciler.close` returned.
-        meta: Of the spool: it says which causes are possible.
-        proof: What is missing by the tracepoints' own counts.
+        rows: The result of :meth:`Reconciler.close`.
+        meta: The spool's description. It tells which causes are possible.
+        proof: The losses by the tracepoints' own counts.
     """
     compared = [row for row in rows if row.captured is not None]
     parts = []
@@ -375,7 +375,7 @@ def shortfall_line(rows: Sequence[Reconciliation], meta: SpoolMeta, proof: Compl
 
 
 def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> list[str]:
-    """What the recording's own facts allow."""
+    """Likely causes, by the facts of the recording."""
     causes = []
     if proof.lost and not proof.whole:
         causes.append(f"the {proof.lost:,} events that are missing")
@@ -387,7 +387,7 @@ def _likely_causes(sources: set[str], meta: SpoolMeta, proof: Completeness) -> l
 
 
 def _bytes_share(rows: Sequence[Reconciliation]) -> str:
-    """A percentage; or the missing bytes, if they are few: exec itself reads them, and a percentage would alarm."""
+    """A percentage; or the missing bytes if they are few: exec reads these itself, and a percentage would alarm."""
     short = sum(row.counted - (row.captured or 0) for row in rows if row.name == "rchar")
     if 0 < short <= _FEW_BYTES and 100 * short > sum(row.counted for row in rows):
         return f"all but {format_bytes(short)}"
@@ -395,7 +395,7 @@ def _bytes_share(rows: Sequence[Reconciliation]) -> str:
 
 
 def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
-    """The percentage. It is 100 only if every row is whole: a surplus of one disk does not fill a gap of another."""
+    """The percentage. It is 100 only if every row is complete: a surplus of one disk does not fill a gap of another."""
     counted = sum(row.counted for row in rows)
     missing = sum(max(0, row.counted - (row.captured or 0)) for row in rows)
     surplus = sum(max(0, (row.captured or 0) - row.counted) for row in rows)
@@ -408,5 +408,5 @@ def _share(rows: Sequence[Reconciliation], words: Callable[[int], str]) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """The share, rounded down: a part that is not the whole is 99.99 % at most."""
+    """The share, rounded down: at most 99.99 % unless nothing is missing."""
     return f"{10_000 * part // whole / 100:g} %"

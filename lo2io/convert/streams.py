@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What to iterate over, and the engine behind it."""
+    """An iterator over batches, and the engine behind it."""
 
     criteria: Criteria
     engine: Engine
     stream: BatchStream | FilteredStream
     progress: Callable[[], None]
-    """To be called now and then."""
+    """Called now and then."""
 
     @property
     def left_out(self) -> LeftOut:
-        """Final once every batch was taken."""
+        """The engine's totals. They are final when every batch was taken."""
         return self.stream.left_out if isinstance(self.stream, FilteredStream) else LeftOut()
 
 
@@ -46,15 +46,15 @@ def open_batches(
     watch: Callable[[Batch], None],
     progress: Callable[[int], None] | None,
 ) -> Iterator[Batches]:
-    """Start the engine. With a filter, a first run finds out what passes.
+    """Start the engine. With a filter, a first pass finds out which rows stay.
 
     Args:
-        spool: What to read.
-        catalog: What its events mean.
-        criteria: What passes.
+        spool: The spool.
+        catalog: The meaning of its events.
+        criteria: The conditions for rows to stay.
         held: Batches that may be out at a time.
         watch: Called with each unfiltered batch, if there is a filter.
-        progress: Called with the bytes read so far; what is read twice counts by half.
+        progress: Called with the bytes read so far. With two passes, each byte counts by half.
 
     Raises:
         SpoolError: The spool cannot be read.
@@ -84,18 +84,18 @@ def open_batches(
 
 
 class Writer(Protocol):
-    """What takes batches."""
+    """A consumer of batches."""
 
     def write(self, batch: Batch) -> None:
-        """Take a batch; its arrays are not valid any longer than that."""
+        """Take a batch. Its arrays are valid only during this call."""
 
 
 def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
-    """Every batch to every writer, each in a thread of its own and at its own pace.
+    """Hand every batch to every writer. Each writer has a thread of its own and its own pace.
 
     Args:
-        batches: What to hand out.
-        writers: What takes it.
+        batches: The batches.
+        writers: The writers.
         held: Batches that may be out at a time.
     """
     with contextlib.ExitStack() as threads:
@@ -114,7 +114,7 @@ def hand_out(batches: Batches, writers: Sequence[Writer], held: int) -> None:
 def _own_thread(write: Callable[[Batch], None]) -> Iterator[Callable[[Batch], Future[None]]]:
     """Hands batches to a writer's thread. At the end, waiting batches are written; after an error, they are dropped.
 
-    A writer that failed gets nothing more, not even what waits in its queue: libotf2 would write beyond its buffers.
+    A writer that failed gets nothing more, not even the batches in its queue: libotf2 would write beyond its buffers.
     """
     pool = ThreadPoolExecutor(1, "lo2io-writer")
     failed = False
