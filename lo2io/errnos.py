@@ -41,7 +41,7 @@ _KERNEL: Final = {
     530: "ERECALLCONFLICT",
     531: "ENOGRACE",
 }
-"""Numbers that no program should see; some drivers let one slip all the same."""
+"""Numbers that no program should see; some drivers return one all the same."""
 _NAMES: Final = (
     {133: "EHWPOISON"}
     | _KERNEL
@@ -54,10 +54,10 @@ _NAMES: Final = (
 
 
 def error_text(number: int) -> str:
-    """What the C library says of an error; of a call to be restarted, that a signal interrupted it."""
+    """The C library's text for an error. A call to be restarted was interrupted by a signal."""
     return "Interrupted by a signal, to be restarted" if number in INTERRUPTIONS[1:] else os.strerror(number)
 
 
 def error_name(number: int) -> str:
-    """``EAGAIN``; ``errno 600`` where there is no name."""
+    """``EAGAIN``; ``errno 600`` for a number without a name."""
     return _NAMES.get(number, f"errno {number}")

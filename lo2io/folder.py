@@ -1,4 +1,4 @@
-"""A directory held open: what lo2io writes goes through descriptors, so nobody can redirect it to other files.
+"""A directory held open. lo2io writes through descriptors, so nobody can redirect its output to other files.
 
 lo2io often runs as root and writes where a user points it, so somebody else may own the directory around the output.
 Such a user can rename what lies there, and put symbolic links in its place, between any two system calls::
@@ -51,9 +51,9 @@ class Folder:
     """An open directory.
 
     Attributes:
-        fd: Its descriptor, closed by :meth:`close` or with the object.
-        path: Its name for messages. Nothing is opened by it.
-        parent: The folder that this one was made in; None: it was there before.
+        fd: Its descriptor. :meth:`close` closes it, and so does the end of the object.
+        path: Its name for messages. Nothing is opened by this name.
+        parent: The folder in which lo2io made this one; None: this one existed before.
     """
 
     def __init__(self, fd: int, path: Path, parent: Folder | None = None) -> None:
@@ -65,40 +65,40 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a directory that is there.
+        """Open a directory that exists.
 
         Raises:
             OSError: It cannot be opened.
-            UsageError: A symbolic link on the way is another user's, and root does not follow those.
+            UsageError: A symbolic link on the way belongs to another user, and root does not follow such links.
         """
         return cls(_walk(path), path)
 
     @classmethod
     def open_or_make(cls, path: Path) -> Folder:
-        """Open a directory; what is missing of the path is made, the last folder of it closed to others.
+        """Open a directory. Missing parts of its path are made; the last one is closed to other users.
 
         Raises:
             OSError: It cannot be opened or made.
-            UsageError: As :meth:`open` and :meth:`make` have it.
+            UsageError: As for :meth:`open` and :meth:`make`.
         """
         with contextlib.suppress(FileNotFoundError):
             return cls.open(path)
         parent = cls(_walk(path.parent, make=True), path.parent)
         try:
             return parent.make(path.name)
-        except FileExistsError:  # somebody made it just now
+        except FileExistsError:  # somebody has just made it
             return cls.open(path)
 
     @property
     def place(self) -> Path:
         """A path to the held directory that no rename redirects, for libraries that open files by path.
 
-        Only for folders that lo2io made: names inside are resolved as in any path.
+        Use it only for folders that lo2io made: names inside are resolved as in any path.
         """
         return Path(f"/proc/self/fd/{self.fd}")
 
     def close(self) -> None:
-        """Release the lock and close the directory; a second time does nothing."""
+        """Release the lock and close the directory. A second call does nothing."""
         if self._closer.alive:
             self.unlock()
             self._closer()
@@ -110,14 +110,14 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- what lies in it ----
+    # ---- entries ----
 
     def names(self) -> list[str]:
-        """The names of everything in it, sorted."""
+        """The names of all entries, sorted."""
         return sorted(os.listdir(self.fd))  # noqa: PTH208 - a path would be resolved again
 
     def files(self) -> list[str]:
-        """Everything below it but directories, by paths from here, sorted; links are not followed."""
+        """The paths from here of everything below that is no directory, sorted. Links are not followed."""
         found = []
         for folder, folders, files, fd in os.fwalk(".", dir_fd=self.fd):
             links = [name for name in folders if stat.S_ISLNK(os.lstat(name, dir_fd=fd).st_mode)]
@@ -125,36 +125,36 @@ class Folder:
         return sorted(found)
 
     def status(self, name: str) -> os.stat_result | None:
-        """What lstat(2) says of an entry; None: there is none."""
+        """The result of lstat(2) for an entry; None: the entry does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         return None
 
     def is_file(self, name: str) -> bool:
-        """Whether the entry is a regular file, and no link to one."""
+        """True if the entry is a regular file, not a link to one."""
         found = self.status(name)
         return found is not None and stat.S_ISREG(found.st_mode)
 
     def is_folder(self, name: str) -> bool:
-        """Whether the entry is a directory, and no link to one."""
+        """True if the entry is a directory, not a link to one."""
         found = self.status(name)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
     def enter(self, name: str) -> Folder:
-        """Open a directory in it.
+        """Open a directory inside.
 
         Raises:
-            OSError: There is none of this name, or it is a link.
+            OSError: No entry has this name, or the entry is a link.
         """
         return Folder(os.open(name, _DIRECTORY, dir_fd=self.fd), self.path / name)
 
     def open_file(self, name: str) -> int:
-        """The descriptor of a regular file, for reading.
+        """Open a regular file for reading, and return its descriptor.
 
         Raises:
-            OSError: It cannot be opened, or is a link or no regular file (EINVAL).
+            OSError: The file cannot be opened, or is a link or no regular file (EINVAL).
         """
-        # O_NONBLOCK: a FIFO in its place must not stop lo2io.
+        # O_NONBLOCK: a FIFO with this name must not stop lo2io.
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self.fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -165,20 +165,20 @@ class Folder:
         """The content of a regular file, or the first ``size`` bytes of it.
 
         Raises:
-            OSError: As :meth:`open_file`, or it cannot be read.
+            OSError: As for :meth:`open_file`, or the file cannot be read.
         """
         with os.fdopen(self.open_file(name), "rb") as file:
             return file.read(size)
 
-    # ---- changing it ----
+    # ---- changes ----
 
     def make(self, name: str) -> Folder:
-        """Make a directory in it, of mode 0700, and open that.
+        """Make a directory inside, of mode 0700, and open the directory.
 
         Raises:
-            OSError: It cannot be made, or is there (FileExistsError).
-            UsageError: lo2io runs as root, and what is there is not root's alone: another user exchanged it, or the
-                file system gives what root makes to others.
+            OSError: The directory cannot be made, or exists (FileExistsError).
+            UsageError: lo2io runs as root, and the new directory is not root's alone: another user replaced it, or the
+                file system gives root's directories to other users.
         """
         os.mkdir(name, 0o700, dir_fd=self.fd)
         folder = Folder(os.open(name, _DIRECTORY, dir_fd=self.fd), self.path / name, self)
@@ -196,13 +196,13 @@ class Folder:
         return folder
 
     def create(self, name: str) -> int:
-        """Create a file in it, of mode 0600; its descriptor, for reading and writing.
+        """Create a file inside, of mode 0600, and return its descriptor, for reading and writing.
 
         Raises:
-            OSError: It cannot be created, or something of this name is there (FileExistsError).
+            OSError: The file cannot be created, or something has this name (FileExistsError).
         """
         fd = os.open(name, _NEW, 0o600, dir_fd=self.fd)
-        with contextlib.suppress(OSError):  # a umask may have taken rights away; vfat keeps no modes
+        with contextlib.suppress(OSError):  # a umask may have removed rights; vfat keeps no modes
             os.fchmod(fd, 0o600)
         return fd
 
@@ -210,24 +210,24 @@ class Folder:
         """Create a file with this content.
 
         Raises:
-            OSError: As :meth:`create`, or it cannot be written.
+            OSError: As for :meth:`create`, or the file cannot be written.
         """
         with os.fdopen(self.create(name), "wb") as file:
             file.write(content)
 
     def rename(self, name: str, target: Folder, new_name: str | None = None) -> None:
-        """Move an entry to a folder of the same file system. A file or link of the new name is replaced.
+        """Move an entry to a folder of the same file system. The move replaces a file or link that has the new name.
 
         Raises:
-            OSError: It cannot be renamed.
+            OSError: The entry cannot be renamed.
         """
         os.rename(name, new_name or name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def remove(self, name: str) -> None:
-        """Remove an entry: a file, a link itself, or a directory with all that is in it. What is not there is fine.
+        """Remove an entry: a file, a link itself, or a directory with its content. A missing entry is no error.
 
         Raises:
-            OSError: It cannot be removed.
+            OSError: The entry cannot be removed.
         """
         try:
             os.unlink(name, dir_fd=self.fd)
@@ -237,10 +237,10 @@ class Folder:
             shutil.rmtree(name, dir_fd=self.fd)
 
     def discard(self) -> None:
-        """Remove a folder that lo2io made, with all that is in it, and close it; a second time does nothing.
+        """Remove a folder that lo2io made, with its content, and close the folder. A second call does nothing.
 
         Raises:
-            OSError: It cannot be removed.
+            OSError: The folder cannot be removed.
         """
         if self.fd < 0:
             return
@@ -250,21 +250,21 @@ class Folder:
         self.close()
 
     def discard_if_empty(self) -> None:
-        """Remove a folder that lo2io made, if nothing is in it.
+        """Remove a folder that lo2io made, if it is empty.
 
-        Another may have the name by now: rmdir(2) removes that only if it is empty, too.
+        Another folder may have the name by now: rmdir(2) removes that one, too, only if it is empty.
         """
         if self.parent is not None:
             with contextlib.suppress(OSError):
                 os.rmdir(self.path.name, dir_fd=self.parent.fd)
 
     def give(self, owner: tuple[int, int]) -> None:
-        """Make a user the owner, by uid and gid, of a folder that lo2io made; if that fails, it stays root's."""
+        """Give a folder that lo2io made to a user, by uid and gid. If that fails, the folder stays root's."""
         with contextlib.suppress(OSError):
             os.fchown(self.fd, *owner)
 
     def give_contents(self, owner: tuple[int, int]) -> None:
-        """The same of all that is in a folder that lo2io made."""
+        """Give the content of a folder that lo2io made to a user."""
         with contextlib.suppress(OSError):
             for _, folders, files, fd in os.fwalk(".", topdown=False, dir_fd=self.fd, follow_symlinks=False):
                 for name in (*files, *folders):
@@ -276,13 +276,13 @@ class Folder:
         """Lock the directory until :meth:`close`, or until the process ends.
 
         Args:
-            shared: Others may hold a shared lock, too.
+            shared: Other processes may hold a shared lock at the same time.
 
         Returns:
-            False: the file system has no such locks (NFS), and nothing keeps others away.
+            False if the file system has no such locks (NFS): then nothing keeps other processes away.
 
         Raises:
-            UsageError: Another process holds it; the error says which.
+            UsageError: Another process holds the lock; the error names it.
         """
         try:
             fcntl.flock(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -298,16 +298,16 @@ class Folder:
         return True
 
     def unlock(self) -> None:
-        """Release the lock, if it is held: also for a child that still has a copy of the descriptor."""
+        """Release the lock, if it is held, also for a child that still has a copy of the descriptor."""
         if self._locked:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
             self._locked = False
 
     def holder(self) -> str:
-        """Who holds a lock of the directory, in words: command and pid where the kernel confirms both.
+        """The process that holds a lock of the directory, as text: command and pid, if the kernel confirms both.
 
-        /proc/locks names the process that took a lock. The process may have ended since, with the lock left to a child
-        and its number to another process. So it counts only if it has the directory open now.
+        /proc/locks names the process that took a lock. By now this process may have ended and left the lock to a child,
+        and its number to another process. So the number counts only if the process has the directory open now.
         """
         own = os.fstat(self.fd)
         text = Path("/proc/locks").read_text(encoding="ascii") if Path("/proc/locks").exists() else ""
@@ -320,13 +320,13 @@ class Folder:
     # ---- messages ----
 
     def named(self) -> contextlib.AbstractContextManager[None]:
-        """Errors raised inside call the directory by its name where a library called it by :attr:`place`."""
+        """Errors raised inside name the directory by its path, where a library named it by :attr:`place`."""
         return told_as(self.place, self.path)
 
 
 @contextlib.contextmanager
 def told_as(place: Path, name: Path) -> Iterator[None]:
-    """Errors raised inside call a place by another name."""
+    """Errors raised inside name a place by another name."""
     try:
         yield
     except Lo2ioError as error:
@@ -338,7 +338,7 @@ def told_as(place: Path, name: Path) -> Iterator[None]:
 
 
 def sudo_caller(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Uid and gid of who called sudo; None where nobody did, or root."""
+    """Uid and gid of the user who called sudo; None if nobody or root did."""
     uid, gid = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
     if os.geteuid() != 0 or not uid.isdecimal() or not gid.isdecimal() or uid == "0":
         return None
@@ -347,7 +347,7 @@ def sudo_caller(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | No
 
 @contextlib.contextmanager
 def private_umask() -> Iterator[int]:
-    """What is created meanwhile is for its owner alone, also what libraries create; yields the umask from before."""
+    """Files created inside, also by libraries, are for their owner alone. Yields the former umask."""
     before = os.umask(0o077)
     try:
         yield before
@@ -356,7 +356,7 @@ def private_umask() -> Iterator[int]:
 
 
 def _walk(path: Path, *, make: bool = False) -> int:
-    """Open a directory name by name."""
+    """Open a directory, one part of its path after the other."""
     nr_links = 0
     held = _HELD.match(str(path))
     todo = list(reversed(path.parts if held is None else Path(str(path)[held.end() :].lstrip("/")).parts))
@@ -391,7 +391,7 @@ def _walk(path: Path, *, make: bool = False) -> int:
 
 
 def _check_link(path: Path, name: str, owner: int) -> None:
-    """Root follows only links that root made: others may lead it anywhere."""
+    """Root follows only links that root made: other links may lead anywhere."""
     if os.geteuid() == 0 and owner != 0:
         raise UsageError(
             f"open {path}",
@@ -407,7 +407,7 @@ def _user_name(uid: int) -> str:
 
 
 def _has_open(pid: int, directory: os.stat_result) -> bool:
-    # It may have ended, or be another user's.
+    # The process may have ended, or belong to another user.
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
@@ -417,7 +417,7 @@ def _has_open(pid: int, directory: os.stat_result) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """The command of a process, in quotes, without what a terminal would obey."""
+    """The command of a process, in quotes, without characters that a terminal would obey."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         text = shlex.join(word.decode(errors="backslashreplace") for word in words)

@@ -1,7 +1,7 @@
-"""The whole flow, from a command to a trace: the only module that knows every stage.
+"""The whole flow from a command to a trace. Only this module knows every stage.
 
-Capture writes a spool; the engine turns it into batches; the writers take each batch at the same time, each in a
-thread of its own; the summary is read back from the tables. Nothing flows back.
+Capture writes a spool. The engine turns the spool into batches. Writers take each batch at the same time, each in a
+thread of its own. The summary is read back from the tables. Nothing flows back.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from lo2io.model.status import Status
 
 INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as in shells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a recording gave: the command's exit code, and the trace unless converting was put off or failed."""
+    """The result of a recording: the command's exit code, and the trace, unless converting was put off or failed."""
 
     exit_code: int
     directory: Path
@@ -58,15 +58,15 @@ def record(
     """Record a command, running processes or the whole machine into a trace.
 
     Args:
-        request: What was asked for.
+        request: The user's choices.
         say: Takes messages for the user.
         warn: Takes messages that ``--quiet`` must not hide; None: ``say`` takes them.
-        progress: From the spool, a context that gives :func:`convert` its progress callback.
-        show: As ``capture.recording.record`` has it.
+        progress: A function of the spool. Its context gives :func:`convert` a progress callback.
+        show: As for ``capture.recording.record``.
 
     Raises:
-        Lo2ioError: As ``capture.recording.record``. A failure of converting is said, not raised: the spool stays,
-            and the exit code is the command's unless that is 0.
+        Lo2ioError: As ``capture.recording.record``. If converting fails, a message says so, and nothing is raised: the
+            spool stays, and the exit code is the command's, unless that is 0.
     """
     urgent = warn or say
 
@@ -76,7 +76,7 @@ def record(
     check_block_records(request.block_records)
     selection, chosen, droppable = load_catalog().select(_event_names(request)), "", CallFilter()
     if request.expressions:
-        # A recording without a filter starts without these.
+        # A recording without a filter starts without these imports.
         from lo2io.filter.for_events import choose  # noqa: PLC0415
         from lo2io.filter.for_programs import choose_calls  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def _finish(
     say: Callable[[str], None],
     progress: Callable[[Path], Any],
 ) -> Recorded:
-    """Convert. A failure leaves the spool, and the message says how to go on."""
+    """Convert. If that fails, the spool stays, and a message says how to go on."""
     directory = trace.path
     if not request.convert:
         say(f"spool kept: convert it with `{_convert_command(directory)}`")
@@ -135,20 +135,20 @@ def _finish(
     if not request.keep_spool:
         try:
             spool.discard()
-        except KeyboardInterrupt:  # the trace is whole: half a spool beside it is of no use
+        except KeyboardInterrupt:  # the trace is complete, and half a spool beside it would be of no use
             spool.discard()
     return Recorded(exit_code, directory, converted)
 
 
 def _event_names(request: RecordRequest) -> tuple[str, ...]:
-    """The names to choose events by: the user's, and before them what a mode or option brings, where it is known."""
+    """The names that choose events: first those of the mode and options, as far as known, then the user's."""
     wanted = [name for name, on in (("cgroup", request.system), ("sched", request.sched)) if on]
     known = load_catalog().groups()
     return (*(f"+{name}" for name in wanted if name in known), *request.wanted)
 
 
 def _unnamed(request: RecordRequest, selection: Selection) -> tuple[str, ...]:
-    """Say why files will stay unnamed: without the ends of descriptors, their numbers may stand for other files."""
+    """Warn if files stay unnamed. Without the ends of descriptors, a descriptor's number may stand for another file."""
     missing = left_out(load_catalog().calls, ENDING, selection.events)
     if not any(event.startswith("syscalls:") for event in selection.events):
         return ()
@@ -188,10 +188,10 @@ def _convert_command(directory: Path) -> str:
 
 
 def converter(block_records: str | None = None) -> Converter:
-    """`lo2io convert` as a command, for the windows of a flight recorder.
+    """Make the command `lo2io convert` for the windows of a flight recorder.
 
     Args:
-        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: as the spool's mode has it.
+        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: the default of the spool's mode.
     """
     options = () if block_records is None else ("--block-records", block_records)
 
@@ -205,16 +205,16 @@ def converter(block_records: str | None = None) -> Converter:
 
 
 def dump(trace: Path) -> Path:
-    """Have the recording that writes ``trace`` write what it keeps as a trace of its own, and go on.
+    """Ask the recording that writes ``trace`` to write what it keeps as a trace of its own, and to go on.
 
     Returns:
-        Where the new trace lies.
+        The place of the new trace.
 
     Raises:
-        UsageError: Nothing records into ``trace``, or it keeps everything.
-        AccessError: The recorder is another user's.
+        UsageError: Nothing records into ``trace``, or the recording keeps everything.
+        AccessError: The recorder belongs to another user.
         CaptureError: The trace could not be written.
     """
-    from lo2io.capture.flight.request import ask_for_dump  # noqa: PLC0415 - recording has no need of it
+    from lo2io.capture.flight.request import ask_for_dump  # noqa: PLC0415 - recording does not need it
 
     return ask_for_dump(trace)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP, unless they are ignored, raise what Ctrl-C raises, with their number as its argument."""
+    """SIGTERM and SIGHUP, unless ignored, raise KeyboardInterrupt as Ctrl-C does, with their number as its argument."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
@@ -30,9 +30,9 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """What would raise KeyboardInterrupt meanwhile does so at the end: for steps that belong together.
+    """A KeyboardInterrupt that arrives inside is raised at the end of the block, for steps that belong together.
 
-    Blocking the signals would not do: the kernel hands them to any thread, and Python raises in the main one.
+    Blocked signals would not help: the kernel hands a signal to any thread, and Python raises in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -53,10 +53,10 @@ def interrupts_held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP, unless they are ignored, end the command as Ctrl-C does: what is half done is undone first.
+    """SIGTERM and SIGHUP, unless ignored, end the command as Ctrl-C does: unfinished work is undone first.
 
     Raises:
-        SystemExit: One came; with the exit code that it would have given by itself.
+        SystemExit: A signal came. The exit code is the one that the signal would have caused.
     """
     try:
         with interrupted_by_signals():

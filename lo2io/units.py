@@ -1,4 +1,4 @@
-"""Units and their conversions; they are converted nowhere else."""
+"""Units and their conversions. No other module converts units."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def split_kernel_dev(dev: int) -> tuple[int, int]:
 
 
 def parse_bytes(text: str) -> int:
-    """``8MiB``, ``512k``, ``4096``: powers of 1024, with or without ``iB``.
+    """Read ``8MiB``, ``512k``, ``4096``: powers of 1024, with or without ``iB``.
 
     Raises:
-        UsageError: It is no size.
+        UsageError: The text is no size.
     """
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", text.strip().lower())
     if not match:
@@ -47,10 +47,10 @@ _TIME_UNITS_NS = {
 
 
 def parse_duration(text: str) -> int:
-    """``30s``, ``1.5ms``, ``5min``, ``1h`` in nanoseconds; a number without a unit is seconds.
+    """Read ``30s``, ``1.5ms``, ``5min``, ``1h`` as nanoseconds. A number without a unit is in seconds.
 
     Raises:
-        UsageError: It is no time.
+        UsageError: The text is no length of time.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", text.strip().lower())
     unit = None if not match else _TIME_UNITS_NS.get(match[2] or "s")
@@ -60,14 +60,14 @@ def parse_duration(text: str) -> int:
 
 
 MAX_RATE = (1 << 32) - 1
-"""The engine's uint32."""
+"""The engine has uint32 here."""
 
 
 def parse_share(text: str) -> int:
-    """``1/100``: N of a share of one in N.
+    """Read ``1/100``, a share of one in N, and return N.
 
     Raises:
-        UsageError: It is no such share.
+        UsageError: The text is no such share.
     """
     match = re.fullmatch(r"1\s*/\s*([0-9]{1,10})", text.strip())
     rate = int(match[1]) if match else 0
@@ -94,5 +94,5 @@ def format_duration(ns: float) -> str:
 
 
 def _digits(value: float, digits: int) -> str:
-    """So many significant digits, and never an exponent: 1023 KiB and 1,000,000 s have more."""
+    """A number with this many significant digits, never with an exponent: 1023 KiB and 1,000,000 s have more digits."""
     return f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:,.0f}"

@@ -225,7 +225,7 @@ class Engine:
         config.clock_error_ns = max(sync.error_ns for sync in syncs) + CLOCK_SLACK_NS
 
     def _completions_missing(self) -> bool:
-        """True if the kernel counted more request completions on some CPU than its buffer has, or says that it lost some."""
+        """True if the kernel counted more request completions on some CPU than its buffer has, or reports lost ones."""
         completions = {e.event: e.type for e in self.layout.events if e.role is Role.RQ_COMPLETE}
         counted = [c for c in self.spool.meta.counts if c.name in {self.spool.meta.events[e] for e in completions}]
         if any(any(c.lost or ()) for c in counted):

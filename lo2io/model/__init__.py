@@ -1,7 +1,7 @@
 """The types between the stages.
 
-What comes in and goes out of each stage is declared here, and nothing else is: no stage imports another.
-Times are int64 nanoseconds on the spool's clock unless a name says otherwise.
+The input and output of each stage are declared here, and nothing else: no stage imports another. Times are int64
+nanoseconds on the spool's clock, unless a name says otherwise.
 """
 
 from lo2io.model.filters import CallFilter

@@ -1,8 +1,8 @@
-"""Command lines of processes: how they are written, and the name that tells one process from another.
+"""Command lines of processes: how to write them, and the name that tells one process from another.
 
-``comm``, the kernel's name, has 15 bytes: five processes of one server are all ``postgres``, and every script is its
-interpreter. The name of a process adds what its command line proves: the title that it gave itself, or the script,
-module or class that an interpreter runs. What a command line does not prove stays out.
+``comm``, the kernel's name, has 15 bytes. Five processes of one server are all ``postgres``, and every script has its
+interpreter's name. The name of a process adds what its command line proves: the title that the process gave itself, or
+the script, module or class that an interpreter runs. Nothing else is added.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from typing import Final
 
 COMM_LETTERS: Final = 15
-"""TASK_COMM_LEN less the zero byte (include/linux/sched.h)."""
+"""TASK_COMM_LEN without the zero byte (include/linux/sched.h)."""
 _TITLE_LETTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """How an interpreter's options end where its script begins."""
+    """The options of an interpreter: they tell where its script begins."""
 
     programs: re.Pattern[str]
     runs: frozenset[str] = frozenset()
-    """Options whose value is what runs: a module, an archive."""
+    """Options with a value that runs: a module, an archive."""
     inline: frozenset[str] = frozenset()
-    """Options behind which the program itself stands; it is not shown."""
+    """Options before the program's own text, which is not shown."""
     valued: frozenset[str] = frozenset()
-    """Options whose value is the next argument."""
+    """Options that take the next argument as their value."""
     clusters: bool = True
-    """Letters share a dash."""
+    """Letters can share a dash."""
 
 
 _INTERPRETERS: Final = (
@@ -65,25 +65,25 @@ _INTERPRETERS: Final = (
 
 
 def command_line(raw: str) -> str:
-    """What ``/proc/PID/cmdline`` holds as a line for a shell; one that a title replaced, as it is."""
+    """The content of ``/proc/PID/cmdline`` as a line for a shell. A title that replaced the line stays as it is."""
     arguments = raw.rstrip("\0").split("\0")
     return arguments[0].strip() if len(arguments) == 1 else shlex.join(arguments)
 
 
 def arguments_of(line: str) -> list[str]:
-    """The arguments of a line that :func:`command_line` wrote; of a title its words."""
+    """The arguments of a line that :func:`command_line` wrote, or the words of a title."""
     try:
         return shlex.split(line)
-    except ValueError:  # a title with a lone quote
+    except ValueError:  # a title with an unpaired quote
         return line.split()
 
 
 def process_name(comm: str | None, line: str | None) -> str | None:
-    """A title as it is, an interpreter with what it runs, else ``comm``.
+    """A title as it is, an interpreter with the script that it runs, else ``comm``.
 
     Args:
-        comm: The kernel's name, None: unknown.
-        line: As :func:`command_line` writes it, None: unknown.
+        comm: The kernel's name; None: unknown.
+        line: The command line, as :func:`command_line` writes it; None: unknown.
     """
     arguments = arguments_of(line) if line else []
     if not arguments or not line:
@@ -100,7 +100,7 @@ def process_name(comm: str | None, line: str | None) -> str | None:
 
 
 def _what_runs(interpreter: _Interpreter, arguments: list[str]) -> list[str]:
-    """The words that name it: a script, ``-m`` and a module, ``-c``; nothing if none is there."""
+    """The words that name what runs: a script, ``-m`` and a module, or ``-c``; empty without any."""
     skips = False
     for place, argument in enumerate(arguments):
         if skips:
@@ -117,7 +117,7 @@ def _what_runs(interpreter: _Interpreter, arguments: list[str]) -> list[str]:
 
 
 def _option(argument: str, options: frozenset[str], *, clusters: bool) -> str | None:
-    """Which of these options it is, or ends with, as ``-uc`` ends with ``-c``."""
+    """The one of these options that the argument is or ends with, as ``-uc`` ends with ``-c``."""
     if argument in options:
         return argument
     last = f"-{argument[-1]}"

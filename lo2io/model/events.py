@@ -1,4 +1,4 @@
-"""A tracepoint as the running kernel has it."""
+"""A tracepoint of the running kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A tracepoint to open: name, id, its ``format`` file's text and what that says."""
+    """A tracepoint to open: name, id, the text of its ``format`` file, and the fields that this text describes."""
 
     name: str
     id: int

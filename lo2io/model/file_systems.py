@@ -1,4 +1,4 @@
-"""File systems and folders whose files hold no data of anybody's: the kernel makes them up while they are read."""
+"""File systems and folders without stored data: the kernel makes their files up while they are read."""
 
 from typing import Final
 
@@ -8,6 +8,6 @@ KERNEL_FILE_SYSTEMS: Final = frozenset(
         *("efivarfs", "mqueue", "fusectl", "binfmt_misc", "devpts", "nsfs", "selinuxfs", "rpc_pipefs", "hugetlbfs"),
     )
 )
-"""By the name that mountinfo has (filesystems(5), Documentation/filesystems)."""
+"""Names of such file systems in mountinfo (filesystems(5), Documentation/filesystems)."""
 KERNEL_FOLDERS: Final = ("/proc/", "/sys/", "/dev/")
-"""Where they lie, for files of which only a name is known."""
+"""Folders of such files, for files with a known name and nothing else."""

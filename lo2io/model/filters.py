@@ -1,4 +1,4 @@
-"""What lo2io's programs in the kernel leave out of a recording."""
+"""The calls that lo2io's programs in the kernel leave out of a recording."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """What the programs leave out; by default, and if it is false, nothing.
+    """The limits below which the programs leave calls out. A limit that is 0 or empty, as by default, has no effect.
 
     Attributes:
-        min_latency_ns: Calls that took less.
-        min_bytes: Calls that asked for less.
-        devices: Kernel numbers; calls about regular files and directories on other block devices. Empty: none.
-        droppable: Only calls of these names.
+        min_latency_ns: Leave out calls that took less.
+        min_bytes: Leave out calls that asked for less.
+        devices: Kernel numbers. Leave out calls about regular files and directories on other block devices.
+        droppable: Leave out only calls with these names.
     """
 
     min_latency_ns: int = 0

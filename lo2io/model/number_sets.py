@@ -1,4 +1,4 @@
-"""Sets of numbers that are given out by a counter, at a bit each."""
+"""Sets of numbers from a counter, with one bit for each."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _PAGE_BITS = 20
 
 
 class NumberSet:
-    """A set of numbers that takes a bit for each where they are dense, as those of a counter are."""
+    """A set of numbers. Where they are dense, as a counter's are, each takes one bit."""
 
     def __init__(self) -> None:
         self._pages: dict[int, NDArray[np.uint8]] = {}
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """Take numbers in, in any order."""
+        """Add numbers, in any order."""
         for page, inside, places in self._split(numbers):
             bits = self._pages.setdefault(page, np.zeros(1 << _PAGE_BITS >> 3, np.uint8))
             np.bitwise_or.at(bits, places[inside] >> 3, np.left_shift(1, places[inside] & 7).astype(np.uint8))
 
     def holds(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each is in the set."""
+        """For each number, True if it is in the set."""
         found = np.zeros(len(numbers), np.bool_)
         for page, inside, places in self._split(numbers):
             bits = self._pages.get(page)

@@ -1,4 +1,4 @@
-"""What a recording is besides its samples: the content of ``spool.json``."""
+"""The content of ``spool.json``: everything about a recording besides its samples."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """What the kernel counted for one event: per CPU, in the order of the spool's CPUs."""
+    """The kernel's counts for one event, by CPU in the order of the spool's CPUs."""
 
     name: str
     counts: tuple[int, ...]
     lost: tuple[int, ...] | None
-    """None: this kernel does not tell (before 6.0)."""
+    """Lost samples; None: this kernel does not count them (before 6.0)."""
     slack: tuple[int, ...] | None = None
-    """By so much the true count may be larger: it was read while the event went on happening. None: by nothing."""
+    """The true count may be larger by this much: it was read while the event went on. None: it is exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command used from its start to its end, with the children that it waited for: wait4(2), getrusage(2)."""
+    """Usage of a command from its start to its end, with the children that it waited for: wait4(2), getrusage(2)."""
 
     wall_ns: int
-    """From when it was let go until it had ended."""
+    """From the command's start to its end."""
     user_ns: int
     system_ns: int
     major_faults: int
@@ -32,33 +32,33 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the kernel counted itself over a part of the recording, for comparison with what was captured."""
+    """Counts of the kernel over a part of the recording, to compare with the captured I/O."""
 
     source: str
-    """``diskstats``, ``proc_io`` or ``cgroup_io``: the file the numbers stand in."""
+    """The file with the numbers: ``diskstats``, ``proc_io`` or ``cgroup_io``."""
     subject: str
-    """The device's name, the process' id, the cgroup's path."""
+    """The device's name, the process' id, or the cgroup's path."""
     device: int | None
-    """Kernel ``dev_t`` the numbers are about; None: all."""
+    """Kernel ``dev_t`` of the device; None: all devices."""
     names: tuple[str, ...]
-    """What each number counts: ``reads``, ``read_bytes`` …"""
+    """The meaning of each number: ``reads``, ``read_bytes`` …"""
     values: tuple[int, ...]
     """Increase from ``begin_ns`` to ``end_ns``."""
     begin_ns: int
-    """Spool's clock."""
+    """On the spool's clock."""
     end_ns: int
     begin_slack_ns: int = 0
-    """The first look took so long, from ``begin_ns`` on: what happened meanwhile is in the account or not."""
+    """Duration of the first look, from ``begin_ns`` on. The account may or may not have what happened during it."""
     end_slack_ns: int = 0
-    """The last look, from ``end_ns`` on."""
+    """Duration of the last look, from ``end_ns`` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSync:
-    """One reading of three clocks at the same moment, ``error_ns`` apart at most."""
+    """One reading of three clocks, at most ``error_ns`` apart."""
 
     time_ns: int
-    """The spool's clock: that of the perf samples."""
+    """The spool's clock, which is that of the perf samples."""
     monotonic_ns: int
     realtime_ns: int
     error_ns: int
@@ -70,7 +70,7 @@ class Mount:
 
     id: int
     device: int
-    """``st_dev`` as stat(2) gives it."""
+    """``st_dev`` from stat(2)."""
     mount_point: str
     fs_type: str
     source: str
@@ -81,22 +81,22 @@ class BlockDevice:
     """One disk or partition."""
 
     device: int
-    """Kernel ``dev_t`` of the tracepoints: major << 20 | minor."""
+    """Kernel ``dev_t`` in tracepoints: major << 20 | minor."""
     name: str
-    """``vda``."""
+    """For example ``vda``."""
     scheduler: str | None
     rotational: bool | None
     size_bytes: int | None
     model: str | None = None
     disk: int | None = None
-    """Of a partition: kernel ``dev_t`` of its disk."""
+    """For a partition: kernel ``dev_t`` of its disk."""
     start_sector: int | None = None
-    """Of a partition: where on its disk it begins, in units of 512 bytes."""
+    """For a partition: its first sector on the disk, in units of 512 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Where one logical CPU sits."""
+    """The place of one logical CPU in the machine."""
 
     cpu: int
     core: int
@@ -105,9 +105,9 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMeta:
-    """``spool.json``: all that converting needs besides the rings.
+    """``spool.json``: everything that converting needs besides the buffers' files.
 
-    ``events[i]`` is the engine's event index i; ``formats`` its ``format`` file's text, byte for byte.
+    ``events[i]`` is the engine's event index i. ``formats`` has the text of its ``format`` file, byte for byte.
     """
 
     lo2io_version: str
@@ -116,13 +116,13 @@ class SpoolMeta:
     """``process`` or ``system``."""
     command: tuple[str, ...]
     roots: tuple[int, ...]
-    """pids whose descendants are recorded; empty in system mode."""
+    """Pids of the processes that are recorded with their descendants; empty in system mode."""
     recorder_pid: int
     hostname: str
     kernel: str
     machine: str
     cpus: tuple[Cpu, ...]
-    """Every CPU with a ring, in the order of the ring files."""
+    """Every CPU with a buffer, in the order of the buffers' files."""
     events: tuple[str, ...]
     formats: tuple[str, ...]
     header_page: str
@@ -130,56 +130,56 @@ class SpoolMeta:
     """``perf`` (the kernel's local clock) or ``monotonic_raw`` …"""
     syncs: tuple[ClockSync, ...]
     start_ns: int
-    """Tracepoints were enabled from here …"""
+    """The moment on the spool's clock at which tracepoints were enabled."""
     stop_ns: int | None
-    """… to here, on the spool's clock. None: never stopped in good order."""
+    """The moment at which they were disabled. None: the recording did not stop in good order."""
     ring_bytes: int
     ring_bytes_wanted: int
     opener: str
     """``python-perf`` or ``native``."""
     scope: str
-    """``system`` (per CPU, descendants selected when converting) or ``inherit`` (per task)."""
+    """``system`` (by CPU, descendants chosen when converting) or ``inherit`` (by task)."""
     counts: tuple[EventCounts, ...]
     """Empty unless ``complete``."""
     mounts: tuple[Mount, ...]
     devices: tuple[BlockDevice, ...]
     exit_code: int | None = None
     filters: tuple[tuple[str, ...], ...] = ()
-    """Pairs of an event and the filter the kernel applied to it: what did not pass was not counted either."""
+    """Pairs of an event and the filter that the kernel applied to it. Dropped samples are not counted either."""
     notices: tuple[str, ...] = ()
-    """What the user was told while recording: rings halved, disk full, events this kernel lacks …"""
+    """Messages that the user saw while recording: buffers halved, disk full, events that this kernel lacks …"""
     lacking: tuple[str, ...] = ()
-    """Events that were asked for and that this kernel does not have."""
+    """Requested events that this kernel does not have."""
     filter: str = ""
-    """What the user chose by a filter: converting applies all of it, the kernel what ``filters`` says."""
+    """The user's filter. Converting applies all of it; ``filters`` has the kernel's part."""
     cgroup: str = ""
-    """Only this cgroup and those below it were recorded: path in its hierarchy."""
+    """Only this cgroup and those below it were recorded: its path in its hierarchy."""
     chosen_cpus: tuple[int, ...] = ()
-    """Only these CPUs were recorded; empty: all."""
+    """Only these CPUs were recorded; empty: all CPUs."""
     segments: tuple[str, ...] = ()
-    """Folders of the spool that hold the ring files, in order; empty: the spool itself holds them."""
+    """Folders of the spool with the buffers' files, in order; empty: these files are in the spool itself."""
     recording_start_ns: int | None = None
-    """The recording began here, and what lies before ``start_ns`` was not kept. None: ``start_ns`` is the beginning."""
+    """The recording's beginning, if the part before ``start_ns`` was not kept. None: ``start_ns`` is the beginning."""
     accounts: tuple[Account, ...] = ()
     usage: Usage | None = None
-    """Of the command; None: there was none, or it goes on, or only a part of its life is here."""
+    """Usage of the command. None: there was no command, or it goes on, or the spool has only a part of its life."""
     own_pids: tuple[int, ...] = ()
-    """Further processes that were lo2io's own, beside the recorder: they wrote traces meanwhile."""
+    """Further processes of lo2io beside the recorder: they wrote traces during the recording."""
     sample_rate: int = 1
-    """Of so many requests of rings one is written, chosen by its number; 1: all."""
+    """One of this many requests of rings is written, chosen by its number; 1: all."""
     backend: str = "perf"
-    """What recorded system calls: ``perf``, samples in the rings, or ``bpf``, lo2io's programs in the kernel."""
+    """The recorder of system calls: ``perf``, samples in the buffers, or ``bpf``, lo2io's programs in the kernel."""
     kernel_facts: bool = False
-    """Those programs told which files and paths the calls were about."""
+    """True if these programs recorded the files and paths of calls."""
     nr_left_out: int = 0
-    """Calls that the programs left out, by the filter: their entries and exits are in no count."""
+    """Calls that the programs left out because of the filter. No count has their entries and exits."""
     missed_runs: int = 0
-    """So often the kernel did not run a program of lo2io's because one was running on that CPU: what it would have told
-    is lost."""
+    """How often the kernel skipped a program of lo2io because another one was running on that CPU. The skipped
+    program's facts are lost."""
     facts_lost: int = 0
-    """Records of facts that found no room in their ring: of no call, but perhaps of names."""
+    """Lost records of facts: their buffer was full. They may be about names, never about whole calls."""
 
     @property
     def has_kernel_records(self) -> bool:
-        """Each CPU has a file of what lo2io's programs in the kernel wrote, besides its ring's."""
+        """True if each CPU has two files: its buffer's, and one from lo2io's programs in the kernel."""
         return self.backend == "bpf" or self.kernel_facts

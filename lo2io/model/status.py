@@ -1,4 +1,4 @@
-"""How a recording is getting on: what capturing measures, and what is shown of it."""
+"""The state of a recording, as capturing measures it and the user sees it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A recording at one moment."""
+    """The state of a recording at one moment."""
 
     elapsed_s: float
     nr_events: int
-    """So far; of CPUs that were not just counted, by their rings' growth since they were last counted."""
+    """Events so far. For CPUs without a fresh count, the growth of their buffers gives an estimate."""
     events_per_s: float
-    """Since the status before, as the next."""
+    """Rate since the last status; so is the next field."""
     bytes_per_s: float
     nr_lost: int
-    """What the kernel said of each CPU when it was last counted."""
+    """The kernel's count for each CPU, when it was last read."""
     ring_fill: float
-    """Of the fullest ring, 0 to 1."""
+    """Fill of the fullest buffer, 0 to 1."""
     spool_bytes: int

@@ -1,4 +1,4 @@
-"""What the engine hands on, and what is known of a trace at its end."""
+"""The engine's output, and the facts about a trace that are known at its end."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNKNOWN_I64 = -(2**63)
-"""Unknown in int64 columns (times, offsets, sizes)."""
+"""Unknown, in int64 columns (times, offsets, sizes)."""
 UNKNOWN_U32 = 2**32 - 1
-"""Unknown, or none, in uint32 references and flags."""
+"""Unknown or none, in uint32 references and flags."""
 
 BLOCK_RECORDS = ("samples", "begin-end", "both")
-"""How block requests may stand in an OTF2 trace; ``docs/reference/otf2.md`` says what each looks like."""
+"""Forms of block requests in an OTF2 trace. ``docs/reference/otf2.md`` describes each."""
 REQUEST_END = "block:block_rq_complete"
 """The event that ends a block request. It happens in an interrupt, so its samples name no owner."""
 
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
-"""Column name → array; all of one table have the same length."""
+"""Column name → array. All arrays of one table have the same length."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What the engine hands on at a time: rows of every table, in the order they became final.
+    """A batch of the engine: rows of every table, in the order in which they became final.
 
-    The column sets and their meanings are those of ``columns.h`` and ``ring_columns.h`` (``lo2io/native``); arrays
-    are views that are valid until the batch is filled again. ``text`` holds the paths and names that ``path_offset``
-    and its like point into.
+    ``columns.h`` and ``ring_columns.h`` (``lo2io/native``) list the columns and their meanings. Arrays are views that
+    are valid until the batch is filled again. ``text`` has the paths and names; ``path_offset`` and similar columns
+    point into it.
     """
 
     operations: Columns
@@ -60,7 +60,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The engine's counters; names as in ``lo2_totals``."""
+    """The engine's counters, with the names of ``lo2_totals``."""
 
     nr_samples: int = 0
     nr_selected: int = 0
@@ -95,32 +95,32 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class EventCompleteness:
-    """``count - lost = samples`` of one event on one CPU, to within ``slack``, or by how much not."""
+    """The equation ``count - lost = samples`` for one event on one CPU, to within ``slack``, and any difference."""
 
     event: str
     cpu: int
     count: int | None
-    """None: the recording did not end in good order, so the kernel's count is not known."""
+    """None: the recording did not end in good order, so the kernel's count is unknown."""
     lost: int
-    """As the kernel reported."""
+    """Reported by the kernel."""
     samples: int
     slack: int = 0
-    """The true count lies within ``[count, count + slack]``: it was read while the event went on happening."""
+    """The true count lies within ``[count, count + slack]``: it was read while the event went on."""
 
     @property
     def vanished(self) -> int:
-        """Counted by the kernel for certain, never delivered, never reported as lost."""
+        """Samples that the kernel certainly counted, never delivered, and never reported as lost."""
         return 0 if self.count is None else max(0, self.count - self.lost - self.samples)
 
     @property
     def surplus(self) -> int:
-        """Delivered beyond what the kernel can have counted."""
+        """Samples beyond the largest possible count."""
         return 0 if self.count is None else max(0, self.samples - (self.count + self.slack - self.lost))
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """The four counters and their proof. ``lost`` includes what vanished unreported."""
+    """The four counters and their proof. ``lost`` includes samples that vanished unreported."""
 
     lost: int
     vanished: int
@@ -129,71 +129,71 @@ class Completeness:
     in_flight: int
     samples: int
     proven: bool
-    """Every event on every CPU was counted, and the counts agree."""
+    """True if every event on every CPU was counted, and all counts agree."""
     events: tuple[EventCompleteness, ...] = field(default=(), repr=False)
     unfollowed: int = 0
-    """Programs that perf may have stopped following at their exec, where it follows tasks instead of CPUs."""
+    """Programs that perf may have stopped following at their exec, because it followed tasks and not CPUs."""
     compat: int = 0
-    """Programs of 32 bits where calls are perf samples, which leave theirs out."""
+    """Programs of 32 bits in a recording of calls by perf samples, which leave their calls out."""
     recorded_whole: bool = False
-    """All that the recorded processes did is proven captured. Other events may be missing: ends of block requests."""
+    """True if all I/O of the recorded processes is proven captured. Ends of other block requests may be missing."""
     whose: str = ""
-    """Those processes in words; empty: the recording is about the whole machine."""
+    """A name for those processes; empty: the recording is about the whole machine."""
     inferred_ends: int = 0
-    """Block requests in the trace whose completion is missing, and that are proven to have ended …"""
+    """Block requests in the trace without their completion that are proven to have ended."""
     unknown_ends: int = 0
-    """… or not. Both are 0 where no completion is missing."""
+    """Block requests in the trace without a completion and without such a proof. Both are 0 if none is missing."""
 
     @property
     def unseen_ends(self) -> int:
-        """Block requests in the trace without a completion, where completions are missing."""
+        """Block requests in the trace without a completion, if completions are missing."""
         return self.inferred_ends + self.unknown_ends
 
     @property
     def whole(self) -> bool:
-        """Nothing is missing of what the recording is about."""
+        """True if nothing is missing of the recording's subject."""
         return self.recorded_whole or (self.proven and not self.lost)
 
     @property
     def elsewhere(self) -> int:
-        """Of ``lost``, at least so many are not about the recorded processes; 0 where that is not proven."""
+        """The least part of ``lost`` that is not about the recorded processes; 0 if that is not proven."""
         return max(0, self.lost - self.unseen_ends) if self.recorded_whole else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters and what follows from them, for JSON; without the events."""
+        """The counters and what follows from them, for JSON, without the events."""
         facts = {key: value for key, value in asdict(self).items() if key != "events"}
         return facts | {"whole": self.whole, "elsewhere": self.elsewhere}
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """One number of the kernel's accounts, and the same as captured."""
+    """One number of the kernel's accounts, and the captured counterpart."""
 
     source: str
-    """As in :class:`Account` …"""
+    """Here and below as in :class:`Account`."""
     subject: str
     device: int | None
     name: str
     counted: int
-    """By the kernel."""
+    """Counted by the kernel."""
     captured: int | None
-    """None: cannot be compared, for ``reason``."""
+    """None: the number cannot be compared, for ``reason``."""
     at_borders: int = 0
-    """By so much ``captured`` could be chosen: what ended while the account was being read."""
+    """The width of the range for ``captured``: operations that ended while the account was being read."""
     reason: str = ""
     by_exec: int = 0
-    """So much of ``counted`` may be what exec read itself, without a call."""
+    """The part of ``counted`` that exec may have read itself, without a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEnd:
-    """What is known of a run only when its last batch was written."""
+    """Facts about a run that are known when its last batch is written."""
 
     start_ns: int
-    """The trace covers all from here …"""
+    """The trace covers all from this moment on the spool's clock."""
     stop_ns: int
-    """… to here, on the spool's clock."""
+    """The trace covers all up to this moment."""
     completeness: Completeness
     totals: Totals
     properties: Mapping[str, str] = field(default_factory=dict)
-    """More to say about the trace as a whole: name (letters, digits, ``_``) → text."""
+    """Further facts about the trace as a whole: name (letters, digits, ``_``) → text."""

@@ -1,4 +1,4 @@
-"""What tracepoints mean: roles of samples, kinds of calls, and the entries of ``tracepoints/*.toml``."""
+"""The meaning of tracepoints: roles of samples, kinds of calls, and the entries of ``tracepoints/*.toml``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Role(enum.IntEnum):
-    """What a tracepoint's sample does to an operation (``enum lo2_role``)."""
+    """The effect of a tracepoint's sample on an operation (``enum lo2_role``)."""
 
     IGNORED = 0
     ENTER = 1
@@ -45,7 +45,7 @@ class Role(enum.IntEnum):
 
 
 class CallClass(enum.IntEnum):
-    """What a call is for, by which reports sum calls up; each call belongs to one."""
+    """The purpose of a call. Each call belongs to one class, and reports sum calls up by class."""
 
     READ = 0
     WRITE = 1
@@ -67,20 +67,20 @@ class CallClass(enum.IntEnum):
     PROCESS = 17
     OTHER = 18
     PIPE = 19
-    """Reads, writes and copies that are about no storage: of pipes …"""
+    """Reads, writes and copies of pipes."""
     TERMINAL = 20
-    """… of terminals …"""
+    """Reads, writes and copies of terminals."""
     SPECIAL = 21
-    """… and of other devices and what the kernel makes up. Those of sockets are ``SOCKET``, of eventfds ``POLL``."""
+    """Reads, writes and copies of other devices and of made-up files. Sockets have ``SOCKET``, eventfds ``POLL``."""
 
     @classmethod
     def of_kind(cls, kind: CallKind) -> CallClass:
-        """The class that bears a kind's name; of a kind that has none, ``OTHER``."""
+        """The class with the name of a kind, or ``OTHER`` if no class has this name."""
         return cls.__members__.get(kind.name, cls.OTHER)
 
 
 class CallKind(enum.IntEnum):
-    """What a system call does to fds and positions (``enum lo2_call_kind``)."""
+    """The effect of a system call on fds and positions (``enum lo2_call_kind``)."""
 
     META = 0
     OPEN = 1
@@ -107,7 +107,7 @@ class CallKind(enum.IntEnum):
 
 
 class Returns(enum.IntEnum):
-    """What a successful call returns (``enum lo2_returns``)."""
+    """The return value of a successful call (``enum lo2_returns``)."""
 
     ZERO = 0
     BYTES = 1
@@ -118,7 +118,7 @@ class Returns(enum.IntEnum):
 
 
 class RequestOp(enum.IntEnum):
-    """What a block request does (``enum lo2_rq_op``)."""
+    """The operation of a block request (``enum lo2_rq_op``)."""
 
     READ = 0
     WRITE = 1
@@ -131,7 +131,7 @@ class RequestOp(enum.IntEnum):
 
 
 class RingPath(enum.IntEnum):
-    """How a request of a ring came to its end (``enum lo2_ring_path``)."""
+    """The way of a ring's request to its end (``enum lo2_ring_path``)."""
 
     UNKNOWN = 0
     INLINE = 1
@@ -143,7 +143,7 @@ class RingPath(enum.IntEnum):
 
 
 class RingStatus(enum.IntEnum):
-    """How a request of a ring ended (``enum lo2_ring_status``)."""
+    """The end of a ring's request (``enum lo2_ring_status``)."""
 
     COMPLETED = 0
     IN_FLIGHT = 1
@@ -155,7 +155,7 @@ class RingStatus(enum.IntEnum):
 
 
 class OpcodeTrait(enum.IntFlag):
-    """What an opcode of io_uring does with its request's fields, and how it ends (``enum lo2_opcode_trait``)."""
+    """The meaning of a request's fields for an opcode of io_uring, and its end (``enum lo2_opcode_trait``)."""
 
     FILE = 1
     TWO_FILES = 2
@@ -181,7 +181,7 @@ class OpcodeTrait(enum.IntFlag):
 
 
 class IocbCommand(enum.IntEnum):
-    """What a request of libaio asks for: ``IOCB_CMD_...`` of include/uapi/linux/aio_abi.h."""
+    """The command of a libaio request: ``IOCB_CMD_...`` of include/uapi/linux/aio_abi.h."""
 
     PREAD = 0
     PWRITE = 1
@@ -195,13 +195,13 @@ class IocbCommand(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpcodeSpec:
-    """One opcode of io_uring, of ``tracepoints/io_uring.toml``."""
+    """One opcode of io_uring in ``tracepoints/io_uring.toml``."""
 
     number: int
     name: str
-    """As the kernel prints it: ``READ_FIXED``."""
+    """The kernel's name for it: ``READ_FIXED``."""
     kind: CallKind
-    """What it does to descriptors, in the terms of system calls."""
+    """Its effect on descriptors, as the kind of a system call."""
     returns: Returns
     io_mode: str
     """``read``, ``write``, ``flush`` or ``none``."""
@@ -213,10 +213,10 @@ class OpcodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class FieldLayout:
-    """One field of a tracepoint's raw data, as the kernel's ``format`` file states it.
+    """One field of a tracepoint's raw data, as in the kernel's ``format`` file.
 
     ``offset`` and ``size`` are bytes. ``is_data_loc`` marks a dynamic array: 4 bytes that hold
-    ``length << 16 | offset``; ``is_array`` one of fixed size (``char rwbs[10]``).
+    ``length << 16 | offset``. ``is_array`` marks an array of fixed size (``char rwbs[10]``).
     """
 
     name: str
@@ -230,7 +230,7 @@ class FieldLayout:
 
 @dataclass(frozen=True, slots=True)
 class EventFormat:
-    """A tracepoint as one kernel has it: full name, id (= common_type) and fields in file order."""
+    """A tracepoint of one kernel: full name, id (= common_type), and fields in file order."""
 
     name: str
     """``subsystem:event``."""
@@ -238,18 +238,18 @@ class EventFormat:
     fields: tuple[FieldLayout, ...]
 
     def field(self, name: str) -> FieldLayout | None:
-        """The first field of that name, or None."""
+        """The first field with this name, or None."""
         return next((f for f in self.fields if f.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CompatArgument:
-    """Where an argument of a 64 bit call comes from in the call of a 32 bit program that does the same."""
+    """The source of a 64-bit call's argument in the same call of a 32-bit program."""
 
     low: int = 0
-    """The argument that holds it, or its low half, from 1 (``ebx``) to 6 (``ebp``); 0: it is zero."""
+    """The number of the argument, or of its low half, from 1 (``ebx``) to 6 (``ebp``); 0: the value is zero."""
     high: int = 0
-    """The argument that holds its high half; 0: none."""
+    """The number of the argument with the high half; 0: none."""
     meaning: str = ""
     """``signed``: extended by its sign; ``pages``: counts pages of 4 KiB; ``lock``: a command of fcntl64, whose locks
     have numbers of their own; ``result``: points to 64 bits that are the call's result. Each is a ``LO2_COMPAT_...`` of
@@ -258,28 +258,28 @@ class CompatArgument:
 
 @dataclass(frozen=True, slots=True)
 class CompatCall:
-    """A call of 32 bit programs."""
+    """A call of 32-bit programs."""
 
     number: int
-    """Its own; of a socketcall the first argument."""
+    """Its own number, or the first argument of socketcall."""
     args: tuple[CompatArgument, ...]
-    """Of the 64 bit call, in order; those behind them are zero."""
+    """Arguments of the 64-bit call, in order; further ones are zero."""
     is_socketcall: bool = False
     memory: int = 0
-    """The argument that points to the others, each a word of 32 bits; 0: all are in registers."""
+    """The number of the argument that points to the others, each a word of 32 bits; 0: all are in registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """One system call of ``tracepoints/syscalls.toml``."""
+    """One system call in ``tracepoints/syscalls.toml``."""
 
     name: str
     """Suffix of the tracepoints: ``newfstat`` for ``syscalls:sys_enter_newfstat``."""
     abi_name: str
-    """The name programmers know: ``fstat``; the region's name in the trace."""
+    """The name that programmers use: ``fstat``. It names the region in the trace."""
     group: str
     core: bool
-    """Recorded by default."""
+    """True if it is recorded by default."""
     kind: CallKind
     returns: Returns
     io_mode: str
@@ -290,30 +290,30 @@ class CallSpec:
     """Role (fd, fd2, count, offset, flags, path, wanted, context) → field name in the entry's format."""
     vectored: bool = False
     fixed_flags: int | None = None
-    """open(2) flags of a call of kind OPEN that has none among its arguments (creat)."""
+    """Flags as for open(2), for a call of kind OPEN without a flags argument (creat)."""
     fd_unless: int = 0
-    """Bits of ``flags`` with which the kernel does not look at ``fd`` (mmap)."""
+    """With any of these bits in ``flags``, the kernel ignores ``fd`` (mmap)."""
     report_class: CallClass = CallClass.OTHER
-    """Its class in reports; the file that a transfer is about, and the command of ``fcntl``, may tell another."""
+    """Its class in reports. A transfer may get another class by its file, and ``fcntl`` by its command."""
     waits: bool = False
-    """It waits for others by its nature, whatever it is called on."""
+    """True if it waits for others by its nature, whatever its file is."""
     waits_if: int = 0
-    """Bits of ``flags`` with any of which it waits (clone)."""
+    """With any of these bits in ``flags``, it waits (clone)."""
     synced_if: int = 0
-    """Bits of ``flags`` with any of which a write waits for the device (pwritev2)."""
+    """With any of these bits in ``flags``, a write waits for the device (pwritev2)."""
     accounts: tuple[str, ...] = ()
-    """``read``, ``write``: it adds to rchar and syscr, to wchar and syscw of ``/proc/PID/io``."""
+    """``read``: it adds to rchar and syscr of ``/proc/PID/io``; ``write``: to wchar and syscw."""
     reads_first: bool = False
-    """Its paths are read at its entry: afterwards they mean something else, or their memory is gone."""
+    """True if its paths are read at its entry: later they mean something else, or their memory is gone."""
     ends_many: bool = False
-    """It ends descriptors that it does not name one by one."""
+    """True if it ends descriptors that it does not name one by one."""
     summary: str = ""
     syncs: str = ""
-    """What of one file it brings to the device, from its begin to its end: ``file`` or ``data``; empty: neither."""
+    """The part of one file that it brings to the device while it runs: ``file`` or ``data``; empty: neither."""
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """Machine, as ``uname -m`` names it → the call's number."""
+    """Machine, as in ``uname -m`` → the call's number."""
     compat: tuple[CompatCall, ...] = ()
-    """The calls of 32 bit programs on x86-64 that do the same."""
+    """The same calls of 32-bit programs on x86-64."""
 
     @property
     def enter_event(self) -> str:
@@ -328,22 +328,22 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True)
 class TracepointSpec:
-    """One tracepoint that is no system call: its role and which field means what."""
+    """One tracepoint that is no system call: its role, and the role of each field."""
 
     event: str
     role: Role
     fields: Mapping[str, str]
-    """Role (dev, sector …; of io_uring ctx, req …) → field name in the format."""
+    """Role (dev, sector …; for io_uring also ctx, req …) → field name in the format."""
     group: str
     core: bool
     optional: bool = False
-    """Kernels without it are recorded without it."""
+    """True if recording works on kernels without it."""
     filter: str = ""
-    """In the kernel's own syntax: samples that do not pass are neither taken nor counted."""
+    """A filter in the kernel's own syntax. Samples that do not pass are neither taken nor counted."""
     summary: str = ""
     operation: str = ""
-    """The operation it takes part in; empty: none."""
+    """The operation that it belongs to; empty: none."""
     newer: str = ""
-    """The tracepoint that took its place: a kernel has one of the two."""
+    """The tracepoint that replaced it: a kernel has one of the two."""
     other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Role → what the field is called in further kernels; of ``fields`` and these the first that is there counts."""
+    """Role → names of the field in other kernels. The first of ``fields`` and these that exists counts."""
