@@ -1,4 +1,4 @@
-"""The command line: options in, exit code out. No logic: each command hands its options to the stage that knows.
+"""The command line: options in, exit code out. Each command only hands its options to a stage.
 
 Stages are imported when a command needs them, so that ``lo2io --help`` answers at once.
 """
@@ -35,10 +35,10 @@ from lo2io.errors import Lo2ioError
 
 app = typer.Typer(
     name="lo2io",
-    help="Record what programs do with their storage as the kernel tells it, and write it as an OTF2 trace.",
+    help="Record the storage I/O of programs as the kernel sees it, and write an OTF2 trace.",
     no_args_is_help=True,
     add_completion=False,
-    suggest_commands=False,  # click suggests commands already; typer would do so once more
+    suggest_commands=False,  # click suggests commands already; typer would repeat that
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,7 +51,7 @@ tracepoints_app = typer.Typer(
 app.add_typer(tracepoints_app, name="tracepoints")
 
 COMMAND_LINE = {"allow_interspersed_args": False}
-"""Options after the command to record are the command's."""
+"""Options behind the recorded command belong to that command."""
 
 
 def _version(*, value: bool) -> None:
@@ -120,7 +120,7 @@ def convert(
 
 @app.command(epilog="Examples: `lo2io dump T` | `sudo lo2io dump /var/lib/lo2io/T`")
 def dump(trace: TraceArgument) -> None:
-    """Have a flight recorder write what it keeps as a trace.
+    """Make a flight recorder write its kept part as a trace.
 
     A flight recorder is a recording with --last or --max-size. It goes on.
     """
@@ -143,7 +143,7 @@ app.command(epilog="Examples: `lo2io replay T --on /mnt/scratch` | `lo2io replay
 def verify(trace: TraceArgument, as_json: Json = False) -> None:
     """Check any OTF2 trace against the rules for I/O.
 
-    Of a trace of lo2io, say whether its recording is proven complete.
+    For a trace of lo2io, also tell whether its recording is proven complete.
     """
     from lo2io import verify as rules
 
@@ -156,7 +156,7 @@ def verify(trace: TraceArgument, as_json: Json = False) -> None:
 def doctor(as_json: Json = False) -> None:
     """Check whether recording can work on this machine.
 
-    For everything that is missing, name the least change that helps.
+    For each problem, name the least change that helps.
     """
     from lo2io.catalog.catalog import load_catalog
     from lo2io.reports.doctor import report as report_doctor
@@ -170,7 +170,7 @@ def doctor(as_json: Json = False) -> None:
     "list", epilog="Examples: `lo2io tracepoints list` | `lo2io tracepoints list -e +metadata --json`"
 )
 def tracepoints_list(events: Events = None, as_json: Json = False) -> None:
-    """List calls and tracepoints by group; `*` marks what is recorded by default."""
+    """List calls and tracepoints by group; `*` marks those recorded by default."""
     from lo2io.catalog.catalog import load_catalog
     from lo2io.reports import tracepoints
 
@@ -191,7 +191,7 @@ def tracepoints_show(
 
 @tracepoints_app.command("check", epilog="Examples: `lo2io tracepoints check` | `lo2io tracepoints check --json`")
 def tracepoints_check(as_json: Json = False) -> None:
-    """Compare what lo2io believes of each tracepoint with the running kernel's formats."""
+    """Compare lo2io's description of each tracepoint with the running kernel's formats."""
     from lo2io.catalog.catalog import load_catalog
     from lo2io.kernel.tracefs import find_tracefs
     from lo2io.reports import tracepoints

@@ -23,17 +23,20 @@ To = Annotated[
 ExportOutput = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", metavar="F", help="File or folder to write. [default: the trace's name with the format's end]"
+        "-o",
+        "--output",
+        metavar="F",
+        help="File or folder to write. [default: the trace's name with the format's suffix]",
     ),
 ]
-ExportForce = Annotated[bool, typer.Option("--force", help="Replace an export that is there.")]
+ExportForce = Annotated[bool, typer.Option("--force", help="Replace an existing export.")]
 FormatOptions = Annotated[
     list[str] | None,
     typer.Option(
         "-O",
         "--option",
         metavar="NAME=VALUE",
-        help="Of the format. "
+        help="An option of the format. "
         + "; ".join(
             f"{name}: "
             + ", ".join(f"{each.name}={'|'.join(each.values) or '…'} ({each.text})" for each in found.options)
@@ -60,7 +63,7 @@ def export(
 
     found = formats.find_format(to)
     formats.read_options(to, options or ())
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
 
     from lo2io.cli.progress import share_progress
     from lo2io.otf2.foreign.opening import open_any

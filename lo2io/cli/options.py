@@ -35,32 +35,37 @@ Backend = Annotated[
     typer.Option(
         "--backend",
         click_type=click.Choice(("bpf", "perf")),
-        help="What records calls: programs in the kernel, or perf events. [default: bpf where it is allowed]",
+        help="Record calls by programs in the kernel (bpf), or by perf events. [default: bpf where allowed]",
     ),
 ]
 Filter = Annotated[
     list[str] | None,
     typer.Option(
-        "--filter", metavar="EXPR", help="Keep only what fits, e.g. 'size >= 64KiB'; of several, what fits all."
+        "--filter", metavar="EXPR", help="Keep only I/O that fits, e.g. 'size >= 64KiB'. Repeat: it must fit all."
     ),
 ]
-_MOMENT = "2.5s behind the trace's begin, -10s: before its end, a date and time of day, or @NS as in the tables."
+_MOMENT = "2.5s after the trace's begin, -10s (before its end), a date and time of day, or @NS as in the tables."
 SpanBegin = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help=f"Only what was under way from here on: {_MOMENT}")
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Only I/O that was under way at this moment or later: {_MOMENT}"),
 ]
 SpanEnd = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what began before; written like --from.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only I/O that began before this moment; written like --from."),
 ]
 SpanEndTo = Annotated[
-    str | None, typer.Option("--until", "--to", metavar="TIME", help="Only what began before; written like --from.")
+    str | None,
+    typer.Option(
+        "--until", "--to", metavar="TIME", help="Only I/O that began before this moment; written like --from."
+    ),
 ]
 BlockRecords = Annotated[
     str | None,
     typer.Option(
         "--block-records",
         click_type=click.Choice(("samples", "begin-end", "both")),
-        help="Block requests in the trace as samples of the CPUs, begin-end of the devices, or both. "
-        "[default: of a whole machine samples, else begin-end]",
+        help="Write block requests as samples of the CPUs, as begin-end of the devices, or both. "
+        "[default: samples for a whole machine, else begin-end]",
     ),
 ]
 Sample = Annotated[
@@ -68,7 +73,7 @@ Sample = Annotated[
     typer.Option(
         "--sample",
         metavar="1/N",
-        help="Of the requests of io_uring write one in N, whole, chosen by a hash of its number; totals stay exact.",
+        help="Write one in N requests of io_uring, chosen by a hash of their numbers. Totals stay exact.",
     ),
 ]
 Cpus = Annotated[str | None, typer.Option("--cpus", metavar="LIST", help="Record these CPUs only, e.g. 0-3,6.")]
@@ -82,7 +87,7 @@ def parse_size(text: str | None) -> int | None:
     """Bytes, or None without a text.
 
     Raises:
-        UsageError: It is no size.
+        UsageError: The text is no size.
     """
     from lo2io.units import parse_bytes
 
@@ -93,7 +98,7 @@ def parse_seconds(text: str | None) -> float | None:
     """Seconds, or None without a text.
 
     Raises:
-        UsageError: It is no time, or none at all.
+        UsageError: The text is no length of time, or the length is 0.
     """
     from lo2io.units import NS_PER_S, parse_duration
 
@@ -111,7 +116,7 @@ def parse_rate(text: str | None) -> int | None:
     """N of ``1/N``, or None without a text.
 
     Raises:
-        UsageError: It is no such share.
+        UsageError: The text is no such share.
     """
     from lo2io.units import parse_share
 
@@ -126,7 +131,7 @@ def status_line(*, quiet: bool) -> StatusLine | None:
 
 
 def say(*, quiet: bool, line: StatusLine | None = None) -> Callable[[str], None]:
-    """What takes messages for the user; ``line`` makes way for them."""
+    """A function that takes messages for the user; ``line`` makes way for them."""
 
     def tell(message: str) -> None:
         if not quiet:
@@ -152,7 +157,7 @@ def print_summary(
         UsageError: A filter or a time cannot be understood.
         TraceError: The trace cannot be read.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
 
     from lo2io.otf2.foreign.opening import open_any
     from lo2io.reports.summary import summary

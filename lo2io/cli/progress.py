@@ -1,4 +1,4 @@
-"""A progress bar for long work, on a terminal only: nothing where messages go to a file or a pipe."""
+"""A progress bar for long work, on a terminal only, not in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conversion_progress(spool: Path) -> Iterator[Callable[[int], None] | None]:
     """Progress of reading a spool.
 
     Yields:
-        What to call with the bytes read so far, or None where no bar is wanted.
+        A function to call with the bytes read so far; None if no bar is wanted.
     """
     if not sys.stderr.isatty():
         yield None
@@ -54,13 +54,13 @@ def _start(stack: contextlib.ExitStack, spool: Path) -> tuple[object, object]:
 
 @contextlib.contextmanager
 def share_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Progress of work whose share that is done is known.
+    """Progress of work with a known share of finished work.
 
     Args:
         what: The word before the bar.
 
     Yields:
-        What to call with the share, from 0 to 1; it does nothing where no bar is wanted.
+        A function to call with the share, from 0 to 1; it does nothing if no bar is wanted.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:

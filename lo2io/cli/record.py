@@ -43,11 +43,11 @@ class _Option(NamedTuple):
     name: str
     """The field of :class:`~lo2io.capture.options.RecordRequest` that takes the value."""
     declared: Any
-    """Its type, and how Typer shows it."""
+    """Its type, and its help text for Typer."""
     default: bool | None = None
     """None: without the option, the default of the field holds."""
     parse: Callable[[Any], Any] | None = None
-    """From what Typer read to the field's value."""
+    """Turns Typer's value into the field's value."""
     only: str | None = None
     """The one command that has the option; None: both have it."""
 
@@ -55,7 +55,7 @@ class _Option(NamedTuple):
 _OPTIONS = (
     _Option(
         "command",
-        Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="What to run and record.")],
+        Annotated[list[str] | None, typer.Argument(metavar="[-- CMD…]", help="The command to run and record.")],
         parse=tuple,
     ),
     _Option(
@@ -86,7 +86,7 @@ _OPTIONS = (
         Annotated[
             str | None,
             typer.Option(
-                "--duration", metavar="TIME", help="With -p: end the recording after so long, e.g. 500ms, 30s, 1h."
+                "--duration", metavar="TIME", help="With -p: end the recording after this time, e.g. 500ms, 30s, 1h."
             ),
         ],
         parse=parse_seconds,
@@ -96,7 +96,7 @@ _OPTIONS = (
         "duration_s",
         Annotated[
             str | None,
-            typer.Option("--duration", metavar="TIME", help="End the recording after so long: 500ms, 30s, 5min, 1h."),
+            typer.Option("--duration", metavar="TIME", help="End the recording after this time, e.g. 500ms, 30s, 1h."),
         ],
         parse=parse_seconds,
         only=SYSTEM_WIDE,
@@ -105,7 +105,7 @@ _OPTIONS = (
         "until_last",
         Annotated[
             bool,
-            typer.Option("--until-last", help="Record until all that CMD started has ended, too, or Ctrl-C."),
+            typer.Option("--until-last", help="Record until all descendants of CMD have ended, too, or Ctrl-C."),
         ],
         default=False,
         only=RECORD,
@@ -126,7 +126,7 @@ _OPTIONS = (
         "max_bytes",
         Annotated[
             str | None,
-            typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part of so many bytes, e.g. 2GiB."),
+            typer.Option("--max-size", metavar="SIZE", help="Keep only the newest part, up to this size, e.g. 2GiB."),
         ],
         parse=parse_size,
         only=SYSTEM_WIDE,
@@ -138,8 +138,8 @@ _OPTIONS = (
             typer.Option(
                 "--trigger",
                 metavar="EXPR",
-                help="Write what was kept whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
-                "operation == sync') is so slow.",
+                help="Write the kept part whenever a block request ('latency > 100ms') or a call ('latency > 100ms and "
+                "operation == sync') fits.",
             ),
         ],
         only=SYSTEM_WIDE,
@@ -148,7 +148,9 @@ _OPTIONS = (
         "user",
         Annotated[
             str | None,
-            typer.Option("--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, who called it]"),
+            typer.Option(
+                "--user", metavar="NAME", help="Run CMD as this user. [default: under sudo, the user who called it]"
+            ),
         ],
     ),
     _Option(
@@ -164,8 +166,8 @@ _OPTIONS = (
             typer.Option(
                 "--names",
                 click_type=click.Choice(("kernel", "proc")),
-                help="Who tells about files and paths: programs in the kernel, or /proc. "
-                "[default: kernel where it is allowed]",
+                help="Get the names of files from programs in the kernel, or from /proc. "
+                "[default: kernel where allowed]",
             ),
         ],
     ),
@@ -176,8 +178,8 @@ _OPTIONS = (
             typer.Option(
                 "--opener",
                 click_type=click.Choice(("python-perf", "native")),
-                help="How perf events are opened: by the kernel's Python binding, or by lo2io itself. "
-                "[default: the binding where it is installed]",
+                help="Open perf events by the kernel's Python binding, or by lo2io itself. "
+                "[default: the binding where installed]",
             ),
         ],
     ),
@@ -189,7 +191,7 @@ _OPTIONS = (
                 "--scope",
                 click_type=click.Choice(("system", "inherit")),
                 help="system: record on every CPU, choose CMD's tasks when converting; "
-                "inherit: record CMD's tasks alone. [default: system where it is allowed]",
+                "inherit: record CMD's tasks alone. [default: system where allowed]",
             ),
         ],
         only=RECORD,
@@ -204,22 +206,22 @@ _OPTIONS = (
     _Option("force", Force, default=False),
     _Option(
         "keep_spool",
-        Annotated[bool, typer.Option("--keep-spool", help="Keep what the kernel delivered, in T/spool.")],
+        Annotated[bool, typer.Option("--keep-spool", help="Keep the raw recording, in T/spool.")],
         default=False,
     ),
     _Option(
         "convert",
-        Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or leave it to `lo2io convert`.")],
+        Annotated[bool, typer.Option("--convert/--no-convert", help="Convert now, or later by `lo2io convert`.")],
         default=True,
     ),
     _Option(
         "quiet",
-        Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors and the completeness.")],
+        Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors and the line on completeness.")],
         default=False,
     ),
     _Option("as_json", Json, default=False),
 )
-"""In the order of the commands' help."""
+"""The options in the order of the commands' help."""
 _PARSE = {option.name: option.parse for option in _OPTIONS if option.parse}
 
 
@@ -254,7 +256,7 @@ def record(*, quiet: bool, as_json: bool, **given: Any) -> None:
 @_takes(SYSTEM_WIDE)
 def system_wide(
     *,
-    all_cpus: bool,  # noqa: ARG001 - as perf has it, and what this command does anyway
+    all_cpus: bool,  # noqa: ARG001 - perf has this option; this command always does so
     quiet: bool,
     as_json: bool,
     **given: Any,
@@ -267,7 +269,7 @@ def system_wide(
 
 
 def _request(given: dict[str, Any], *, system: bool = False) -> RecordRequest:
-    """What was given, parsed; all else is as :class:`~lo2io.capture.options.RecordRequest` has it.
+    """The request: parsed options, and the defaults of :class:`~lo2io.capture.options.RecordRequest` for all others.
 
     Raises:
         UsageError: A value cannot be parsed.
@@ -281,7 +283,7 @@ def _request(given: dict[str, Any], *, system: bool = False) -> RecordRequest:
 
 
 def _record(request: RecordRequest, *, quiet: bool, as_json: bool) -> None:
-    """Record, then say what came of it."""
+    """Record, then report the result."""
     from lo2io import pipeline
 
     line = status_line(quiet=quiet)

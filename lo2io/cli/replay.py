@@ -15,7 +15,7 @@ from lo2io.signals import ended_by_signals
 
 
 class By(StrEnum):
-    """Whose actions one job of fio does."""
+    """The unit of the trace that one job of fio repeats."""
 
     PROCESS = "process"
     THREAD = "thread"
@@ -24,16 +24,19 @@ class By(StrEnum):
 
 On = Annotated[
     Path | None,
-    typer.Option("--on", metavar="PLACE", help="A folder for files of its own, or a scratch disk: its data is lost."),
+    typer.Option(
+        "--on", metavar="PLACE", help="A folder for new files, or a scratch disk. All data on the disk is lost."
+    ),
 ]
 InPlace = Annotated[
-    bool, typer.Option("--in-place", help="Use the original files or disks, and overwrite what the trace writes.")
+    bool,
+    typer.Option("--in-place", help="Use the original files or disks. The replay overwrites them as the trace does."),
 ]
-Copy = Annotated[bool, typer.Option("--copy", help="In a folder: begin with copies of the original files.")]
+Copy = Annotated[bool, typer.Option("--copy", help="With a folder: start from copies of the original files.")]
 ByOption = Annotated[
-    By, typer.Option("--by", help="What acts at once: processes, threads, or devices, whose block requests are done.")
+    By, typer.Option("--by", help="Run a job for each process or thread; or for each device, with its block requests.")
 ]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait as the original did.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Leave out the pauses of the original.")]
 Engine = Annotated[
     str | None,
     typer.Option("--engine", metavar="NAME", help="fio's ioengine. [default: psync; libaio for devices]"),
@@ -42,7 +45,7 @@ Depth = Annotated[
     int | None,
     typer.Option("--depth", metavar="N", min=1, help="fio's iodepth. [default: 1; 64 for devices]"),
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the logs, fio's job file, and files that were made.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the logs, fio's job file, and the files that were made.")]
 
 
 def replay(
@@ -64,14 +67,14 @@ def replay(
 
     Operations, offsets and sizes are those of the trace.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
 
     from lo2io.exports.fio import replay as replaying
     from lo2io.trace.reader import open_trace
     from lo2io.trace.selection.selection import select
 
     options = replaying.ReplayOptions(on, in_place, copy, by.value, not no_wait, engine, depth, keep)
-    with ended_by_signals():  # the files that were made go
+    with ended_by_signals():  # so that the new files are removed
         opened = select(open_trace(trace), filters or (), begin=begin, end=until)
         left = replaying.replay(opened, options, lambda text: print(f"lo2io: {text}", file=sys.stderr), as_json=as_json)
     if left is not None:

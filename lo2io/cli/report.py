@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="F", help="Write a page with pictures to this file, which any browser shows without network."
+        "--html", metavar="F", help="Write a page with pictures to this file. Browsers show the page without a network."
     ),
 ]
 By = Annotated[str | None, typer.Option("--by", hidden=True)]
-"""Chose one of two tables. The report has both now."""
+"""This option chose one of two tables. The report has both now."""
 _TABLES: Final = {"syscall": ("By system call", "calls"), "cmdline": ("By command line", "cmdlines")}
-"""What ``--by`` chose, as the page and the JSON name it."""
-HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace a page that is there.")]
+"""The tables that ``--by`` chose: their names on the page and in the JSON."""
+HtmlForce = Annotated[bool, typer.Option("--force", help="With --html: replace an existing page.")]
 
 
 def report(
@@ -71,8 +71,8 @@ def report(
 def _write_page(
     trace: Path, target: Path, filters: Sequence[str], span: tuple[str | None, str | None], *, force: bool
 ) -> int:
-    """The page of a trace, or of the part of it that passes the filters within a span; its size in bytes."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in converting: threads that nothing uses
+    """Write the page of a trace, or of the chosen part of a trace; return its size in bytes."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for converting: nothing uses these threads
 
     from lo2io.cli.progress import share_progress
     from lo2io.exports.target import check_apart, open_output

@@ -1,4 +1,4 @@
-"""The line on a terminal that says how a recording is getting on."""
+"""The line on a terminal with the state of a recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MINUTE_S, _HOUR_S = 60, 3600
 
 
 class StatusLine:
-    """Drawn over itself again and again; what else is printed asks it to go first.
+    """A line that is drawn over itself. Other messages ask it to make way first.
 
     Args:
         stream: The terminal; by default stderr.
@@ -31,7 +31,7 @@ class StatusLine:
         self._shown = False
 
     def show(self, status: Status | None) -> None:
-        """Draw it anew; None: the recording is over."""
+        """Draw the line again; None: the recording is over."""
         if status is None:
             self.clear()
             return
@@ -42,7 +42,7 @@ class StatusLine:
             self._shown = True
 
     def clear(self) -> None:
-        """Leave an empty line for others."""
+        """Leave an empty line for other messages."""
         with self._lock:
             if self._shown:
                 self._stream.write(f"{_START}{_ERASE}")
@@ -73,7 +73,7 @@ def _elapsed(seconds: float) -> str:
 
 
 def _count(number: float) -> str:
-    """Three significant digits from a thousand on."""
+    """A count; from a thousand on, three significant digits."""
     for unit, scale in (("", 1), ("k", 1e3), ("M", 1e6)):
         value = number / scale
         if value < 999.5 or unit == "M":  # noqa: PLR2004 - rounds to 1000

@@ -1,7 +1,7 @@
-"""stdout and stderr that fail as one expects of a command.
+"""stdout and stderr that fail as users expect of a command.
 
-Messages are for whoever still listens: a terminal that went away, a closed pipe or a full disk below stderr must not
-end a recording. Data that cannot be written is an error; a reader who has enough (``| head``) ends the command.
+Messages may get lost: a closed terminal, a closed pipe or a full disk below stderr must not end a recording. Data that
+cannot be written is an error. A reader that has enough (``| head``) ends the command.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def protect() -> None:
-    """Put such streams in the place of Python's; what is not there, or was replaced already, is left alone."""
+    """Replace Python's streams by such streams. A missing or already replaced stream stays as it is."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr = wrap(_Messages(sys.stderr.fileno(), "wb", closefd=False), sys.stderr, line_buffering=True)
@@ -29,7 +29,7 @@ def protect() -> None:
 
 
 def wrap(raw: io.FileIO, former: TextIO, *, line_buffering: bool) -> TextIO:
-    """A text stream as the former one; on a terminal each line is written at once."""
+    """A text stream like the former one. On a terminal, each line is written at once."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=former.encoding,
@@ -39,7 +39,7 @@ def wrap(raw: io.FileIO, former: TextIO, *, line_buffering: bool) -> TextIO:
 
 
 def flush() -> None:
-    """Write what is still to be written to stdout, if there is one.
+    """Flush stdout, if there is one.
 
     Raises:
         Lo2ioError: It cannot be written.
@@ -49,7 +49,7 @@ def flush() -> None:
 
 
 def give_up() -> None:
-    """What is still to be written to stdout goes nowhere: the interpreter's own end would complain of it."""
+    """Drop the rest of stdout's buffer: else the interpreter complains about it at its end."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, sys.stdout.fileno(), inheritable=True)
@@ -57,17 +57,17 @@ def give_up() -> None:
 
 
 class ReaderGone(BaseException):
-    """Whoever read stdout has enough; no error, and like an interrupt nothing to be caught on the way out."""
+    """The reader of stdout has enough. Like an interrupt, this is no error, and nobody catches it on the way out."""
 
 
 def end_by_pipe() -> None:
-    """End as any other command does whose reader is gone: by SIGPIPE, without a word."""
+    """End by SIGPIPE without a message, as other commands do when their reader is gone."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.raise_signal(signal.SIGPIPE)
 
 
 class _Messages(io.FileIO):
-    """Takes everything, and writes what can be written."""
+    """Takes all bytes, and writes them if possible."""
 
     def write(self, data: Buffer, /) -> int:
         try:
@@ -77,7 +77,7 @@ class _Messages(io.FileIO):
 
 
 class _Data(io.FileIO):
-    """Fails with an error for the user."""
+    """A failed write is an error for the user."""
 
     def write(self, data: Buffer, /) -> int:
         try:

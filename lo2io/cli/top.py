@@ -1,4 +1,4 @@
-"""The command that looks on while the whole machine is recorded."""
+"""`lo2io top`: a live view while the whole machine is recorded."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ def top(
         ),
     ] = None,
     interval: Annotated[
-        str, typer.Option("-d", "--interval", metavar="TIME", help="From one view to the next, and what it is about.")
+        str,
+        typer.Option("-d", "--interval", metavar="TIME", help="Time between two views; each view covers this time."),
     ] = "3s",
     count: Annotated[
-        int | None, typer.Option("-n", "--count", metavar="N", min=1, help="End after so many views.")
+        int | None, typer.Option("-n", "--count", metavar="N", min=1, help="End after this number of views.")
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="process|file|device", help="What to list; keys change it: p, f, d.")
+        str, typer.Option("--by", metavar="process|file|device", help="Rows of the list; the keys p, f, d change them.")
     ] = "process",
     sort: Annotated[
         str,
-        typer.Option("--sort", metavar="bytes|operations|time|latency", help="What comes first; the key s changes it."),
+        typer.Option(
+            "--sort", metavar="bytes|operations|time|latency", help="Order of the rows; the key s changes it."
+        ),
     ] = "bytes",
     events: Events = None,
     cpus: Cpus = None,
