@@ -23,8 +23,8 @@ def check_options(options: RecordOptions) -> None:
     """Check the options before anything is opened.
 
     Raises:
-        UsageError: Options contradict each other, or name what does not exist.
-        CommandError: There is no such command.
+        UsageError: Options contradict each other, or name something that does not exist.
+        CommandError: The command does not exist.
     """
     if options.system:
         _check_system(options)
@@ -75,10 +75,10 @@ def _check_flight(options: RecordOptions) -> None:
 
 
 def choose_cpus(text: str | None, online: tuple[int, ...]) -> tuple[int, ...]:
-    """The CPUs that a list names; all that are online without one.
+    """The CPUs in a list; without a list, all that are online.
 
     Raises:
-        UsageError: It is no list, or names a CPU that is not online.
+        UsageError: The text is no list, or names a CPU that is not online.
     """
     if text is None:
         return online

@@ -1,7 +1,7 @@
-"""Three clocks read at one moment: the samples', CLOCK_MONOTONIC (that of facts) and CLOCK_REALTIME.
+"""Three clocks read at one moment: that of samples, CLOCK_MONOTONIC (that of facts) and CLOCK_REALTIME.
 
-The kernel's perf clock cannot be read from outside. But renaming a thread leaves a COMM record with its time: so this
-thread takes a name nobody else has, between two readings of CLOCK_MONOTONIC, and looks for the record.
+Programs cannot read the kernel's perf clock. But renaming a thread leaves a COMM record with this clock's time. So this
+thread takes a unique name between two readings of CLOCK_MONOTONIC, and then looks for the record.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from lo2io.capture.events.opened import OpenEvents
 
 NR_TRIES = 16
-"""The tightest of them counts; one takes about 3 µs."""
+"""The tightest try counts. A try takes about 3 µs."""
 _PR_SET_NAME = 15
 _PR_GET_NAME = 16
 _COMM_OFFSET = abi.RECORD_HEADER.size + 8
-"""Header, pid, tid, then the name; the last 8 bytes are the time."""
+"""Header, pid, tid, then the name. The last 8 bytes are the time."""
 _TIME = struct.Struct("<Q")
 
 
 def read_sync(opened: OpenEvents) -> ClockSync | None:
-    """Compare the clocks now; the leaders must be enabled.
+    """Compare the clocks now. The leaders must be enabled.
 
     Returns:
-        The tightest of some readings, or None if no mark came back (a full ring).
+        The tightest reading, or None if no record came back (a full buffer).
     """
     if opened.clock == "monotonic":
         return min((_read_monotonic() for _ in range(NR_TRIES)), key=lambda sync: sync.error_ns)
@@ -53,7 +53,7 @@ def _read_monotonic() -> ClockSync:
 
 
 def _leave_mark(index: int) -> tuple[bytes, tuple[int, int, int, int]]:
-    """Rename this thread; the name, and the clocks around it."""
+    """Rename this thread. Returns the name, and the clocks around it."""
     mark = b"lo2io-%02x%s" % (index, os.urandom(3).hex().encode())
     name = ctypes.c_char_p(mark)
     prctl, monotonic, realtime = abi.libc.prctl, time.CLOCK_MONOTONIC, time.CLOCK_REALTIME
@@ -66,7 +66,7 @@ def _leave_mark(index: int) -> tuple[bytes, tuple[int, int, int, int]]:
 
 
 def _match(record: bytes, marks: dict[bytes, tuple[int, int, int, int]]) -> ClockSync | None:
-    """What a COMM record says of the clocks, if its name is one of the marks."""
+    """The clocks by a COMM record, if its name is one of the marks."""
     name = record[_COMM_OFFSET : _COMM_OFFSET + abi.COMM_BYTES].split(b"\0", 1)[0]
     if name not in marks:
         return None
@@ -75,7 +75,7 @@ def _match(record: bytes, marks: dict[bytes, tuple[int, int, int, int]]) -> Cloc
     return ClockSync(
         time_ns=_TIME.unpack(record[-8:])[0],
         monotonic_ns=middle,
-        # CLOCK_REALTIME was read between the second and the third reading: moved back to the middle of the first two.
+        # CLOCK_REALTIME was read between the second and third reading. Move it back to the middle of the first two.
         realtime_ns=real - ((second + third) // 2 - middle),
         error_ns=(third - first + 1) // 2,
     )

@@ -1,8 +1,9 @@
-"""CPUs that go and come while a recording is under way.
+"""CPUs that go and come during a recording.
 
-The events of a CPU that goes offline stay as they are: they count no more, can be read, and do not come to life again
-with it (kernel/events/core.c: perf_event_exit_cpu removes them from the CPU's context). So a CPU that comes, or comes
-back, gets events and a ring of its own, opened as the others were; the ring's bytes go behind what its file holds.
+The events of a CPU that goes offline stay as they are. They count no more, can be read, and stay dead when the CPU
+comes back (kernel/events/core.c: perf_event_exit_cpu removes them from the CPU's context). So a CPU that comes, or
+comes back, gets new events and a new buffer, opened as the others were. The buffer's bytes are appended to the CPU's
+file.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KERNELS_GROUP = 1
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
 _MESSAGE_BYTES = 8 << 10
 _EMPTY_S = 2.0
-"""How long to wait until a CPU's old buffer is empty."""
+"""The longest wait until a CPU's old buffer is empty."""
 
 
 class Departures(Protocol):
@@ -43,12 +44,12 @@ class Departures(Protocol):
         ...
 
     def close(self) -> None:
-        """It is not asked any more."""
+        """End. Nobody calls the object after this."""
         ...
 
 
 class Uevents:
-    """The kernel's own messages about CPUs; where there are none (another network namespace), nothing is told."""
+    """The kernel's own messages about CPUs. Another network namespace gets none of them."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -74,7 +75,7 @@ class Uevents:
                     message = self._socket.recv(_MESSAGE_BYTES)
                 except BlockingIOError:
                     raise
-                except OSError:  # ENOBUFS: messages were lost; the list of CPUs still tells
+                except OSError:  # ENOBUFS: messages were lost, but the list of CPUs still tells
                     break
                 if match := _OFFLINE.match(message):
                     found.add(int(match[1]))
@@ -88,17 +89,17 @@ class Uevents:
 
 
 class Hotplug:
-    """Looks after the CPUs; :meth:`look` from one thread only.
+    """Looks after the CPUs. Call :meth:`look` from one thread only.
 
     Args:
         session: The recording.
         writer: Its spool.
         note: Takes notices.
-        reopen: Opens the events of one CPU as those of the session are; None: that cannot be done.
-        is_wanted: Whether a CPU is to be sampled.
-        rescan: Has all tasks looked at that exist at the given time, CLOCK_MONOTONIC.
+        reopen: Opens the events of one CPU like those of the session; None: this is impossible.
+        is_wanted: Tells whether a CPU is to be sampled.
+        rescan: Makes the scanner look at all tasks that exist at the given time, CLOCK_MONOTONIC.
         departures: By default :class:`Uevents`.
-        root: Where ``sys`` lies.
+        root: The folder above ``sys``.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Hotplug:
                 self._add(cpu)
 
     def close(self) -> None:
-        """The recording is over."""
+        """End with the recording."""
         self._departures.close()
 
     def _add(self, cpu: int) -> None:
@@ -175,9 +176,9 @@ class Hotplug:
         self._note(Notice(f"CPU {cpu} came online: it is recorded from now on{lacking}"))
 
     def _add_to_kernel(self, cpu: int) -> str:
-        """Give a CPU that nobody knew a ring for what programs write there; what to add to the notice if that fails."""
+        """Give a new CPU a buffer for the programs' output. If that fails, return a text to add to the notice."""
         kernel = self._session.opened.kernel
-        if kernel is None or cpu in kernel.cpus:  # a CPU that came back goes on with its former buffer
+        if kernel is None or cpu in kernel.cpus:  # a CPU that came back keeps its former buffer
             return ""
         try:
             self._session.watch_kernel(kernel.add_cpu(cpu))
@@ -186,7 +187,7 @@ class Hotplug:
         return ""
 
     def _empty_rings(self) -> bool:
-        """Whether all that the rings of CPUs that are gone held is written: what comes now goes behind it."""
+        """True if all bytes in the buffers of offline CPUs are written: new bytes are appended to these."""
         opened = self._session.opened
         dead = [ring for ring, cpu in zip(opened.rings, opened.ring_cpus, strict=True) if cpu not in self._live]
         end = time.monotonic() + _EMPTY_S

@@ -1,7 +1,7 @@
-"""The command to record: started stopped, let go when everything is open, waited for.
+"""The recorded command: lo2io starts it stopped, lets it go when everything is open, and waits for it.
 
-It is the user's: it keeps stdin, stdout, stderr, environment, working directory, signal dispositions and mask, and gets
-none of lo2io's rights: under sudo it runs as the user who called sudo.
+The command is the user's. It keeps stdin, stdout, stderr, environment, working directory, signal dispositions and mask.
+It gets none of lo2io's rights: under sudo it runs as the user who called sudo.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 """include/uapi/linux/prctl.h"""
 _LIBC = ctypes.CDLL(None)
 _PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores them; a command expects them to kill it."""
+"""Python ignores these signals, but commands expect to be killed by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom the command runs as."""
+    """The user that the command runs as."""
 
     name: str
     uid: int
@@ -42,15 +42,15 @@ class User:
 
 
 def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> tuple[User | None, str]:
-    """Whom the command shall run as (None: nobody else), and a notice if the user did not ask for it.
+    """The user that the command runs as (None: lo2io's user), and a notice if the user did not ask for this choice.
 
     Args:
         name: ``--user``; None means sudo's own user, if there is one.
-        environ: Holds ``SUDO_UID`` under sudo.
+        environ: It has ``SUDO_UID`` under sudo.
 
     Raises:
-        UsageError: There is no such user.
-        AccessError: Only root can start a command as somebody else.
+        UsageError: The user does not exist.
+        AccessError: Only root can start a command as another user.
     """
     uid = environ.get("SUDO_UID", "")
     if name is None and (os.geteuid() != 0 or not uid.isdecimal() or uid == "0"):
@@ -71,14 +71,14 @@ def resolve_user(name: str | None, environ: Mapping[str, str] = os.environ) -> t
 
 
 def find_program(name: str, path: Iterable[str] | None = None) -> Path:
-    """Where the shell would find a command.
+    """The path of a command, as the shell would find it.
 
     Args:
         name: A name, or a path if it holds a slash.
-        path: The folders to look in; by default ``PATH``.
+        path: The folders to search; by default ``PATH``.
 
     Raises:
-        CommandError: There is none (127), or it is no executable file (126).
+        CommandError: The command does not exist (127), or is no executable file (126).
     """
     folders = os.get_exec_path() if path is None else path
     candidates = [Path(name)] if "/" in name else [Path(folder or ".", name) for folder in folders] if name else []
@@ -99,17 +99,17 @@ def find_program(name: str, path: Iterable[str] | None = None) -> Path:
 
 
 class StoppedCommand:
-    """A child that waits to become the command. Start it before any thread, fd or event it must not have.
+    """A child that waits to become the command. Start it before any thread, fd or event that it must not have.
 
     Args:
         command: Program and arguments.
-        user: Whom it shall run as; None: whoever lo2io runs as.
-        mask: The signal mask it shall have.
-        ignored: Signals it shall ignore.
-        umask: Its umask; None: as lo2io's is.
+        user: The user that it runs as; None: lo2io's user.
+        mask: Its signal mask.
+        ignored: Signals that it ignores.
+        umask: Its umask; None: lo2io's.
 
     Attributes:
-        pid: The child's.
+        pid: The child's pid.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class StoppedCommand:
         os.close(status_end)
 
     def release(self) -> None:
-        """Let it become the command; returns when it has.
+        """Let the child become the command. Returns after the exec.
 
         Raises:
-            CommandError: It could not.
+            CommandError: The exec failed.
         """
-        with contextlib.suppress(BrokenPipeError):  # it failed before: its answer says how
+        with contextlib.suppress(BrokenPipeError):  # the child failed before: its answer says how
             os.write(self._go, b"!")
         os.close(self._go)
         self._go = -1
@@ -160,7 +160,7 @@ class StoppedCommand:
         )
 
     def abandon(self) -> None:
-        """It never becomes the command; does nothing once it is released."""
+        """End the child before it becomes the command. Does nothing after its release."""
         if self._go >= 0:
             os.close(self._go)
             os.close(self._answer)
@@ -169,9 +169,9 @@ class StoppedCommand:
 
 
 def _restore_signals(ignored: Iterable[int]) -> None:
-    """In the child: what Python and lo2io changed is again as it was."""
+    """In the child: undo the changes of Python and lo2io."""
     for number in signal.valid_signals():
-        # A handler would swallow what arrives between here and the exec.
+        # A handler would swallow a signal that arrives between here and the exec.
         if number in _PYTHONS_OWN or callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     for each in ignored:
@@ -179,19 +179,19 @@ def _restore_signals(ignored: Iterable[int]) -> None:
 
 
 def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], wait: int, status: int) -> NoReturn:
-    """In the child: wait for the word, then exec. Never returns into lo2io's code."""
+    """In the child: wait for the release, then exec. Never returns into lo2io's code."""
     step = "prepare to start"
     try:
         if os.read(wait, 1) != b"!":
             os._exit(NOT_FOUND)  # lo2io gave up, or died
-        # Rights that lo2io was lent (setpriv --ambient-caps, systemd's AmbientCapabilities) end here.
+        # Rights that somebody lent lo2io (setpriv --ambient-caps, systemd's AmbientCapabilities) end here.
         _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         if user is not None:
             step = f"become {user.name} for"
             os.initgroups(user.name, user.gid)
             os.setgid(user.gid)
             os.setuid(user.uid)
-            # sudo has set them to root's, whose files this user may not read: git, for one, would give up.
+            # sudo set them to root's. This user may not read root's files: git, for one, would give up.
             os.environ.update(HOME=user.home, USER=user.name, LOGNAME=user.name)
         step = "start"
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -200,7 +200,7 @@ def _become(command: tuple[str, ...], user: User | None, mask: frozenset[int], w
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            # A script without a first line that names its interpreter: the shell's, as execvp(3) has it.
+            # A script whose first line names no interpreter runs in the shell, as with execvp(3).
             os.execv("/bin/sh", ["sh", str(find_program(command[0])), *command[1:]])  # noqa: S606
     except OSError as error:
         os.write(status, f"{error.errno} {step}".encode())

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 """CPUs whose events are counted at a time."""
 _FIRST_GUESS_BYTES = 44.0
-"""Of a sample: a system call's exit."""
+"""Size of one sample: a system call's exit."""
 
 
 class Meter:
-    """Measures; :meth:`read` from one thread only.
+    """Measures the status. Call :meth:`read` from one thread only.
 
     Args:
-        opened: Events that are being recorded.
+        opened: The events of the recording.
         spool_bytes: Tells the spool's size.
-        clock: Seconds.
+        clock: Tells the time in seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Meter:
         self._last = (self._begin, 0, sum(self._heads()))
 
     def read(self) -> Status:
-        """The status now. Counts the events of the next few CPUs."""
+        """The status now. Each call counts the events of the next few CPUs."""
         nr_cpus = len(self._counted)
         for index in range(self._turn, self._turn + min(_AT_ONCE, nr_cpus)):
             self._count(index % nr_cpus)
@@ -58,7 +58,7 @@ class Meter:
         nr_counted = sum(count for count, _, _ in self._counted)
         counted_bytes = sum(head for count, _, head in self._counted if count)
         mean = counted_bytes / nr_counted if nr_counted else _FIRST_GUESS_BYTES
-        # A CPU that came later has a ring behind the others; its events are counted with the CPU's, if it came back.
+        # A CPU that came later has a buffer behind the others. If it came back, its events count with the former CPU's.
         grown = sum(head - at for head, (_, _, at) in zip(heads, self._counted, strict=False))
         kernel = self._opened.kernel
         nr_records, nr_records_lost = kernel.count_all() if kernel else (0, 0)
@@ -77,12 +77,12 @@ class Meter:
         )
 
     def _heads(self) -> list[int]:
-        """Bytes written to each ring so far: those of samples, then those of programs."""
+        """Bytes written to each buffer so far: first those of samples, then those of programs."""
         kernel = self._opened.kernel
         return [ring.head for ring in self._opened.rings] + [ring.head for ring in (kernel.rings if kernel else ())]
 
     def _fills(self) -> Iterator[float]:
-        """The share of each ring that is full."""
+        """The full share of each buffer."""
         for ring in self._opened.rings:
             yield ring.fill_bytes / ring.size
         for taken in self._opened.kernel.rings if self._opened.kernel else ():

@@ -1,4 +1,4 @@
-"""Notices to the user during a recording, and those that the spool keeps."""
+"""Notices for the user during a recording, and the part of them that the spool keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lo2io.model.notices import Notice, NoticeKind
 
 NOTICES_KEPT = 100
-"""How many of the first notices are kept, and how many of the last."""
+"""The number of first notices, and of last ones, that are kept."""
 
 
 class Notices:
@@ -29,7 +29,7 @@ class Notices:
         self._tell = tell
 
     def __call__(self, notice: Notice) -> None:
-        """Take one more."""
+        """Take a notice."""
         self.kinds.add(notice.kind)
         if len(self._first) < NOTICES_KEPT:
             self._first.append(notice.text)
@@ -40,6 +40,6 @@ class Notices:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those kept; a recording of days that writes a window every minute has more to say than one would read."""
+        """The kept notices. A recording of days with a window every minute has more notices than anyone would read."""
         between = [f"{self._passed_over} further notices are not kept"] if self._passed_over else []
         return (*self._first, *between, *self._last)

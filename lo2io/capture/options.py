@@ -1,4 +1,4 @@
-"""The options of one recording: what the user asked for, and what the pipeline has made of it.
+"""The options of one recording: the user's choices, and what the pipeline made of them.
 
 An option of the command line is a field of :class:`RecordRequest` and a line of the table in ``lo2io/cli/record.py``.
 """
@@ -23,49 +23,49 @@ DEFAULT_RING_BYTES = 4 << 20
 class Converter:
     """The command that makes a trace of a flight recorder's window: a process of its own.
 
-    Both get the window's spool and the directory of the trace to make. The command's last line on stderr says what
-    came of it; after an error that line begins with ``lo2io: ``, and indented lines behind it say what helps.
+    Both functions get the window's spool and the directory of the trace to make. The command's last line on stderr
+    tells the result. After an error, this line begins with ``lo2io: ``, and indented lines behind it name a remedy.
     """
 
     run: Callable[[Path, Path], list[str]]
-    """What is started, program first."""
+    """The command to start, program first."""
     show: Callable[[Path, Path], str]
-    """The same as the user would type it."""
+    """The same command as the user would type it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRequest:
-    """What the user asked ``record`` or ``system-wide`` for, and why one would change it.
+    """The user's choices for ``record`` or ``system-wide``, and why one would change each.
 
     Attributes:
-        command: Program and arguments to start and record …
-        pids: … or processes that run, recorded with all their threads until they end or a signal stops it.
-        output: Directory of the trace; None: one named by what is recorded and by the time.
-        wanted: Groups, calls and tracepoints to record, as ``--events`` has them.
-        expressions: Filters; what is recorded fits all of them.
-        user: Whom the command runs as; by default the one who called sudo, else whoever runs lo2io.
+        command: Program and arguments to start and record. Either this or ``pids`` is given.
+        pids: Running processes, recorded with all their threads until they end or a signal stops the recording.
+        output: Directory of the trace; None: a name made of the recorded program and the time.
+        wanted: Groups, calls and tracepoints to record, written as for ``--events``.
+        expressions: Filters. Recorded I/O fits all of them.
+        user: The user that the command runs as; by default the one who called sudo, else lo2io's user.
         ring_bytes: Per CPU, a power of two. Larger if samples are lost under load, smaller if locked memory is scarce.
-        backend: ``bpf`` has programs in the kernel record the calls, which costs half as much and leaves neighbours
-            alone; ``perf`` has perf events do it. None: the former where it is allowed.
-        names: ``kernel`` has these programs tell about files and paths, ``proc`` looks into ``/proc``, which sees less.
-            None: the former where it is allowed.
+        backend: With ``bpf``, programs in the kernel record calls, which costs half as much and leaves neighbours
+            alone. With ``perf``, perf events record them. None: ``bpf`` if allowed.
+        names: With ``kernel``, these programs name files and paths. With ``proc``, lo2io looks into ``/proc``, which
+            shows fewer. None: ``kernel`` if allowed.
         opener: ``python-perf`` or ``native``. Native puts samples on CLOCK_MONOTONIC, as other tools' logs are.
-        scope: ``system`` opens per CPU and selects when converting; ``inherit`` opens for the tasks alone, which needs
-            no rights but knows system calls only and costs each context switch some µs. None: system if allowed.
-        duration_s: End the recording after so long, whatever runs on; not with a command unless ``system``.
-        until_last: With ``command``: record until all that it started has ended, too.
-        force: Replace a trace that is there.
-        keep_spool: Leave the spool beside the trace, and beside each that is written meanwhile.
+        scope: ``system`` opens per CPU and selects when converting. ``inherit`` opens for the tasks alone: that needs
+            no rights, but records system calls only and costs each context switch some µs. None: ``system`` if allowed.
+        duration_s: End the recording after this time. Not with a command unless ``system``.
+        until_last: With ``command``: record until all its descendants have ended, too.
+        force: Replace an existing trace.
+        keep_spool: Leave the spool beside the trace, and beside each trace of a window.
         convert: Convert when recording has ended.
-        system: Record every process of the machine; then ``command`` only says when to end, and there may be none.
-        cpus: With ``system``: only these CPUs, as the kernel writes lists of them: ``0-3,6``.
+        system: Record every process of the machine. A ``command`` is optional then and only tells when to end.
+        cpus: With ``system``: only these CPUs, written as the kernel writes lists: ``0-3,6``.
         cgroup: With ``system``: only this cgroup and those below it.
-        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: as ``system`` has it.
+        block_records: One of :data:`~lo2io.model.trace.BLOCK_RECORDS`; None: the default for ``system``.
         sched: Record switches of threads, too.
-        sample_rate: Of the requests of rings, one in so many is to be written when converting; recorded are all.
-        last_s: With ``system``: keep only the newest so many seconds …
-        max_bytes: … or so much that the spool never takes more than so many bytes …
-        trigger: … and write them as a trace of their own whenever a block request or call is slow: ``latency > 100ms``.
+        sample_rate: Converting writes one of this many requests of rings. All are recorded.
+        last_s: With ``system``: keep only the newest part, of this many seconds.
+        max_bytes: With ``system``: keep only the newest part, so that the spool never exceeds this size.
+        trigger: Write the kept part as a trace of its own whenever a request or call fits: ``latency > 100ms``.
     """
 
     command: tuple[str, ...] = ()
@@ -96,30 +96,30 @@ class RecordRequest:
 
     @property
     def is_flight(self) -> bool:
-        """Only the newest part is kept."""
+        """True if only the newest part is kept."""
         return self.last_s is not None or self.max_bytes is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions(RecordRequest):
-    """A request, and what the pipeline has made of it: what is recorded, and where to.
+    """A request with the pipeline's additions: what to record, and where to.
 
     Attributes:
-        spool: Directory to create. Choose a disk that the recorded program does not use, and that is fast.
-        events: Full tracepoint names. Fewer cost less; each costs the recorded program about 0.4 µs when it happens.
-        optional: Of these, the ones a kernel may lack; they are left out with a notice.
-        newer: Event to the one that took its place: a kernel has one of the two, and lacks nothing.
-        filters: Event to what the kernel lets pass of it, in the kernel's syntax; where it refuses, all of it passes.
+        spool: Directory to create. Choose a fast disk that the recorded program does not use.
+        events: Full tracepoint names. Each event costs the recorded program about 0.4 µs.
+        optional: Those of the events that a kernel may lack: they are left out with a notice.
+        newer: Event → the event that replaced it. A kernel has one of the two, and lacks nothing.
+        filters: Event → its filter in the kernel's syntax. If the kernel refuses a filter, all of its event passes.
         filter: The request's expressions as one, for the spool.
-        left_out: Which calls the programs in the kernel leave out by it.
-        scan_period_s: Rest between two looks at open files; shorter names more short-lived ones. 0: none but at the
-            start and the stop.
+        left_out: The calls that programs in the kernel leave out because of the filter.
+        scan_period_s: Rest between two looks at open files. A shorter rest names more short-lived files. 0: look only
+            at the start and the stop.
         converter: Makes traces of windows; needed with ``last_s`` and ``max_bytes``.
-        notices: What the user must know of this choice; told first, and kept in the spool …
-        unnamed: … and what only if files are named by ``/proc``.
+        notices: Notices about these choices. The user gets them first, and the spool keeps them.
+        unnamed: Further notices, only if ``/proc`` names files.
         tracefs: Where tracefs is mounted; None: find it.
-        folder: The spool's directory if it is made already; None: ``spool`` is to be made.
-        umask: The command's; None: as lo2io's is.
+        folder: The spool's directory, if it exists already; None: ``spool`` is to be made.
+        umask: The command's umask; None: lo2io's.
     """
 
     spool: Path
@@ -139,5 +139,5 @@ class RecordOptions(RecordRequest):
 
     @classmethod
     def made_of(cls, request: RecordRequest, **found: Any) -> RecordOptions:
-        """All that was asked for, and what was found for it: the fields of this class."""
+        """The request's options and the pipeline's additions: the fields of this class."""
         return cls(**{each.name: getattr(request, each.name) for each in fields(RecordRequest)}, **found)

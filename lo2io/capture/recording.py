@@ -1,9 +1,9 @@
 """One recording from start to end: options in, a spool out.
 
-The order matters. The command is forked before anything it must not inherit exists; rings are drained before tasks are
-listed, and tasks are listed before sampling begins, so that what happens in between is in one of the two; the command
-runs only when all is open. At the end the last look at ``/proc`` comes before sampling stops, for a name is proven only
-while the descriptor's life is recorded.
+The order matters. The command is forked before anything exists that it must not inherit. lo2io drains buffers before
+it lists tasks, and lists tasks before it samples: each event in between is in the buffers or in the list. The command
+runs only when all is open. At the end, the last look at ``/proc`` comes before sampling stops, because a name is proven
+only while the descriptor's life is recorded.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ __all__ = ["RecordOptions", "RecordingResult", "record"]
 
 _SHOW_S = 0.5
 _SWITCH_INTERVAL_S = 0.0005
-"""So long at most the thread that reads /proc keeps the one that drains from running."""
+"""The thread that reads /proc keeps the draining thread from running for at most this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
-    """A spool that is complete, and how the command ended."""
+    """A complete spool, and how the command ended."""
 
     spool: Path
     exit_code: int
-    """The command's, 128 + n if signal n killed it; without a command 0, or 6 if recording had to stop."""
+    """The command's, 128 + n if signal n killed it. Without a command 0, or 6 if recording had to stop."""
     notices: tuple[str, ...]
-    """What the user was told on the way; the spool keeps it, too."""
+    """The notices that the user saw. The spool keeps them, too."""
     meta: SpoolMeta
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What one recording is made of, before anything is opened."""
+    """The parts of one recording, before anything is opened."""
 
     options: RecordOptions
     events: Sequence[Event]
@@ -85,7 +85,7 @@ class _Plan:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The processes that were asked for."""
+        """The processes that the user named."""
         return self.options.pids if self.command is None else (self.command.pid,)
 
 
@@ -98,20 +98,20 @@ def record(
 
     Args:
         options: What to record.
-        tell: Called with each notice as it arises, from whatever thread.
-        show: Called now and then with how the recording gets on, and with None when it is over. Of a command's it is
-            not called: that may write to the same terminal.
+        tell: Called with each notice at once, from any thread.
+        show: Called now and then with the recording's status, and with None when it is over. Not called for a command,
+            which may write to the same terminal.
 
     Returns:
-        When recording has ended and the spool is complete; events are closed in the background.
+        The result, when recording has ended and the spool is complete. Events are closed in the background.
 
     Raises:
-        UsageError: Contradicting options; no such process, CPU, cgroup or tracepoint; the spool's directory is not
-            empty.
-        AccessError: The kernel refuses, or does not know processes by their numbers here; no spool is left.
+        UsageError: Options contradict each other; a process, CPU, cgroup or tracepoint does not exist; the spool's
+            directory is not empty.
+        AccessError: The kernel refuses, or knows processes by other numbers than here. No spool is left.
         CommandError: The command could not be started; no spool is left.
-        CaptureError: Rings refused, or the spool could not be written.
-        KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete nevertheless.
+        CaptureError: The kernel refused buffers, or the spool could not be written.
+        KeyboardInterrupt: SIGINT came while recording was being stopped. The spool is complete all the same.
     """
     check_options(options)
     check_namespaces()
@@ -141,7 +141,7 @@ def record(
 
 
 def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
-    from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings have need of it
+    from lo2io.kernel.cgroups import find_cgroup, has_processes  # noqa: PLC0415 - few recordings need it
 
     cgroup = find_cgroup(path)
     if not has_processes(cgroup):
@@ -150,10 +150,10 @@ def _find_cgroup(path: str, note: Callable[[Notice], None]) -> Cgroup:
 
 
 def _run(plan: _Plan) -> SpoolMeta:
-    """Open, record, and write down how it was. What is opened here is closed here, whatever happens."""
+    """Open, record, and write the result down. All that is opened here is closed here, also after an error."""
     options, command, note = plan.options, plan.command, plan.note
     with room_for_fds(), _make_spool(options) as writer, contextlib.ExitStack() as undo:
-        # Unwound last: a spool nothing was recorded into does not stay.
+        # Unwound last: a spool without a recording does not stay.
         unless_recorded = undo.enter_context(contextlib.ExitStack())
         unless_recorded.callback(writer.discard)
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
@@ -163,7 +163,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
         if flight:
-            undo.callback(flight.abandon)  # after the session's: its thread uses what that closes
+            undo.callback(flight.abandon)  # after the session: the flight's thread uses things that this closes
         session = Session(opened, writer, note, flight)
         undo.callback(session.abandon)
         if not flight:
@@ -182,7 +182,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         undo.callback(scanner.abandon)
         hotplug = _follow_cpus(plan, session, writer, scanner, filters)
         undo.callback(hotplug.close)
-        if not command:  # a command goes on whatever happens here
+        if not command:  # a command goes on in any case
             plan.signals.is_over = lambda: not session.is_draining
         with contextlib.nullcontext() if command else _showing(plan, session, writer):
             exit_code = _wait(plan, accounting)
@@ -203,7 +203,7 @@ def _run(plan: _Plan) -> SpoolMeta:
 
 
 def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
-    """Write the description for the first time, and say if the last one may find the disk full."""
+    """Write the description for the first time. Warn if the last one may find the disk full."""
     writer.write_meta(meta)
     if writer.unreserved:
         plan.note(
@@ -217,7 +217,7 @@ def _write_first(writer: SpoolWriter, meta: SpoolMeta, plan: _Plan) -> None:
 def _follow_cpus(
     plan: _Plan, session: Session, writer: SpoolWriter, scanner: Scanner, filters: Iterable[tuple[str, str]]
 ) -> Hotplug:
-    """Look after CPUs that go and come while signals are waited for."""
+    """Look after CPUs that go and come while lo2io waits for signals."""
     options, opened = plan.options, session.opened
 
     def reopen(cpu: int) -> OpenEvents:
@@ -239,7 +239,7 @@ def _follow_cpus(
 
 
 def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts: tuple[Account, ...]) -> SpoolMeta:
-    """The description with what is known at the end only."""
+    """The description, with the facts that are known only at the end."""
     return replace(
         with_new_devices(meta),
         complete=True,
@@ -255,7 +255,7 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
 
 
 def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str, str], ...]:
-    """Event and filter of each that the kernel took."""
+    """Pairs of an event and its filter, for each filter that the kernel took."""
     return tuple(
         (name, text) for name, text in options.filters.items() if name in opened.names and opened.set_filter(name, text)
     )
@@ -265,7 +265,7 @@ def _make_spool(options: RecordOptions) -> SpoolWriter:
     cpus = sysfs.read_online_cpus()
     if not options.is_flight:
         return SpoolWriter(options.spool, cpus, folder=options.folder)
-    from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - flight recorders alone have need of it
+    from lo2io.spool.segments import SegmentedSpool  # noqa: PLC0415 - only flight recorders need it
 
     return SegmentedSpool(options.spool, cpus, options.max_bytes, folder=options.folder)
 
@@ -273,7 +273,7 @@ def _make_spool(options: RecordOptions) -> SpoolWriter:
 def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> FlightRecorder | None:
     if not plan.options.is_flight:
         return None
-    from lo2io.capture.flight.recorder import make_flight  # noqa: PLC0415 - brings in the native library
+    from lo2io.capture.flight.recorder import make_flight  # noqa: PLC0415 - loads the native library
 
     return make_flight(plan.options, writer, opened, plan.events, plan.note)
 
@@ -281,7 +281,7 @@ def _make_flight(plan: _Plan, writer: SpoolWriter, opened: OpenEvents) -> Flight
 def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
     """Drain, list the tasks and their open files, sample: in this order.
 
-    The programs in the kernel follow forks from before the first look at ``/proc`` on, so none is missed in between.
+    The programs in the kernel follow forks before the first look at ``/proc`` begins, so none is missed in between.
     """
     options, roots, note, kernel = plan.options, plan.roots, plan.note, session.opened.kernel
     session.begin()
@@ -315,7 +315,7 @@ def _start(session: Session, writer: SpoolWriter, plan: _Plan) -> Scanner:
 def _describe(
     plan: _Plan, session: Session, filters: tuple[tuple[str, str], ...], segments: tuple[str, ...]
 ) -> SpoolMeta:
-    """The spool's description as far as it is known at the start."""
+    """The spool's description, as far as it is known at the start."""
     options, opened = plan.options, session.opened
     by_cpu = {cpu.cpu: cpu for cpu in sysfs.read_cpus()}
     kept = [event for event in plan.events if event.name in opened.recorded]
@@ -377,12 +377,12 @@ def _wait(plan: _Plan, accounting: Accounting) -> int | None:
 
 @contextlib.contextmanager
 def _showing(plan: _Plan, session: Session, writer: SpoolWriter) -> Iterator[None]:
-    """While signals are waited for, somebody may look on."""
+    """The user can see the status while lo2io waits for signals."""
     signals, show = plan.signals, plan.show
     if show is None:
         yield
         return
-    from lo2io.capture.meter import Meter  # noqa: PLC0415 - of a command nothing is shown
+    from lo2io.capture.meter import Meter  # noqa: PLC0415 - recordings of a command show no status
 
     meter = Meter(session.opened, lambda: writer.size)
     signals.ticks.append(lambda: show(meter.read()))

@@ -18,7 +18,7 @@ _NICEST = -20
 
 
 def raise_priority() -> bool:
-    """Give the calling thread real-time priority; return whether that worked."""
+    """Give the calling thread real-time priority. Returns True if that worked."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_FIFO_PRIORITY))
         return True
@@ -28,26 +28,26 @@ def raise_priority() -> bool:
 
 
 def leave_cpus(cpus: AbstractSet[int]) -> None:
-    """Go on in the calling thread on a CPU that is none of these, if it may.
+    """Move the calling thread away from these CPUs, if it may run on another.
 
-    For real-time threads: the kernel wakes them where they ran last, whomever that keeps from running, and however idle
-    other CPUs are (select_task_rq_rt in kernel/sched/rt.c). Others it wakes where nobody is in their way.
+    The kernel wakes a real-time thread on its last CPU, even if that stops another thread and other CPUs are idle
+    (select_task_rq_rt in kernel/sched/rt.c). It wakes other threads on a free CPU.
     """
     if abi.libc.sched_getcpu() not in cpus:
         return
     allowed = os.sched_getaffinity(0)
     others = allowed - cpus
     if others:
-        with contextlib.suppress(OSError):  # they have just gone offline
+        with contextlib.suppress(OSError):  # those CPUs have just gone offline
             os.sched_setaffinity(0, others)
             os.sched_setaffinity(0, allowed)
 
 
 def run_on_each(cpus: Sequence[int]) -> None:
-    """Wait until every CPU has finished the sample it is writing.
+    """Wait until every CPU has finished the sample that it is writing.
 
     The interrupt that disables an event may hit the tracepoint's own handler between counting and writing the sample.
-    The handler cannot be preempted: once a thread has run on its CPU, what it was writing is in the ring.
+    The handler cannot be preempted: once a thread has run on its CPU, the sample is in the buffer.
     """
     allowed = os.sched_getaffinity(0)
     for cpu in cpus:

@@ -1,8 +1,8 @@
-"""Waiting for the end of a recording: the command's, the attached processes', a time, or the user's.
+"""Waiting for the end of a recording: the end of the command or the processes, a time, or the user's wish.
 
 All signals with a meaning are blocked, and the main thread fetches them one at a time. So no handler interrupts other
-code. What a terminal sends goes to its whole foreground group, the command included; what a process
-sends to lo2io is passed on to the command.
+code. A terminal sends its signals to its whole foreground group with the command. lo2io passes a signal that a process
+sends to lo2io on to the command.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _WAITED = FORWARDED | {signal.SIGCHLD}
 _PR_SET_CHILD_SUBREAPER = 36
 """include/uapi/linux/prctl.h"""
 _MAX_WAIT_S = 1.0
-"""How long a signal that another thread got may go unseen."""
+"""The longest time until lo2io notices a signal that another thread got."""
 SI_KERNEL = 0x80
-"""``si_code`` of a signal that a terminal sent (include/uapi/asm-generic/siginfo.h)."""
+"""``si_code`` of a signal from a terminal (include/uapi/asm-generic/siginfo.h)."""
 
 
 class BlockedSignals:
-    """A context in which this module's signals wait to be fetched; afterwards those left take their usual effect.
+    """A context in which this module's signals wait to be fetched. Signals left at its end take their usual effect.
 
-    Libraries' own threads (OpenBLAS starts some) do not block them, and the kernel turns to any thread that does not
-    unless the main thread is just waiting. So there are handlers, too: they only remember.
+    Libraries' own threads (OpenBLAS starts some) do not block these signals. The kernel gives a signal to such a
+    thread, unless the main thread is just waiting. So there are handlers, too, which only remember the signal.
 
     Attributes:
-        before: The mask outside; the command gets it.
-        ignored: What was ignored outside and is not in here; the command ignores it, too.
-        own: What lo2io does on a signal that is its own, whatever runs; it is not fetched.
-        ticks: Called again and again while signals are waited for …
-        tick_s: … after so long each time, if no signal comes.
-        is_over: Asked then, too: true ends the waiting as the end of the time does.
+        before: The mask outside of the context. The command gets this mask.
+        ignored: Signals that are ignored outside of the context only. The command ignores them, too.
+        own: lo2io's actions on signals of its own, at any time. These signals are not fetched.
+        ticks: Functions to call again and again while lo2io waits for signals.
+        tick_s: Time between these calls, if no signal comes.
+        is_over: Asked at the same times. True ends the waiting, as the end of the time does.
     """
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class BlockedSignals:
         self.before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED))
         for number in _WAITED:
             handler = signal.getsignal(number)
-            if handler is not None:  # None: installed by somebody who is no Python, and left alone
+            if handler is not None:  # None: not installed by Python, so it stays
                 self._handlers[number] = handler
-                # Were SIGCHLD ignored, children would vanish unseen.
+                # With SIGCHLD ignored, children would vanish unseen.
                 signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else self._catch)
         self.ignored = frozenset(number for number, handler in self._handlers.items() if handler == signal.SIG_IGN)
         return self
@@ -83,7 +83,7 @@ class BlockedSignals:
             signal.raise_signal(self._caught.popleft())
 
     def fetch(self, deadline: float | None = None) -> tuple[int, bool] | None:
-        """The next signal, and whether a terminal sent it to the whole group; None when the time is over."""
+        """The next signal, and True if a terminal sent it to the whole group. None: the time is over."""
         while True:
             found = self._wait(deadline)
             if found is not None and found[0] in self.own:
@@ -99,7 +99,7 @@ class BlockedSignals:
                     return None
 
     def _wait(self, deadline: float | None) -> tuple[int, bool] | None:
-        """As :meth:`fetch`, but None after a while in any case."""
+        """The same as :meth:`fetch`, but None after a while in any case."""
         if self._caught:
             return self._caught.popleft(), False
         rest = min(_MAX_WAIT_S, self.tick_s)
@@ -108,12 +108,12 @@ class BlockedSignals:
         info = signal.sigtimedwait(_WAITED, rest)
         if info is None:
             return None
-        # A terminal that goes away tells the leader of its session alone (tty_signal_session_leader, tty_jobctrl.c).
+        # A terminal that goes away tells only the leader of its session (tty_signal_session_leader, tty_jobctrl.c).
         alone = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
         return info.si_signo, info.si_code == SI_KERNEL and not alone
 
     def is_ending(self) -> bool:
-        """Whether a signal that ends a recording has come; it is taken."""
+        """True if a signal that ends a recording has come. The signal is fetched."""
         fetched = self.fetch(time.monotonic())
         return fetched is not None and fetched[0] in ENDING
 
@@ -134,17 +134,17 @@ def wait_for_command(
     duration_s: float | None = None,
     used: Callable[[struct_rusage], None] = lambda _: None,
 ) -> int | None:
-    """Wait for a child to end, passing signals on to it.
+    """Wait for a child to end, and pass signals on to it.
 
     Args:
         pid: The child.
-        signals: Blocked, to be fetched here.
-        ended: Called with ``pid`` while the child is a zombie: its last figures in ``/proc`` can be read.
-        duration_s: Wait no longer.
-        used: Called with what it used, and the children that it waited for.
+        signals: The blocked signals, which are fetched here.
+        ended: Called with ``pid`` while the child is a zombie: ``/proc`` still has its last figures.
+        duration_s: The longest time to wait.
+        used: Called with the usage of the child and the children that it waited for.
 
     Returns:
-        Its exit code, 128 + n if signal n killed it; None: the time is over, and it goes on.
+        Its exit code, 128 + n if signal n killed it. None: the time is over, and the child goes on.
     """
     deadline = None if duration_s is None else time.monotonic() + duration_s
     while True:
@@ -152,7 +152,7 @@ def wait_for_command(
             ended(pid)
             _, status, usage = os.wait4(pid, 0)
             used(usage)
-            # What came while it lived was meant for it; only what comes from here on gives up the rest.
+            # Signals during the child's life were meant for it. Only later ones give up the rest.
             signals.forget()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
@@ -170,13 +170,13 @@ def adopt_orphans() -> None:
 
 
 def wait_for_descendants(signals: BlockedSignals, ended: Callable[[int], None] = lambda _: None) -> None:
-    """Wait until no child is left, or a signal says to stop; what lives then is left alone.
+    """Wait until no child is left, or a signal says to stop. Children that live then are left alone.
 
-    All descendants become children in the end, if :func:`adopt_orphans` was called before there were any.
+    All descendants become children in the end, if :func:`adopt_orphans` was called before the first of them existed.
 
     Args:
-        signals: Blocked, to be fetched here.
-        ended: Called with each one's pid while it is a zombie, as in :func:`wait_for_command`.
+        signals: The blocked signals, which are fetched here.
+        ended: Called with each child's pid while the child is a zombie, as in :func:`wait_for_command`.
     """
     while True:
         try:
@@ -201,7 +201,7 @@ def wait_for_end(signals: BlockedSignals, duration_s: float | None = None) -> No
 
 
 def wait_for_processes(pids: Sequence[int], signals: BlockedSignals, duration_s: float | None = None) -> None:
-    """Wait until none of the processes lives, the time is over, or a signal says to stop; they are left alone."""
+    """Wait until all the processes have ended, the time is over, or a signal says to stop. They are left alone."""
     deadline = None if duration_s is None else time.monotonic() + duration_s
     with _Watch(pids, threading.main_thread().ident or 0) as watch:
         while not watch.is_over:
@@ -211,10 +211,10 @@ def wait_for_processes(pids: Sequence[int], signals: BlockedSignals, duration_s:
 
 
 def check_processes(pids: Sequence[int]) -> None:
-    """See that each is a process.
+    """See that each pid is a process.
 
     Raises:
-        UsageError: One is not, or is a thread.
+        UsageError: A pid does not exist, or is a thread.
     """
     for pid in pids:
         process = read_process_of(pid)
@@ -225,14 +225,14 @@ def check_processes(pids: Sequence[int]) -> None:
 
 
 class _Watch:
-    """A thread that waits for processes to end and then wakes the one that waits for signals."""
+    """A thread that waits for processes to end and then wakes the thread that waits for signals."""
 
     def __init__(self, pids: Sequence[int], waiter: int) -> None:
         self.is_over = False
         self._waiter = waiter
         self._fds = []
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # gone already
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
                 self._fds.append(os.pidfd_open(pid))
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="lo2io-watch", daemon=True)
