@@ -50,6 +50,20 @@ class _LinkOptions(ctypes.Structure):
     )
 
 
+class _RunOptions(ctypes.Structure):
+    """``struct bpf_test_run_opts``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p * 2),
+        ("data_sizes", ctypes.c_uint32 * 2),
+        ("contexts", ctypes.c_void_p * 2),
+        ("context_sizes", ctypes.c_uint32 * 2),
+        ("result", ctypes.c_uint32),
+        ("rest", ctypes.c_uint32 * 5),
+    )
+
+
 class _ProgramInfo(ctypes.Structure):
     """``struct bpf_prog_info``: only its size, ``verified_insns`` and ``recursion_misses`` matter here."""
 
@@ -104,6 +118,7 @@ def library() -> Any:
         "bpf_map_update_batch": (integer, [integer, pointer, pointer, ctypes.POINTER(ctypes.c_uint32), pointer]),
         "bpf_link_create": (integer, [integer, integer, integer, pointer]),
         "bpf_raw_tracepoint_open": (integer, [text, integer]),
+        "bpf_prog_test_run_opts": (integer, [integer, pointer]),
         "bpf_obj_get_info_by_fd": (integer, [integer, pointer, ctypes.POINTER(ctypes.c_uint32)]),
     }
     for name, (result, arguments) in signatures.items():
@@ -246,6 +261,14 @@ def open_raw_tracepoint(name: str | None, program_fd: int) -> int:
         OSError: ENOENT: this kernel has no such tracepoint.
     """
     return check(library().bpf_raw_tracepoint_open(None if name is None else name.encode(), program_fd))
+
+
+def run(program_fd: int) -> int:
+    """Run a program of a raw tracepoint once, here and now (Linux 5.10); what it returns."""
+    options = _RunOptions(size=ctypes.sizeof(_RunOptions))
+    check(library().bpf_prog_test_run_opts(program_fd, ctypes.byref(options)))
+    result: int = options.result
+    return result
 
 
 def read_misses(program_fd: int) -> int:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lo2io.bpf import libbpf
 from lo2io.bpf.refusals import refused
+from lo2io.bpf.samples import PLACES
 from lo2io.catalog.call_numbers import NO_NUMBER, knows_compat
 from lo2io.errors import AccessError, CaptureError
 from lo2io.native._lib import ffi, lib
@@ -31,6 +32,7 @@ from lo2io.native.records import framed, pack
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lo2io.bpf.samples import BpfSample
     from lo2io.model import CompatArgument, CompatCall
 
 OBJECT = Path(__file__).parent / "programs" / "lo2io.bpf.o"
@@ -46,7 +48,10 @@ _RINGS = {
     "io_uring_register": "lo2_register",
 }
 _RAW = {**_SWITCH, **_FOLLOW, **_LIVES, **_RINGS, **_CALLS}
-"""Raw tracepoint → its program, in the order of attaching."""
+"""Raw tracepoint → its program, in the order of attaching. A program that records the tracepoint's events does the
+same, and takes the other's place."""
+_UNTYPED = {*_SWITCH.values(), *_FOLLOW.values(), *_LIVES.values(), *_RINGS.values()}
+_FITS = "lo2_fits"
 _PID_BITS = 22
 """``PID_MAX_LIMIT`` of include/linux/threads.h."""
 
@@ -116,6 +121,8 @@ class BpfConfig:
     """Kernel numbers, ``major << 20 | minor``."""
     asks: tuple[int, ...] = ()
     """``LO2_ASKS_FILE`` and so on, by opcode of io_uring."""
+    samples: tuple[BpfSample, ...] = ()
+    """Events of tracepoints that programs are to record."""
 
 
 class Programs:
@@ -129,7 +136,10 @@ class Programs:
         self._object: libbpf.BpfObject | None = None
         self._fds = contextlib.ExitStack()
         self._rings: dict[int, int] = {}
+        self._sample_rings: dict[int, int] = {}
         self._nr_events = 0
+        self.samples: tuple[BpfSample, ...] = ()
+        """Those of the events asked for whose programs fit this kernel: the others nobody records."""
 
     def load(self, content: bytes, calls: Sequence[BpfCall], possible: int) -> None:
         """Make maps and rings, verify the programs; used by :func:`load_programs`.
@@ -144,12 +154,17 @@ class Programs:
         made.set_value(".rodata.lo2io", tell(config, calls))
         made.set_entries("lo2_cpus", possible)
         made.set_entries("lo2_rings", possible)
+        made.set_entries("lo2_sample_rings", possible)
         if not config.all_tasks:
             made.set_entries("lo2_selected", 1 << (_PID_BITS - lib.LO2_SELECTED_SHIFT))
         for program in self._unused():
             made.leave_out(program)
         made.load()
-        libbpf.put_fds(made.map_fd("lo2_rings"), {cpu: self._make_ring(cpu) for cpu in self._cpus})
+        if config.samples:
+            fits = libbpf.run(made.program_fd(_FITS))
+            self.samples = tuple(sample for sample in config.samples if fits >> sample.place & 1)
+        for name, rings in self._ring_maps():
+            libbpf.put_fds(made.map_fd(name), {cpu: self._make_ring(rings, cpu) for cpu in self._cpus})
         if config.cgroup is not None:
             folder = os.open(config.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -199,11 +214,8 @@ class Programs:
         Raises:
             AccessError: The kernel refuses.
         """
-        unused = self._unused()
-        for name, program in _RAW.items():
-            if program in unused:
-                continue
-            typed = name in _CALLS  # such programs know their tracepoint since they were loaded
+        for name, program in self._attached().items():
+            typed = program not in _UNTYPED  # such programs know their tracepoint since they were loaded
             try:
                 link = libbpf.open_raw_tracepoint(None if typed else name, self._loaded.program_fd(program))
             except OSError as error:
@@ -211,6 +223,16 @@ class Programs:
                     continue
                 raise refused(f"attach a kernel program to {name}", error) from error
             self._fds.callback(os.close, link)
+
+    def _attached(self) -> dict[str, str]:
+        """Raw tracepoint → the program that runs there, in the order of attaching."""
+        unused = self._unused()
+        found = {name: program for name, program in _RAW.items() if program not in unused}
+        return {
+            **{sample.tracepoint: sample.program for sample in self.samples if sample.tracepoint not in found},
+            **found,
+            **{sample.tracepoint: sample.program for sample in self.samples},
+        }
 
     def select(self, pid: int) -> None:
         """Record this process; its children from now on are recorded anyhow."""
@@ -225,11 +247,15 @@ class Programs:
             yield pid
             pid = self._selected.find(b"\x01", pid + 1)
 
-    def switch(self, *, on: bool) -> None:
-        """Begin, or end, to count and to write; begins off. Once it is off, no program is still about to write."""
+    def switch(self, *, on: bool, wait: bool = True) -> None:
+        """Begin, or end, to count and to write; begins off. Without ``wait`` what runs just now may go on."""
         self._switch[:4] = int(on).to_bytes(4, "little")
-        if not on:
-            libbpf.wait_for_programs()
+        if wait and not on:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait, once they are off, until no program is still about to write."""
+        libbpf.wait_for_programs()
 
     def add_cpu(self, cpu: int) -> None:
         """Give a CPU that came later a ring: what is read per CPU has a column of it from now on, with or without one.
@@ -240,7 +266,8 @@ class Programs:
         if cpu not in self._cpus:
             self._cpus = (*self._cpus, cpu)
         try:
-            libbpf.put_fd(self._loaded.map_fd("lo2_rings"), cpu, self._make_ring(cpu))
+            for name, rings in self._ring_maps():
+                libbpf.put_fd(self._loaded.map_fd(name), cpu, self._make_ring(rings, cpu))
         except OSError as error:
             answer = os.strerror(error.errno or 0)
             raise CaptureError(f"make a ring for CPU {cpu}", answer, "record again, with smaller rings") from error
@@ -254,6 +281,10 @@ class Programs:
         """The ring that programs on this CPU write: a BPF ring buffer of ``ring_bytes``."""
         return self._rings[cpu]
 
+    def sample_ring_fd(self, cpu: int) -> int:
+        """The same of the ring for events of tracepoints; only where there are ``samples``."""
+        return self._sample_rings[cpu]
+
     @property
     def ring_bytes(self) -> int:
         """Size of each ring's data."""
@@ -263,6 +294,14 @@ class Programs:
         """Per index of the counters, per CPU of ``cpus``: how often it happened, was lost, was left out."""
         counts = [ffi.unpack(self._cpu(cpu).counts, self._nr_events) for cpu in self._cpus]
         return [[(each.count, each.lost, each.left_out) for each in of_event] for of_event in zip(*counts, strict=True)]
+
+    def read_sample_counts(self) -> dict[str, list[tuple[int, int]]]:
+        """Event → per CPU of ``cpus``: how often it happened, and was lost."""
+        counts = {cpu: self._cpu(cpu).sampling.counts for cpu in self._cpus}
+        return {
+            sample.name: [(each[sample.place].count, each[sample.place].lost) for each in counts.values()]
+            for sample in self.samples
+        }
 
     def read_misses(self) -> list[tuple[int, int, int]]:
         """Per CPU of ``cpus``: facts lost, unreadable memory, entries whose thread left the CPU unseen."""
@@ -277,7 +316,7 @@ class Programs:
     def missed_runs(self) -> int:
         """How often a program did nothing, or was not run, because one was at work on that CPU already."""
         skipped: int = sum(self._cpu(cpu).misses.skipped for cpu in self._cpus)
-        names = {_ENTER, _EXIT, *_RAW.values()} - self._unused()
+        names = {*({_ENTER, _EXIT} - self._unused()), *self._attached().values()}
         return skipped + sum(libbpf.read_misses(self._loaded.program_fd(name)) for name in names)
 
     def pending(self) -> dict[int, bytes]:
@@ -298,6 +337,15 @@ class Programs:
             if records:
                 found[cpu] = b"".join(map(framed, records))
         return found
+
+    def pending_samples(self) -> dict[int, bytes]:
+        """The same for the rings of events: CPU → ``LOST``."""
+        losing = {cpu: self._cpu(cpu).sampling.losing for cpu in self._cpus if self.samples}
+        return {
+            cpu: framed(pack("lost", each.end_ns, 0, begin_ns=each.begin_ns, lost=each.lost))
+            for cpu, each in losing.items()
+            if each.lost
+        }
 
     def close(self) -> None:
         """Detach and unload all; nothing may be read afterwards."""
@@ -322,10 +370,16 @@ class Programs:
             unused |= set(_FOLLOW.values())
         if not config.facts:
             unused |= set(_RINGS.values())
-        return unused
+        unused |= {f"lo2_on_{name}" for name in PLACES} - {sample.program for sample in config.samples}
+        return unused if config.samples else unused | {_FITS}
 
-    def _make_ring(self, cpu: int) -> int:
-        ring = self._rings[cpu] = libbpf.create_ring(self._ring_bytes)
+    def _ring_maps(self) -> tuple[tuple[str, dict[int, int]], ...]:
+        """The maps of rings, and the rings in them by their CPU."""
+        calls, samples = ("lo2_rings", self._rings), ("lo2_sample_rings", self._sample_rings)
+        return (calls, samples) if self.samples else (calls,)
+
+    def _make_ring(self, rings: dict[int, int], cpu: int) -> int:
+        ring = rings[cpu] = libbpf.create_ring(self._ring_bytes)
         self._fds.callback(os.close, ring)
         return ring
 
@@ -401,6 +455,8 @@ def tell(config: BpfConfig, calls: Sequence[BpfCall]) -> bytes:
             for each in call.compat:
                 nr_given = len(each.args) if each.memory else 0
                 told.compat[_compat_place(each)] = (1 + place, each.memory, nr_given, _compat_arguments(each.args))
+    for sample in config.samples:
+        told.sampled[sample.place] = sample.type
     return bytes(ffi.buffer(told))
 
 

@@ -176,12 +176,13 @@ class Hotplug:
         self._note(Notice(f"CPU {cpu} came online: it is recorded from now on{lacking}"))
 
     def _add_to_kernel(self, cpu: int) -> str:
-        """Give a new CPU a buffer for the programs' output. If that fails, return a text to add to the notice."""
+        """Give a new CPU buffers for the programs' output. If that fails, return a text to add to the notice."""
         kernel = self._session.opened.kernel
         if kernel is None or cpu in kernel.cpus:  # a CPU that came back keeps its former buffer
             return ""
         try:
-            self._session.watch_kernel(kernel.add_cpu(cpu))
+            for index in kernel.add_cpu(cpu):
+                self._session.watch_kernel(index)
         except (OSError, CaptureError) as error:
             return f", but its calls are lost: {error}"
         return ""

@@ -136,6 +136,7 @@ def _try_programs(
         all_tasks=options.system,
         cgroup=None if cgroup is None else cgroup.folder,
         left_out=options.left_out,
+        filters=options.filters,
     )
     try:
         return open_kernel(request)

@@ -159,7 +159,7 @@ def _run(plan: _Plan) -> SpoolMeta:
         opened = open_events(options, plan.events, plan.roots, note, cgroup=plan.cgroup)
         undo.callback(close_in_background, opened)
         if opened.kernel:
-            writer.take_calls()
+            writer.take_kernel(events=bool(opened.kernel.samples))
         filters = _set_filters(options, opened)
         flight = _make_flight(plan, writer, opened)
         if flight:
@@ -255,9 +255,15 @@ def _complete(meta: SpoolMeta, stopped: Stopped, exit_code: int | None, accounts
 
 
 def _set_filters(options: RecordOptions, opened: OpenEvents) -> tuple[tuple[str, str], ...]:
-    """Pairs of an event and its filter, for each filter that the kernel took."""
+    """Pairs of an event and its filter, for each filter that the kernel took.
+
+    A program applies the filter that it was chosen for.
+    """
+    samples = opened.kernel.samples if opened.kernel else ()
     return tuple(
-        (name, text) for name, text in options.filters.items() if name in opened.names and opened.set_filter(name, text)
+        (name, text)
+        for name, text in options.filters.items()
+        if name in samples or (name in opened.names and opened.set_filter(name, text))
     )
 
 
@@ -354,6 +360,7 @@ def _describe(
         sample_rate=options.sample_rate,
         backend=BPF if opened.kernel and opened.kernel.names else PERF,
         kernel_facts=opened.kernel is not None,
+        kernel_events=opened.kernel.samples if opened.kernel else (),
         chosen_cpus=() if options.cpus is None else tuple(opened.cpus[index] for index in opened.sampled or ()),
     )
 

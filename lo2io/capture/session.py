@@ -241,7 +241,7 @@ class Session:
         if self._real_time:
             cpus = {self.opened.ring_cpus[index] for index in rings}
             kernel = self.opened.kernel
-            leave_cpus(cpus.union(kernel.cpus[index] for index in kernel_rings) if kernel else cpus)
+            leave_cpus(cpus.union(kernel.ring_place(index)[0] for index in kernel_rings) if kernel else cpus)
 
     def drain_now(self) -> None:
         """Have all rings drained, however little they hold; returns at once."""
@@ -306,15 +306,15 @@ class Session:
     def _drain_kernel_ring(self, index: int, left: int) -> None:
         """As :meth:`drain_ring`, of what a program in the kernel writes: so many bytes of finished records."""
         assert self.opened.kernel is not None  # noqa: S101 - it has the rings
-        ring, file = self._kernel_rings[index], self._calls_of(self.opened.kernel.cpus[index])
+        ring, file = self._kernel_rings[index], self._file_of(*self.opened.kernel.ring_place(index))
         while left > 0:
             done = file.append(ring.peek(min(left, RELEASE_BYTES)))
             ring.release(done)
             left -= done
 
-    def _calls_of(self, cpu: int) -> Sink:
-        """What takes the records of a CPU's programs."""
-        return self._writer.calls[self._writer.cpus.index(cpu)]
+    def _file_of(self, cpu: int, of_samples: bool) -> Sink:
+        """What takes the records of a CPU's programs: of calls, or of events of tracepoints."""
+        return (self._writer.events if of_samples else self._writer.calls)[self._writer.cpus.index(cpu)]
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -347,13 +347,14 @@ class Session:
                 ring.release(ring.fill_bytes)
 
     def _write_pending(self) -> None:
-        """Calls that are still running, and have not left their CPU: no program has written their entries yet."""
+        """What no program has written yet: calls that are still running on their CPU, and what was lost last."""
         kernel = self.opened.kernel
         if kernel is None or self._ended_ns is not None:
             return
         with self._failing():
-            for cpu, record in kernel.pending().items():
-                self._calls_of(cpu).append([record])
+            for of_samples, pending in ((False, kernel.pending()), (True, kernel.pending_samples())):
+                for cpu, record in pending.items():
+                    self._file_of(cpu, of_samples).append([record])
 
     def _read_counts(self) -> tuple[EventCounts, ...]:
         has_lost = self.opened.has_lost

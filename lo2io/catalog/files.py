@@ -319,6 +319,7 @@ def _tracepoint(table: Table, operations: Sequence[OperationSpec]) -> Tracepoint
         group=table.text("group", None, _GROUP),
         core=table.flag("core"),
         optional=table.flag("optional"),
+        interrupts=table.flag("interrupts"),
         filter=table.text("filter") if "filter" in table.left else "",
         summary=table.text("summary"),
         operation=operation,

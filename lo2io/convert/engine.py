@@ -111,7 +111,7 @@ class Engine:
     def seen(self, cpu: int) -> NDArray[np.uint64]:
         """Samples of each event on one CPU (an index into ``meta.cpus``), shape (events,).
 
-        These are samples in the CPU's buffer, and entries and exits that lo2io's programs reported there.
+        These are samples in the CPU's buffer, and calls and events that lo2io's programs reported there.
         """
         nr_events = len(self.spool.meta.events)
         total = np.zeros(nr_events, np.uint64)
@@ -131,6 +131,7 @@ class Engine:
         meta = self.spool.meta
         config = ffi.new("lo2_config *")
         streams = [(paths, cpu, lib.LO2_STREAM_KERNEL) for paths, cpu in self.spool.kernel_streams()]
+        streams += [(paths, cpu, lib.LO2_STREAM_EVENTS) for paths, cpu in self.spool.event_streams()]
         streams += [(paths, cpu, lib.LO2_STREAM_SAMPLES) for paths, cpu in self.spool.streams()]
         self._nr_streams = len(streams)
         streams.append((self.spool.facts, UNKNOWN_U32, lib.LO2_STREAM_FACTS))
@@ -232,16 +233,25 @@ class Engine:
             return True
         if not any(any(c.counts) for c in counted):
             return False
-        for index, (paths, cpu) in enumerate(self.spool.streams()):
-            stream = ffi.new("lo2_stream *")
-            self._set_stream(stream, paths, cpu, lib.LO2_STREAM_SAMPLES)
-            samples = np.zeros(max(completions.values()) + 1, np.uint64)
-            pointer = ffi.cast("uint64_t *", samples.ctypes.data)
-            if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(samples)):
-                raise self._unreadable(paths, os.strerror(ffi.errno))
-            if int(samples[list(completions.values())].sum()) < sum(c.counts[index] for c in counted):
+        kinds = [(lib.LO2_STREAM_SAMPLES, self.spool.streams())]
+        if any(c.name in self.spool.meta.kernel_events for c in counted):
+            kinds.append((lib.LO2_STREAM_EVENTS, self.spool.event_streams()))
+        types = list(completions.values())
+        for index in range(len(self.spool.meta.cpus)):
+            seen = sum(self._count_events(*streams[index], kind, types) for kind, streams in kinds)
+            if seen < sum(c.counts[index] for c in counted):
                 return True
         return False
+
+    def _count_events(self, paths: Sequence[Path], cpu: int, kind: int, types: Sequence[int]) -> int:
+        """How many events of these types a stream holds."""
+        stream = ffi.new("lo2_stream *")
+        self._set_stream(stream, paths, cpu, kind)
+        found = np.zeros(max(types) + 1, np.uint64)
+        pointer = ffi.cast("uint64_t *", found.ctypes.data)
+        if lib.lo2_count_samples(stream, self.layout.type_offset, pointer, len(found)):
+            raise self._unreadable(paths, os.strerror(ffi.errno))
+        return int(found[types].sum())
 
     def _unreadable(self, paths: Sequence[Path], answer: str) -> SpoolError:
         missing = next((path for path in paths if not path.is_file()), paths[-1])

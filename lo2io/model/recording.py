@@ -171,6 +171,8 @@ class SpoolMeta:
     """The recorder of system calls: ``perf``, samples in the buffers, or ``bpf``, lo2io's programs in the kernel."""
     kernel_facts: bool = False
     """True if these programs recorded the files and paths of calls."""
+    kernel_events: tuple[str, ...] = ()
+    """Events that these programs recorded besides system calls. All other events are samples."""
     nr_left_out: int = 0
     """Calls that the programs left out because of the filter. No count has their entries and exits."""
     missed_runs: int = 0

@@ -345,5 +345,7 @@ class TracepointSpec:
     """The operation that it belongs to; empty: none."""
     newer: str = ""
     """The tracepoint that replaced it: a kernel has one of the two."""
+    interrupts: bool = False
+    """True if the event may happen in an interrupt. Programs do not interrupt themselves and would miss some."""
     other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Role → names of the field in other kernels. The first of ``fields`` and these that exists counts."""

@@ -17,6 +17,7 @@ HEADERS = (
     "native/api/capture.h",
     "native/api/facts.h",
     "bpf/programs/records.h",
+    "bpf/programs/samples.h",
     "bpf/programs/config.h",
     "native/api/otf2_events.h",
     "native/api/otf2_reader.h",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SAMPLES: int = lib.LO2_STREAM_SAMPLES
 FACTS: int = lib.LO2_STREAM_FACTS
 KERNEL: int = lib.LO2_STREAM_KERNEL
+EVENTS: int = lib.LO2_STREAM_EVENTS
 """What a file of a spool holds."""
 _NOT_FRAMED = 2**64 - 1
 
@@ -22,7 +23,7 @@ def list_records(stream: int, content: bytes) -> tuple[NDArray[np.int64], int | 
     """Find the whole records in a piece of a spool's file, as the engine frames them.
 
     Args:
-        stream: ``SAMPLES``, ``FACTS`` or ``KERNEL``; of these discarded records are left out.
+        stream: ``SAMPLES``, ``FACTS``, ``KERNEL`` or ``EVENTS``; of the last two discarded records are left out.
         content: Where a record begins.
 
     Returns:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAGIC = "lo2io-spool"
-VERSION = 2
+VERSION = 3
 """Grows when an older reader would misread the spool; further keys alone do not need it. 2: calls may lie in files of
-their own, which a reader of 1 would not miss."""
+their own, which a reader of 1 would not miss. 3: so may events of tracepoints."""
 META_NAME = "spool.json"
 FACTS_NAME = "facts.ring"
 SEGMENT_NAME = "segment.json"
@@ -34,11 +34,11 @@ RESERVE_NAME = ".reserve"
 """Space put aside for the last ``spool.json``."""
 CONTROL_NAME = ".control"
 """The socket at which a flight recorder takes requests for its window."""
-RECORD_ENDINGS = _RING, _CALLS = (".ring", ".calls")
+RECORD_ENDINGS = _RING, _CALLS, _EVENTS = (".ring", ".calls", ".events")
 """Of each CPU's files."""
 BACKENDS = ("perf", "bpf")
 SEGMENT_PATTERN = re.compile(r"seg-\d{6,}")
-_RECORDS = rf"cpu-\d{{4,}}({re.escape(_RING)}|{re.escape(_CALLS)})|{re.escape(FACTS_NAME)}"
+_RECORDS = rf"cpu-\d{{4,}}({'|'.join(map(re.escape, RECORD_ENDINGS))})|{re.escape(FACTS_NAME)}"
 FILE_PATTERN = re.compile("|".join((_RECORDS, *map(re.escape, (META_NAME, NEW_META_NAME, RESERVE_NAME, CONTROL_NAME)))))
 """Every file of a spool. lo2io removes a spool only if it holds nothing else …"""
 SEGMENT_FILE_PATTERN = re.compile(f"{_RECORDS}|{re.escape(SEGMENT_NAME)}")
@@ -57,6 +57,11 @@ def ring_name(cpu: int) -> str:
 def kernel_name(cpu: int) -> str:
     """The file of what lo2io's programs in the kernel wrote on one CPU: ``cpu-0003.calls``."""
     return f"cpu-{cpu:04}{_CALLS}"
+
+
+def events_name(cpu: int) -> str:
+    """The file of the events of tracepoints that these programs wrote on one CPU: ``cpu-0003.events``."""
+    return f"cpu-{cpu:04}{_EVENTS}"
 
 
 def segment_name(number: int) -> str:
@@ -93,7 +98,7 @@ def parse_segment_start(content: bytes, name: str = SEGMENT_NAME) -> SegmentStar
 
 def dump_meta(meta: SpoolMeta) -> bytes:
     """The content of ``spool.json``."""
-    version = VERSION if meta.has_kernel_records else 1
+    version = VERSION if meta.kernel_events else 2 if meta.has_kernel_records else 1
     document = {"magic": MAGIC, "version": version, **dataclasses.asdict(meta)}
     return (json.dumps(document, indent=1) + "\n").encode("ascii")
 

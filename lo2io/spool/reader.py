@@ -12,6 +12,7 @@ from lo2io.spool.format import (
     META_NAME,
     SEGMENT_NAME,
     SEGMENT_PATTERN,
+    events_name,
     kernel_name,
     parse_meta,
     parse_segment_start,
@@ -49,7 +50,8 @@ class SpoolReader:
                 "name a spool: T/spool, if --keep-spool or --no-convert left it",
             ) from error
         self.meta = _recover(path, parse_meta(content, str(name)))
-        files = (file for files, _ in (*self.streams(), *self.kernel_streams()) for file in files)
+        streams = (*self.streams(), *self.kernel_streams(), *self.event_streams())
+        files = (file for files, _ in streams for file in files)
         for file in (*files, *self.facts):
             if not file.is_file():
                 raise SpoolError(f"read {file}", "no such file", "copy the spool whole: every file of the directory")
@@ -62,6 +64,11 @@ class SpoolReader:
         """Likewise the files of what lo2io's programs in the kernel wrote; none if there were no such programs."""
         cpus = self.meta.cpus if self.meta.has_kernel_records else ()
         return [(self._files(kernel_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
+
+    def event_streams(self) -> list[tuple[tuple[Path, ...], int]]:
+        """Likewise the files of the events of tracepoints that these programs wrote; none if they wrote no such."""
+        cpus = self.meta.cpus if self.meta.kernel_events else ()
+        return [(self._files(events_name(cpu.cpu)), cpu.cpu) for cpu in cpus]
 
     @property
     def facts(self) -> tuple[Path, ...]:

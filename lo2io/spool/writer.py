@@ -19,6 +19,7 @@ from lo2io.spool.format import (
     NEW_META_NAME,
     RESERVE_NAME,
     dump_meta,
+    events_name,
     kernel_name,
     ring_name,
 )
@@ -129,7 +130,9 @@ class SpoolWriter:
         self.path = path
         self.cpus = tuple(cpus)
         self.calls: tuple[Sink, ...] = ()
+        self.events: tuple[Sink, ...] = ()
         self._kernel_records = kernel_records
+        self._kernel_events = False
         self._files: list[AppendFile] = []
         self._reserved = -1
         self.unreserved = ""
@@ -163,7 +166,8 @@ class SpoolWriter:
     def add_ring(self, cpu: int) -> None:
         """One more ring: ``rings`` grows by what takes its bytes, which go behind those of a former ring of the CPU.
 
-        ``calls``, where there are any, stay those of ``cpus``: one that comes back goes on with the file it had.
+        ``calls`` and ``events``, where there are any, stay those of ``cpus``: a CPU that comes back goes on with the
+        files it had.
 
         Raises:
             OSError: A new file cannot be created.
@@ -172,17 +176,24 @@ class SpoolWriter:
         if cpu not in self.cpus:
             if self._kernel_records:
                 self.calls = (*self.calls, self._file(kernel_name(cpu)))
+            if self._kernel_events:
+                self.events = (*self.events, self._file(events_name(cpu)))
             self.cpus = (*self.cpus, cpu)
 
-    def take_calls(self) -> None:
+    def take_kernel(self, *, events: bool) -> None:
         """Take from now on what lo2io's programs in the kernel write, too: ``calls[i]`` that of ``cpus[i]``.
+
+        Args:
+            events: They also record events of tracepoints: ``events[i]`` takes these.
 
         Raises:
             CaptureError: The files cannot be created.
         """
-        self._kernel_records = True
+        self._kernel_records, self._kernel_events = True, events
         try:
             self.calls = tuple(self._file(kernel_name(cpu)) for cpu in self.cpus)
+            if events:
+                self.events = tuple(self._file(events_name(cpu)) for cpu in self.cpus)
         except OSError as error:
             raise CaptureError(
                 f"create the spool {self.path}", error.strerror or str(error), "name a directory on a disk with space"

@@ -18,10 +18,10 @@ from lo2io.native._lib import ffi, lib
 from build.perfwriter import SpoolBuilder
 from lo2io.model import UNKNOWN_I64
 from lo2io.native.records import framed, pack
-from lo2io.spool.format import kernel_name
+from lo2io.spool.format import events_name, kernel_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lo2io.model import SpoolMeta
@@ -39,12 +39,41 @@ def _number(value: int | None) -> int:
 
 
 class KernelSpool(SpoolBuilder):
-    """Like the spools of perf samples; of calls there are records, unless ``backend`` is ``perf``."""
+    """Like the spools of perf samples; of calls there are records, unless ``backend`` is ``perf``.
 
-    def __init__(self, path: Path, cpus: int = 2, *, backend: str = "bpf", **options: Any) -> None:
+    ``sampled`` names the subsystems whose events are records, too.
+    """
+
+    def __init__(
+        self, path: Path, cpus: int = 2, *, backend: str = "bpf", sampled: Collection[str] = (), **options: Any
+    ) -> None:
         super().__init__(path, cpus, **options)
         self.backend = backend
         self.calls: list[list[bytes]] = [[] for _ in range(cpus)]
+        self.events: list[list[bytes]] = [[] for _ in range(cpus)]
+        self._sampled = tuple(name for name in self.layouts if name.partition(":")[0] in sampled)
+
+    def event(self, t: int, cpu: int, tid: int, name: str, **fields: int | bytes) -> KernelSpool:
+        """A ``SAMPLE`` of a subsystem that is ``sampled``; else a sample of perf."""
+        if name not in self._sampled:
+            super().event(t, cpu, tid, name, **fields)
+            return self
+        raw = self.layouts[name].pack(0, 0, fields)
+        record = pack("sample", t, tid, event=self._counted(cpu, name), tail=raw[lib.LO2_FIELDS_AT :])
+        self.events[cpu].append(framed(record))
+        return self
+
+    def events_lost(self, t: int, cpu: int, lost: int, begin: int) -> KernelSpool:
+        """``LOST`` among the events: those from ``begin`` to ``t`` that found their ring full."""
+        self.events[cpu].append(framed(pack("lost", t, 0, begin_ns=begin, lost=lost)))
+        return self
+
+    def interrupted(self, cpu: int, by: int) -> KernelSpool:
+        """So many events came between the time of the one before them and its place in the ring."""
+        events = self.events[cpu]
+        if len(events) > by:
+            events.append(events.pop(-1 - by))
+        return self
 
     def kernel(self, cpu: int, body: bytes, flags: int = 0) -> KernelSpool:
         """Any record."""
@@ -201,13 +230,16 @@ class KernelSpool(SpoolBuilder):
 
     def meta(self) -> SpoolMeta:
         """What ``spool.json`` will say."""
-        return dataclasses.replace(super().meta(), backend=self.backend, kernel_facts=True, clock="monotonic")
+        told = {"backend": self.backend, "kernel_facts": True, "kernel_events": self._sampled}
+        return dataclasses.replace(super().meta(), clock="monotonic", **told)  # type: ignore[arg-type]
 
     def write(self, **changes: object) -> Path:
         """Write all files; ``changes`` replace values of ``spool.json``."""
         path = super().write(**changes)
         for cpu, records in enumerate(self.calls):
             (path / kernel_name(cpu)).write_bytes(b"".join(records))
+        for cpu, records in enumerate(self.events if self._sampled else ()):
+            (path / events_name(cpu)).write_bytes(b"".join(records))
         return path
 
 

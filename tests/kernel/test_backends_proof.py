@@ -140,6 +140,45 @@ def test_losses_are_counted(tmp_path: Path) -> None:
         assert recorded.trace.metadata["start_ns"] <= row["begin_time_ns"] <= row["end_time_ns"]
 
 
+NR_REQUESTS = 20_000
+
+
+@pytest.mark.requires("fio")
+def test_losses_of_events_are_counted(tmp_path: Path) -> None:
+    """The same of the requests of a ring: each event is counted, and either written or lost, in its own buffer."""
+    ring = 64 << 10
+    (tmp_path / "data").write_bytes(bytes(1 << 20))
+    job = f"--filename={tmp_path}/data --size=1m --io_size=1g --number_ios={NR_REQUESTS} --iodepth=32 --time_based=0"
+    fio = [
+        "fio",
+        "--name=job",
+        "--ioengine=io_uring",
+        "--rw=randread",
+        "--bs=4k",
+        *job.split(),
+        f"--output={tmp_path}/out",
+    ]
+    with (
+        gate(fio) as pid,
+        recorders(tmp_path, {"T": FAST}, "record", "-p", str(pid), "-e", "io_uring", "--ring", str(ring)) as running,
+    ):
+        running["T"].send_signal(signal.SIGSTOP)
+        go_on(pid)
+        ended(pid)
+        running["T"].send_signal(signal.SIGCONT)
+        recorded = read_all(tmp_path, running)["T"]
+    proof = recorded.trace.completeness
+    assert proof.proven, recorded.stderr
+    assert (proof.vanished, proof.late) == (0, 0)
+    for event in ("submit_req", "complete"):
+        count, lost, samples = sums(recorded, f"io_uring:io_uring_{event}")
+        assert count >= NR_REQUESTS
+        assert count - lost == samples
+        assert lost > 0
+    gaps = recorded.trace.losses.to_pylist()
+    assert sum(row["lost"] for row in gaps) == proof.lost
+
+
 BLOCKED = """
 import os, threading, time
 pipe, _ = os.pipe()

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from build.sametables import differences, family, request_differences
 from workloads.build import STATIC, build
-from workloads.disks import loop_device
+from workloads.disks import device_number, loop_device
 from workloads.rings import GROUPS, WITHOUT_RINGS
 from workloads.sidebyside import ended, gate, go_on, read_all, record_sides, recorders
+
+from lo2io.catalog.catalog import load_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,3 +182,91 @@ def test_same_operations_in_system_mode(left: str, right: str, machine: tuple[Si
     assert len(pids) > 20
     found = differences(recorded[left], recorded[right], more=left == "proc", pids=pids)
     assert not found, "\n".join(found[:40])
+
+
+# ---- events of tracepoints ----
+
+DISKS = r"""
+set -e
+for i in 1 2 3; do dd if=/dev/urandom of="$1" bs=64k count=23 oflag=direct conv=notrunc,fsync status=none; done
+dd if="$1" of=/dev/null bs=4k count=97 iflag=direct status=none
+blkdiscard --zeroout --length 1MiB "$1"
+blkdiscard --offset 1MiB --length 1MiB "$1"
+fio --name=job --filename="$1" --size=4m --bs=4k --rw=randrw --number_ios=503 --norandommap --io_size=1g --randseed=7 \
+    --ioengine=io_uring --direct=1 --iodepth=8 --output=io_uring
+"""
+EITHER = {side: SIDES[side] for side in ("bpf", "perf")}
+OF_A_REQUEST = ("sector", "bytes_request", "bytes_issued", "bytes_result", "operation", "flags", "error", "status")
+
+
+@pytest.fixture(scope="module")
+def events(
+    tmp_path_factory: pytest.TempPathFactory, awake: Callable[[], AbstractContextManager[None]]
+) -> tuple[Sides, int]:
+    """Requests to a loop device, recorded by programs and by samples, with switches; the device's number."""
+    folder = tmp_path_factory.mktemp("events")
+    (folder / "in").write_bytes(b"")
+    with awake(), loop_device(folder / "image") as device:
+        command = ["sh", "-c", DISKS, "sh", device]
+        chosen = "syscalls,block,io_uring,sched"
+        recorded = record_sides(folder, command, EITHER, chosen, stdin=folder / "in", cwd=folder)
+        return recorded, device_number(device)
+
+
+@pytest.mark.requires("blkdiscard")
+def test_events_are_recorded_by_either(events: tuple[Sides, int]) -> None:
+    """Which of the events programs have recorded stands in the metadata: none of interrupts."""
+    recorded, _ = events
+    assert recorded["perf"].trace.metadata["kernel_events"] == []
+    by_programs = set(recorded["bpf"].trace.metadata["kernel_events"])
+    names = {
+        spec.event: spec
+        for spec in load_catalog().tracepoints
+        if spec.event in recorded["bpf"].trace.metadata["events"]
+    }
+    assert {name for name, spec in names.items() if spec.interrupts}.isdisjoint(by_programs)
+    assert {"io_uring:io_uring_submit_req", "io_uring:io_uring_complete", "sched:sched_switch"} <= by_programs
+
+
+@pytest.mark.requires("blkdiscard")
+def test_same_requests_of_a_disk(events: tuple[Sides, int]) -> None:
+    """Every request to the disk, by its place and order: reads, writes, flushes, discards, zeroes."""
+    recorded, device = events
+    found = {
+        side: sorted(
+            (row["sector"], row["issue_time_ns"] or 0, tuple(row[name] for name in OF_A_REQUEST))
+            for row in each.trace.requests.to_pylist()
+            if row["device"] == device
+        )
+        for side, each in recorded.items()
+    }
+    requests = {side: [what for *_, what in rows] for side, rows in found.items()}
+    assert requests["bpf"] == requests["perf"]
+    assert len(requests["bpf"]) > 3 * 23 + 97 + 503
+    assert len({what[4] for what in requests["bpf"]}) >= 4, "kinds of requests"
+
+
+@pytest.mark.requires("blkdiscard")
+def test_same_ring_requests_beside_a_disk(events: tuple[Sides, int]) -> None:
+    """Every request of fio's ring."""
+    recorded, _ = events
+    found = request_differences(recorded["perf"], recorded["bpf"], more=False)
+    assert not found, "\n".join(found[:40])
+
+
+@pytest.mark.requires("blkdiscard")
+def test_same_switches(events: tuple[Sides, int]) -> None:
+    """Each stretch of a call in which its thread had no CPU, and why."""
+    recorded, _ = events
+    found = {side: _off_cpu(each) for side, each in recorded.items()}
+    assert len(found["bpf"]) > 100
+    assert found["bpf"] == found["perf"]
+
+
+def _off_cpu(recorded: Recorded) -> list[tuple[int, int]]:
+    """Thread and state of each stretch of a call without a CPU, in the order of each thread's."""
+    tids = {row["task"]: row["tid"] for row in recorded.trace.threads.to_pylist()}
+    rows = sorted(
+        recorded.trace.table("off_cpu").to_pylist(), key=lambda row: (tids[row["task"]], row["begin_time_ns"])
+    )
+    return [(tids[row["task"]], row["state"]) for row in rows]

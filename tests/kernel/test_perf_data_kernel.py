@@ -24,11 +24,11 @@ pytestmark = [
 
 
 def iter_calls(paths: tuple[Path, ...]) -> Iterator[tuple[int, int, int]]:
-    """Time, event id and thread of each entry and exit that lo2io's programs recorded."""
+    """Time, event id and thread of each entry, exit and event that lo2io's programs recorded."""
     for body in iter_records(b"".join(path.read_bytes() for path in paths)):
         head = unpack("head", body)
         kind = KINDS[head.type]
-        if kind in {"call", "enter", "exit"}:
+        if kind in {"call", "enter", "exit", "sample"}:
             yield head.time_ns, head.event, head.tid
         if kind == "call":
             call = unpack(kind, body)
@@ -45,7 +45,8 @@ def test_every_sample(tmp_path: Path, backend: str) -> None:
     spool = SpoolReader(recorded.trace.path / "spool")
     names = dict(zip(ids_of(spool), spool.meta.events, strict=True))
     expected = [sample for files, _ in spool.streams() for sample in iter_samples(files)]
-    expected += [half for files, _ in spool.kernel_streams() for half in iter_calls(files)]
+    programs = (*spool.kernel_streams(), *spool.event_streams())
+    expected += [half for files, _ in programs for half in iter_calls(files)]
     command = ["perf", "script", "--ns", "-F", "tid,time,event,trace", "-i", file]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     found = []

@@ -260,6 +260,8 @@ class Machine(Kernel):
                 )
 
 
+SPREAD = 1_000
+"""What :func:`spread` multiplies times by."""
 SMALL = st.integers(0, 2**10)
 MOVES = st.lists(st.tuples(SMALL, st.integers(0, 7), SMALL, SMALL, st.integers(0, 7)), max_size=60)
 
@@ -291,3 +293,14 @@ def spoil(history: History, at: int, what: int) -> History:
     if what == 2 and at + 1 < len(history):
         return [*history[:at], history[at + 1], history[at], *history[at + 2 :]]
     return history
+
+
+def spread(history: History) -> History:
+    """The same history in the order of its records' times, drawn apart: those that were the same then differ."""
+    found, last, rank = [], -1, 0
+    for method, args, options in sorted(history, key=lambda record: record[1][0]):
+        rank = rank + 1 if args[0] == last else 0
+        last = args[0]
+        begin = {"begin": options["begin"] * SPREAD} if "begin" in options else {}
+        found.append((method, (args[0] * SPREAD + rank, *args[1:]), options | begin))
+    return found

@@ -1,7 +1,8 @@
-"""What the kernel's own programs wrote, as the slow engine reads it: calls become samples of their entry and exit."""
+"""What the kernel's own programs wrote, as the slow engine reads it: samples, of a call those of entry and exit."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,10 @@ def _records(  # noqa: C901 - one case per kind of record
             yield _Half(decoder, time + call.duration_ns, tid, call.exit_event).left(call)
     elif kind == "exit":
         yield half.left(unpack("exit", body) if len(body) >= record_bytes("exit") else None)
+    elif kind == "sample":
+        # What lies behind the head lies in raw data behind the common fields.
+        raw = struct.pack("<HBBi", head.event, 0, 0, tid) + body[record_bytes("head") :]
+        yield Record(time, 0, "sample", decoder.sample(raw))
     elif kind == "value" and len(body) >= record_bytes(kind):
         yield Record(time, 0, "value", {"tid": tid} | _told(unpack(kind, body)))
     elif kind == "lost" and len(body) >= record_bytes(kind):

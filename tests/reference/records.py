@@ -75,7 +75,8 @@ class Decoder:
         """What the kernel's own programs wrote on each CPU, the CPUs' rings, then the facts."""
         from reference.kernel_records import read_stream  # noqa: PLC0415 - it makes these records
 
-        kernel = [(read_stream(self, _read(paths)), cpu) for cpu, (paths, _) in enumerate(self.reader.kernel_streams())]
+        programs = (self.reader.kernel_streams(), self.reader.event_streams())
+        kernel = [(read_stream(self, _read(paths)), cpu) for each in programs for cpu, (paths, _) in enumerate(each)]
         rings = [(self._stream(_read(paths), facts=False), cpu) for cpu, (paths, _) in enumerate(self.reader.streams())]
         facts: tuple[Stream, int | None] = (self._stream(_read(self.reader.facts), facts=True), None)
         for order, (stream, cpu) in enumerate((*kernel, *rings, facts)):
@@ -108,7 +109,7 @@ class Decoder:
     def _perf(self, kind: int, misc: int, body: bytes) -> Record | None:
         if kind == 9:
             time, size = struct.unpack_from("<QI", body)
-            return Record(time, 0, "sample", self._sample(body[12 : 12 + size]))
+            return Record(time, 0, "sample", self.sample(body[12 : 12 + size]))
         if len(body) < 8:
             return None
         (time,) = struct.unpack_from("<Q", body, len(body) - 8)
@@ -126,7 +127,8 @@ class Decoder:
         lost = {"lost": struct.unpack_from("<Q", body, 8)[0]} if kind == 2 else {}
         return Record(time, 0, {2: "lost", 5: "throttle"}.get(kind, "other"), lost)
 
-    def _sample(self, raw: bytes) -> dict[str, Any]:
+    def sample(self, raw: bytes) -> dict[str, Any]:
+        """The fields of an event by their roles, and its meaning; None: it has none."""
         if len(raw) < 8:
             return {"meaning": None}
         common_type, tid = struct.unpack_from("<H2xi", raw)

@@ -8,6 +8,7 @@
 #define LO2IO_BPF_CONFIG_H
 
 #include "records.h"
+#include "samples.h"
 
 enum {
     LO2_MAX_CALLS = 1024,            /* numbers of system calls */
@@ -90,6 +91,7 @@ struct lo2_bpf_told {                /* the section .rodata.lo2io */
     struct lo2_bpf_call calls[LO2_MAX_CALLS];
     uint16_t of_number[LO2_MAX_CALLS]; /* system call's number -> 1 + index into calls; 0: none, or by perf events */
     struct lo2_bpf_compat compat[LO2_MAX_CALLS]; /* by the number of the 32 bit call */
+    uint16_t sampled[LO2_MAX_SAMPLED]; /* common_type, by enum lo2_sampled */
 };
 
 struct lo2_bpf_switch {              /* the section .data.lo2io */
@@ -158,8 +160,16 @@ struct lo2_bpf_losing {
     uint64_t begin_ns, end_ns;       /* of the first and of the last */
 };
 
+/* Of the events of tracepoints. Their programs do not take the CPU: one may interrupt another, but never itself. */
+struct lo2_bpf_sampling {
+    struct lo2_bpf_counts counts[LO2_MAX_SAMPLED]; /* by enum lo2_sampled */
+    struct lo2_bpf_losing losing;
+    uint64_t written;
+};
+
 /* All that belongs to one CPU: only programs on that CPU write it. */
 struct lo2_bpf_cpu {
+    struct lo2_bpf_sampling sampling;
     struct lo2_bpf_counts counts[LO2_MAX_EVENTS];
     struct lo2_bpf_misses misses;
     struct lo2_bpf_slot slot;

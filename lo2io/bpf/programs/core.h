@@ -168,6 +168,17 @@ INLINE void lo2_flush_slot(struct lo2_bpf_cpu *cpu, void *ring)
     }
 }
 
+/* The current task leaves its CPU (kernel/sched/core.c: the tracepoint precedes context_switch). While a program is at work
+ * here the slot is that of its thread, which will come back to this CPU: it stays. */
+INLINE void lo2_leave_cpu(void)
+{
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
+
+    if (cpu && cpu->slot.occupied && !cpu->busy)
+        lo2_flush_slot(cpu, lo2_ring(&cpu_number));
+}
+
 /* The number of the call that returns; at least LO2_MAX_CALLS: none (of rt_sigreturn it is gone). */
 INLINE __u64 lo2_call_number(const struct pt_regs *regs)
 {

@@ -72,6 +72,7 @@ struct task_struct {
     struct task_delay_info *delays; /* CONFIG_TASK_DELAY_ACCT; NULL: the system has it off */
     int pid;                       /* the thread */
     int tgid;                      /* the process */
+    int exit_state;
     struct signal_struct *signal;
     struct files_struct *files;
     struct nsproxy *nsproxy;

@@ -15,6 +15,7 @@
 #include "iocbs.h"
 #include "paths.h"
 #include "sqes.h"
+#include "tracepoints.h"
 #include "values.h"
 
 /* perf_call_bpf_enter and perf_call_bpf_exit in kernel/trace/trace_syscalls.c. The arguments that follow the number at an
@@ -293,16 +294,11 @@ int lo2_exit(struct lo2_exit_context *context)
     return LO2_GO_ON;
 }
 
-/* The current task is the one that leaves (kernel/sched/core.c: the tracepoint precedes context_switch). While a program
- * is at work here the slot is that of its thread, which will come back to this CPU: it stays. */
 SEC("raw_tp/sched_switch")
 int lo2_switch_task(void *context)
 {
-    __u32 cpu_number;
-    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&cpu_number);
-
-    if (cpu && cpu->slot.occupied && !cpu->busy && lo2_switch.on)
-        lo2_flush_slot(cpu, lo2_ring(&cpu_number));
+    if (lo2_switch.on)
+        lo2_leave_cpu();
     return 0;
 }
 
@@ -417,17 +413,8 @@ int lo2_exit_task(struct lo2_raw_context *context)
 SEC("raw_tp/io_uring_submit_req")
 int lo2_submit(struct lo2_raw_context *context)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
-    __u32 cpu_number;
-    struct lo2_bpf_cpu *cpu;
-
-    if (!lo2_switch.on || !lo2_is_recorded(task))
-        return 0;
-    cpu = lo2_this_cpu(&cpu_number);
-    if (!cpu || !lo2_take_cpu(cpu))
-        return 0;
-    lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, (const void *)context->args[0]);
-    lo2_give_back(cpu);
+    if (lo2_switch.on)
+        lo2_tell_request(bpf_get_current_task_btf(), (const void *)context->args[0]);
     return 0;
 }
 

@@ -40,6 +40,13 @@ struct {
 } lo2_rings SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+    __uint(max_entries, 1);        /* as lo2_cpus */
+    __type(key, __u32);
+    __array(values, struct lo2_bpf_ring);
+} lo2_sample_rings SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);        /* 1 << 10 where processes are selected */
     __uint(map_flags, BPF_F_MMAPABLE);

@@ -12,6 +12,9 @@
  * and bear the time of its exit; those about a close precede it, and bear the time of its entry. Where the calls themselves
  * are perf samples, facts come before the sample of the exit: they hold at the exit of the call that their thread is in,
  * or has just left.
+ *
+ * SAMPLE stands in a ring of its own, with the LOST of that ring. Its programs interrupt one another: a record may lie behind
+ * those of an interrupt that came between its time and its place in the ring.
  */
 
 #ifndef LO2IO_BPF_RECORDS_H
@@ -32,14 +35,15 @@ enum lo2_kernel_record {
     LO2_KERNEL_LOST = 9,     /* entries and exits for which there was no room */
     LO2_KERNEL_EVENTS = 10,  /* what an io_getevents returned: how requests of libaio ended */
     LO2_KERNEL_USAGE = 11,   /* what a thread has used, when it exits */
-    LO2_KERNEL_EXEC = 12     /* the command line of a process that has a new program */
+    LO2_KERNEL_EXEC = 12,    /* the command line of a process that has a new program */
+    LO2_KERNEL_SAMPLE = 13   /* an event of a tracepoint that is no system call */
 };
 
 typedef struct {
     uint64_t time_ns;
     uint32_t tid;
     uint16_t type;           /* enum lo2_kernel_record */
-    uint16_t event;          /* CALL, ENTER: common_type of the call's sys_enter; EXIT: of its sys_exit; else 0 */
+    uint16_t event;          /* CALL, ENTER: common_type of the call's sys_enter; EXIT: of its sys_exit; SAMPLE: of itself; else 0 */
 } lo2_kernel_head;
 
 typedef struct {
@@ -180,5 +184,9 @@ typedef struct {
     uint64_t begin_ns;       /* of the first */
     uint64_t lost;           /* how many: a call that would have been one record is two */
 } lo2_kernel_lost;
+
+typedef struct {
+    lo2_kernel_head head;    /* the thread in which it happened; then the event's raw data from LO2_FIELDS_AT on: samples.h */
+} lo2_kernel_sample;
 
 #endif

@@ -63,6 +63,12 @@ struct io_kiocb {
     struct file *file;
 } KERNEL_TYPE;
 
+struct io_uring_cqe {
+    __u64 user_data;
+    __s32 res;
+    __u32 flags;
+} KERNEL_TYPE;
+
 struct iov_iter {
     __u64 count;
 } KERNEL_TYPE;

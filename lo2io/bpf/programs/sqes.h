@@ -88,6 +88,8 @@ INLINE __u64 lo2_sqe_bytes(const struct io_kiocb *request, const struct lo2_sqe 
     }
 }
 
+INLINE bool lo2_changes_places(__u8 opcode) { return lo2.config.asks[opcode] & LO2_ASKS_PLACES; }
+
 /*
  * What a request does to descriptors and to places of rings, when it is submitted or done, makes what is known of them old.
  * Addresses of the ring and of the request.
@@ -99,7 +101,7 @@ LO2_ONCE int lo2_forget_asked(__u64 ctx, __u64 address)
     __u64 table;
     __s32 fd = -1;
 
-    if (!(lo2.config.asks[opcode] & LO2_ASKS_PLACES))
+    if (!lo2_changes_places(opcode))
         return 0;
     lo2_forget(ctx, -1);
     if (opcode == LO2_OP_MSG_RING) { /* into another ring's */
@@ -187,7 +189,8 @@ INLINE void lo2_write_sqe(struct lo2_bpf_cpu *cpu, void *ring, struct task_struc
                                      closes_place || sqe.flags & LO2_SQE_FIXED_FILE, later);
     if (lo2.config.asks[sqe.opcode] & LO2_ASKS_TWO_FILES)
         record.file2 = lo2_asked_file(&moment, record.ring, sqe.file_index, sqe.op_flags & LO2_SPLICE_FIXED, later);
-    lo2_forget_asked(record.ring, record.request);
+    if (lo2_changes_places(sqe.opcode))
+        lo2_forget_asked(record.ring, record.request);
     lo2_fill_head(&record.head, &moment, LO2_KERNEL_SQE, 0);
     lo2_write_fact(cpu, ring, &record, sizeof record);
 }

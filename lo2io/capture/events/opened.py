@@ -109,18 +109,22 @@ class OpenEvents:
     def switch_tracepoints(self, *, on: bool) -> None:
         """Enable or disable the tracepoints of all CPUs that are sampled, and with them the programs.
 
-        The programs begin before and end after: what they tell of a call's files is of use with its sample only.
+        Programs that only tell of the files of calls begin before and end after: that is of use with a call's sample
+        only. Those that record begin last and end first: some ends are samples though the begins are not.
         Tracepoints are listed from the begin of things to their end. So the last begins first, and ends last: what has
         begun in this recording ends in it, where the other way round it would seem to be under way for good.
         """
-        if self.kernel and on:
-            self.kernel.switch(on=True)
+        outside = self.kernel is not None and not self.kernel.names
+        if self.kernel and outside == on:
+            self.kernel.switch(on=on)
         for per_cpu in reversed(self.tracepoints) if on else self.tracepoints:
             for index, fds in enumerate(per_cpu):
                 if self.sampled is None or index in self.sampled:
                     _switch(fds, on=on)
+        if self.kernel and outside != on:
+            self.kernel.switch(on=on)
         if self.kernel and not on:
-            self.kernel.switch(on=False)
+            self.kernel.settle()
 
     def set_filter(self, name: str, text: str) -> bool:
         """Let only samples of one tracepoint pass that a filter in the kernel's syntax lets through.

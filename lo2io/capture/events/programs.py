@@ -8,11 +8,12 @@ Each CPU has a ring of its own.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lo2io.bpf.calls import plan_calls, plan_opcodes
 from lo2io.bpf.loader import BpfConfig, load_programs
+from lo2io.bpf.samples import plan_samples
 from lo2io.capture.events.bpf_ring import KernelRing
 from lo2io.catalog.catalog import ENDING, left_out
 from lo2io.errors import AccessError, CaptureError
@@ -21,7 +22,7 @@ from lo2io.model import CallFilter, EventCounts
 from lo2io.native._lib import lib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lo2io.bpf.calls import KernelCall
@@ -45,6 +46,7 @@ class KernelRequest:
         all_tasks: Record every task but lo2io's; else those that are selected, and all they start.
         cgroup: Folder of the cgroup (v2) outside of which nothing is recorded.
         left_out: Which calls they leave out.
+        filters: Event → what is to pass of it; events with a filter that no program knows stay perf samples.
     """
 
     events: tuple[Event, ...]
@@ -55,6 +57,7 @@ class KernelRequest:
     all_tasks: bool
     cgroup: Path | None = None
     left_out: CallFilter = EVERYTHING
+    filters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +96,18 @@ class Kernel:
     """Programs that are loaded and attached, switched off; made by :func:`open_kernel`.
 
     Attributes:
-        names: The events of calls that the programs record; none if perf events do.
-        cpus: Those that have a ring, as ``rings``.
+        cpus: Those that have rings.
         rings: Of records.
         ring_bytes: Of each.
+        samples: The events of tracepoints, beside calls, that the programs record.
     """
 
     def __init__(self, programs: Programs, request: KernelRequest, calls: Sequence[KernelCall]) -> None:
         self.cpus = request.cpus
         self.ring_bytes = request.ring_bytes
         self.rings: list[KernelRing] = []
+        self.samples = tuple(sample.name for sample in programs.samples)
+        self._places: list[tuple[int, bool]] = []
         self._programs = programs
         self._events: list[int] = []
         events = [(event, index) for index, call in enumerate(calls) for event in (call.enter, call.leave)]
@@ -110,7 +115,8 @@ class Kernel:
             event.name: 2 * call + (event is calls[call].leave) for event, call in events if event and request.calls
         }
         try:
-            self.rings.extend(KernelRing(programs.ring_fd(cpu), request.ring_bytes) for cpu in request.cpus)
+            for cpu in request.cpus:
+                self._map_rings(cpu)
             for index, call in enumerate(calls):
                 if programs.needs_event(index):
                     self._attach(call, index)
@@ -122,7 +128,22 @@ class Kernel:
     @property
     def names(self) -> tuple[str, ...]:
         """The events that the programs record instead of perf events."""
-        return tuple(self._counters)
+        return (*self._counters, *self.samples)
+
+    def ring_place(self, index: int) -> tuple[int, bool]:
+        """A ring's CPU, and whether it is for events of tracepoints; else it is for calls."""
+        return self._places[index]
+
+    def _map_rings(self, cpu: int) -> list[int]:
+        """Map a CPU's rings; their places among the rings."""
+        fds = [(self._programs.ring_fd(cpu), False)]
+        if self.samples:
+            fds.append((self._programs.sample_ring_fd(cpu), True))
+        for fd, of_samples in fds:
+            ring = KernelRing(fd, self.ring_bytes)
+            self._places.append((cpu, of_samples))  # before the ring: whoever drains that asks whose it is
+            self.rings.append(ring)
+        return list(range(len(self.rings) - len(fds), len(self.rings)))
 
     def _attach(self, call: KernelCall, index: int) -> None:
         for event, is_entry in ((call.enter, True), (call.leave, False)):
@@ -137,20 +158,19 @@ class Kernel:
             self._events.append(fd)
             self._programs.attach(fd, index, entry=is_entry)
 
-    def add_cpu(self, cpu: int) -> int:
-        """Give a CPU a ring that was not there before.
+    def add_cpu(self, cpu: int) -> list[int]:
+        """Give a CPU rings that was not there before.
 
         Returns:
-            Its place among the rings.
+            Their places among the rings.
 
         Raises:
-            CaptureError: There is no room for one: what happens there is counted as lost.
+            CaptureError: There is no room for them: what happens there is counted as lost.
         """
         self._programs.add_cpu(cpu)
-        ring = KernelRing(self._programs.ring_fd(cpu), self.ring_bytes)
-        self.cpus = (*self.cpus, cpu)  # before the ring: whoever drains that asks whose it is
-        self.rings.append(ring)
-        return len(self.rings) - 1
+        places = self._map_rings(cpu)
+        self.cpus = (*self.cpus, cpu)
+        return places
 
     def select(self, pid: int) -> None:
         """Record a process, and all it starts from now on."""
@@ -161,8 +181,12 @@ class Kernel:
         return self._programs.selected()
 
     def switch(self, *, on: bool) -> None:
-        """Record, or do not: as it begins."""
-        self._programs.switch(on=on)
+        """Record, or do not: as it begins. Programs that run just now may go on, see :meth:`settle`."""
+        self._programs.switch(on=on, wait=False)
+
+    def settle(self) -> None:
+        """Wait until no program writes any more; they are off."""
+        self._programs.settle()
 
     def iter_fds(self) -> Iterator[int]:
         """Everything whose last closing takes the kernel long."""
@@ -171,6 +195,10 @@ class Kernel:
     def pending(self) -> dict[int, bytes]:
         """CPU → the record of a call that is running there; the programs are switched off."""
         return self._programs.pending()
+
+    def pending_samples(self) -> dict[int, bytes]:
+        """CPU → the record of events that found no room at last; likewise."""
+        return self._programs.pending_samples()
 
     def read_counts(self, cpus: Sequence[int]) -> list[EventCounts]:
         """What was counted of each event on these CPUs; nothing on those that were given no ring."""
@@ -181,6 +209,9 @@ class Kernel:
             row = [table[number][column[cpu]] if cpu in column else (0, 0, 0) for cpu in cpus]
             counts = tuple(count - left_out for count, _, left_out in row)
             found.append(EventCounts(name, counts, tuple(lost for _, lost, _ in row)))
+        for name, of_cpus in self._programs.read_sample_counts().items():
+            counted = [of_cpus[column[cpu]] if cpu in column else (0, 0) for cpu in cpus]
+            found.append(EventCounts(name, *zip(*counted, strict=True)))
         return found
 
     def count_left_out(self) -> int:
@@ -190,9 +221,10 @@ class Kernel:
         return sum(left_out for number in exits for _, _, left_out in table[number])
 
     def count_all(self) -> tuple[int, int]:
-        """Entries and exits so far that were to be written, and how many of them found no room."""
+        """Events so far that were to be written, and how many of them found no room."""
         table = self._programs.read_counts()
         rows = [each for number in self._counters.values() for each in table[number]]
+        rows += [(*each, 0) for of_cpus in self._programs.read_sample_counts().values() for each in of_cpus]
         return sum(count - left_out for count, _, left_out in rows), sum(lost for _, lost, _ in rows)
 
     def read_losses(self) -> KernelLosses:
@@ -236,6 +268,7 @@ def open_kernel(request: KernelRequest) -> Kernel:
         min_bytes=request.left_out.min_bytes,
         devices=request.left_out.devices,
         asks=plan_opcodes(request.catalog.opcodes),
+        samples=plan_samples(request.events, request.catalog, request.filters) if request.calls else (),
     )
     programs = load_programs(config, [call.spec for call in calls], request.cpus, request.ring_bytes)
     try:

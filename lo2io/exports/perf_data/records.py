@@ -25,6 +25,7 @@ from lo2io.exports.perf_data.streams import (
     CallEvents,
     Rows,
     call_rows,
+    event_rows,
     fact_blocks,
     perf_rows,
     spread,
@@ -91,11 +92,13 @@ class Records:
         known = load_catalog().by_event
         for place, (name, event) in enumerate(zip(spool.meta.events, out.formats, strict=True), 1):
             self._ids[event.id] = place
+            self._calls.sizes[event.id] = max(f.offset + f.size for f in event.fields)
             if name.startswith("syscalls:"):
                 call = known.get(name)
                 number = call_number(call, spool.meta.machine) if isinstance(call, CallSpec) else NO_NUMBER
                 self._calls.numbers[event.id] = number
-                self._calls.sizes[event.id] = max(f.offset + f.size for f in event.fields)
+            else:
+                self._calls.strings[event.id] = next((f.offset for f in event.fields if f.is_data_loc), 0)
         self._pids: NDArray[Any] = np.full(_NR_TIDS + 1, UNKNOWN, np.uint32)
         """Of each thread its process; the last is nobody's."""
         self._pids[0] = 0
@@ -110,16 +113,17 @@ class Records:
         """
         known = list(self._known_threads())
         yield len(known), b"".join(known)
-        rings, calls = self._spool.streams(), self._spool.kernel_streams()
-        block = BLOCK_BYTES if len(rings) + len(calls) < _MANY_FILES else _SMALL_BLOCK_BYTES
+        rings, calls, events = self._spool.streams(), self._spool.kernel_streams(), self._spool.event_streams()
+        block = BLOCK_BYTES if len(rings) + len(calls) + len(events) < _MANY_FILES else _SMALL_BLOCK_BYTES
         streams = [(perf_rows(files, block, self._advance), cpu) for files, cpu in rings]
         streams += [(call_rows(files, block, self._advance, self._calls), cpu) for files, cpu in calls]
+        streams += [(event_rows(files, block, self._advance, self._calls), cpu) for files, cpu in events]
         for parts in _windows(streams):
             rows, cpus = _merged(parts)
             yield len(cpus), self._records(rows, cpus)
 
     def _files(self) -> Iterator[Path]:
-        for files, _ in (*self._spool.streams(), *self._spool.kernel_streams()):
+        for files, _ in (*self._spool.streams(), *self._spool.kernel_streams(), *self._spool.event_streams()):
             yield from files
 
     def _known_threads(self) -> Iterator[bytes]:

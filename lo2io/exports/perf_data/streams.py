@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lo2io.errors import SpoolError
-from lo2io.native._lib import ffi
-from lo2io.native.framing import FACTS, KERNEL, SAMPLES, list_records
+from lo2io.native._lib import ffi, lib
+from lo2io.native.framing import EVENTS, FACTS, KERNEL, SAMPLES, list_records
 from lo2io.native.records import FRAME_BYTES, gather, member_at, record_bytes, record_type
 from lo2io.spool.facts import FACT_TASK
 
@@ -34,7 +34,9 @@ _LEAST_WORDS: Final = {
     **dict.fromkeys((RECORD_EXIT, RECORD_THROTTLE, RECORD_UNTHROTTLE, RECORD_FORK), 5),
 }
 """Kinds of records that are taken, and how many words such a one has at least; others are passed over."""
-_LEAST_KERNEL_BYTES: Final = {record_type(kind): record_bytes(kind) for kind in ("call", "enter", "exit", "lost")}
+_LEAST_KERNEL_BYTES: Final = {
+    record_type(kind): record_bytes(kind) for kind in ("call", "enter", "exit", "lost", "sample")
+}
 TASK_WORDS: Final = 1 + ffi.sizeof("lo2_fact_task") // 8
 """Of a fact of a thread, its frame included; its cgroup may follow."""
 _NR_IDS: Final = 1 << 16
@@ -74,13 +76,15 @@ class Rows:
 
 
 class CallEvents:
-    """What the samples of system calls' tracepoints are like, by the tracepoint's id."""
+    """What the samples of tracepoints are like that programs recorded, by the tracepoint's id."""
 
     def __init__(self) -> None:
         self.numbers: Numbers = np.full(_NR_IDS, -1, np.int32)
         """Of the system call; -1: not known."""
         self.sizes: Numbers = np.zeros(_NR_IDS, np.int64)
         """Bytes of the raw data, strings left out."""
+        self.strings: Numbers = np.zeros(_NR_IDS, np.int64)
+        """Of other events: where the place of a string stands, which programs leave out; 0: there is none."""
 
 
 def spread(begins: Numbers, counts: Numbers) -> Numbers:
@@ -126,6 +130,39 @@ def call_rows(
             yield _samples_and_losses(words, bodies, kinds, lengths, events)
 
 
+def event_rows(
+    files: tuple[Path, ...], block: int, advance: Callable[[int], None], events: CallEvents
+) -> Iterator[Rows]:
+    """The rows of files of events of tracepoints; arguments and errors as of :func:`perf_rows`."""
+    for path in files:
+        for words, places in _blocks(path, block, advance, EVENTS):
+            bodies, lengths = places + FRAME_BYTES // 8, (words[places] & _U32).astype(np.int64)
+            kinds = gather(words, bodies, "head", "type").astype(np.int64)
+            _check(path, kinds, lengths, _LEAST_KERNEL_BYTES)
+            yield _events_and_losses(words, bodies, kinds, lengths, events)
+
+
+def _events_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
+    """Events as the samples that they stand for: fields that no program writes are 0."""
+    taken = kinds == record_type("sample")
+    at, losses = bodies[taken], bodies[kinds == record_type("lost")]
+    event, tids = (gather(words, at, "head", name).astype(np.int64) for name in ("event", "tid"))
+    written = (lengths[taken] - record_bytes("sample")) // 4
+    nr_bytes = np.maximum(lib.LO2_FIELDS_AT + 4 * written, events.sizes[event])
+    strings = events.strings[event]
+    sizes = (4 + nr_bytes + 4 * (strings > 0) + 7) // 8
+    begins = np.cumsum(sizes) - sizes
+    halves = np.zeros(2 * int(sizes.sum()), np.uint32)
+    for place, values in enumerate((8 * sizes - 4, event, tids)):
+        halves[2 * begins + place] = values.astype(np.uint32)
+    fields = 2 * at + record_bytes("sample") // 4
+    halves[spread(2 * begins + 3, written)] = words.view(np.uint32)[spread(fields, written)]
+    empty = strings > 0  # a string of one byte, at the end
+    halves[(2 * begins + 1 + strings // 4)[empty]] = (1 << 16 | nr_bytes[empty]).astype(np.uint32)
+    times = gather(words, at, "head", "time_ns").astype(np.int64)
+    return _with_losses(words, (times, begins, sizes, halves.view(np.uint64)), losses, at)
+
+
 def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths: Numbers, events: CallEvents) -> Rows:
     """The samples that records of lo2io's programs stand for."""
     take = partial(gather, words)
@@ -148,10 +185,18 @@ def _samples_and_losses(words: Numbers, bodies: Numbers, kinds: Numbers, lengths
     at, time_ns, event, nr_args, arguments = (
         np.concatenate([part.astype(np.int64) for part in column]) for column in zip(*parts, strict=True)
     )
-    begins, sizes, built = _raw_data(words, event, take(at, "head", "tid"), (arguments, nr_args), events)
+    samples = _raw_data(words, event, take(at, "head", "tid"), (arguments, nr_args), events)
+    return _with_losses(words, (time_ns, *samples), losses, at)
+
+
+def _with_losses(
+    words: Numbers, samples: tuple[Numbers, Numbers, Numbers, Numbers], losses: Numbers, at: Numbers
+) -> Rows:
+    """Samples (times; begins and sizes of their content; this) and ``LOST``, in order; ``at``: the samples' places."""
+    times, begins, sizes, built = samples
     of_loss = np.full(len(losses), 2)
     rows = Rows(
-        np.concatenate([time_ns, heads["lost"][0].astype(np.int64)]),
+        np.concatenate([times, gather(words, losses, "lost", "time_ns").astype(np.int64)]),
         np.repeat([RECORD_SAMPLE, RECORD_LOST], [len(at), len(losses)]),
         np.zeros(len(at) + len(losses), np.int64),
         np.concatenate([begins, len(built) + 2 * np.arange(len(losses))]),

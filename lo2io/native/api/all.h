@@ -10,6 +10,7 @@
 #include "api/capture.h"
 #include "api/facts.h"
 #include "bpf/programs/records.h"
+#include "bpf/programs/samples.h"
 #include "bpf/programs/config.h"
 #include "api/otf2_events.h"
 #include "api/otf2_reader.h"

@@ -8,7 +8,8 @@
 enum lo2_stream_kind {
     LO2_STREAM_SAMPLES = 0,   /* a CPU's perf ring */
     LO2_STREAM_FACTS = 1,     /* what /proc said: api/facts.h */
-    LO2_STREAM_KERNEL = 2     /* what the kernel's own programs wrote on a CPU: bpf/programs/records.h */
+    LO2_STREAM_KERNEL = 2,    /* what the kernel's own programs wrote on a CPU of calls: bpf/programs/records.h */
+    LO2_STREAM_EVENTS = 3     /* likewise of the events of tracepoints */
 };
 
 typedef struct {
@@ -91,7 +92,7 @@ typedef struct {
 
 /* Totals, valid at any time; final when lo2_engine_run returned 0. */
 typedef struct {
-    uint64_t nr_samples;        /* tracepoint samples, and entries and exits told by the kernel's own programs: recorded or not */
+    uint64_t nr_samples;        /* events, told by samples or by the kernel's own programs: recorded or not */
     uint64_t nr_selected;       /* of them, entries and exits of calls of recorded tasks */
     uint64_t nr_late;           /* out of order beyond repair: moved to the time of their predecessor */
     uint64_t nr_reordered;      /* out of order in their ring, put right */
@@ -130,7 +131,7 @@ const lo2_totals *lo2_engine_totals(const lo2_engine *engine);
  * UINT64_MAX: what follows cannot be framed.
  */
 uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end);
-/* Adds to counts[common_type] for each sample of one stream's file; counts has nr_types places. -1: errno says why. */
+/* Adds to counts[common_type] for each event of a tracepoint in one stream's file; counts has nr_types places. -1: errno says why. */
 int lo2_count_samples(const lo2_stream *stream, uint32_t type_offset, uint64_t *counts, uint32_t nr_types);
 /* nr_events counters of samples seen on one CPU stream (index into config.streams). */
 const uint64_t *lo2_engine_seen(const lo2_engine *engine, uint32_t stream);

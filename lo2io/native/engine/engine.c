@@ -11,6 +11,7 @@
 #include "engine/gaps.h"
 #include "engine/kernel_records.h"
 #include "engine/lives.h"
+#include "engine/samples.h"
 #include "rings/iocbs.h"
 #include "rings/rings.h"
 #include "tables/cgroups.h"
@@ -24,7 +25,6 @@ enum { /* include/uapi/linux/perf_event.h */
     RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_THROTTLE = 5, RECORD_FORK = 7,
     RECORD_SAMPLE = 9,
     MISC_COMM_EXEC = 1 << 13,
-    SAMPLE_RAW_AT = 20, /* header, time, raw size */
     MMAP_NAME_AT = 40  /* header, pid, tid, address, length, offset */
 };
 
@@ -123,46 +123,6 @@ static int advance(engine *e)
 }
 
 /* ---- records ---- */
-
-static void on_sample(engine *e, const stream *s, const uint8_t *record, uint16_t size, int64_t time)
-{
-    uint32_t raw_size;
-    uint16_t type;
-    int32_t tid;
-    const uint8_t *raw = record + SAMPLE_RAW_AT;
-    e->totals.nr_samples++;
-    if (size >= SAMPLE_RAW_AT)
-        memcpy(&raw_size, record + SAMPLE_RAW_AT - 4, 4);
-    if (size < SAMPLE_RAW_AT || raw_size > (uint32_t)(size - SAMPLE_RAW_AT) || raw_size < e->common_bytes) {
-        e->totals.nr_undecoded++;
-        return;
-    }
-    memcpy(&type, raw + e->config.type_offset, 2);
-    memcpy(&tid, raw + e->config.pid_offset, 4);
-    const lo2_event *event = type < e->config.nr_types ? &e->events[type] : NULL;
-    if (!event || event->event == NONE || raw_size < e->min_raw[type]) {
-        e->totals.nr_undecoded++;
-        return;
-    }
-    e->seen[(size_t)s->index * e->config.nr_events + event->event]++;
-    if (event->role == LO2_ROLE_ENTER || event->role == LO2_ROLE_EXIT) {
-        task *t = caller_of(e, (uint32_t)tid, event->role == LO2_ROLE_ENTER, time);
-        if (!t)
-            return;
-        if (event->role == LO2_ROLE_ENTER)
-            on_enter(e, t, event, raw, raw_size, (uint16_t)s->cpu, time);
-        else
-            on_exit_call(e, t, event, raw, time);
-    } else if (event->role == LO2_ROLE_SCHED_SWITCH) {
-        on_switch(e, event, raw, s->cpu, time);
-    } else if (event->role == LO2_ROLE_CGROUP_ATTACH) {
-        on_cgroup_attach(e, event, raw, raw_size, time);
-    } else if (event->role < LO2_ROLE_RING_CREATE) {
-        on_block(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
-    } else {
-        on_ring(e, event, raw, (uint32_t)tid, (uint16_t)s->cpu, time);
-    }
-}
 
 static void on_lost(engine *e, const stream *s, const uint8_t *record, int64_t time)
 {
@@ -270,7 +230,7 @@ static void dispatch(engine *e, stream *s)
     e->totals.last_time_ns = entry->time;
     if (entry->time >= e->gap_mark)
         gaps_pass(e, entry->time);
-    if (s->kind == LO2_STREAM_KERNEL)
+    if (stream_of_programs(s))
         on_kernel_record(e, s, entry->offset, entry->time);
     else
         on_record(e, s, s->buffer + entry->offset, entry->time);

@@ -20,8 +20,8 @@ static void note_gap(engine *e, int64_t begin, int64_t end)
 
 static void look_at(engine *e, const stream *s, const struct lo2_entry *entry)
 {
-    const uint8_t *record = s->buffer + (entry->offset & ~(uint32_t)(s->kind == LO2_STREAM_KERNEL ? STREAM_MARKS : 0));
-    if (s->kind == LO2_STREAM_KERNEL) {
+    const uint8_t *record = s->buffer + (entry->offset & ~(uint32_t)(stream_of_programs(s) ? STREAM_MARKS : 0));
+    if (stream_of_programs(s)) {
         lo2_kernel_lost lost;
         uint32_t length;
         memcpy(&length, record - 8, 4);

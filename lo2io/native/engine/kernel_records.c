@@ -1,5 +1,5 @@
 /*
- * What the kernel's own programs wrote: system calls, and facts about them (bpf/programs/records.h).
+ * What the kernel's own programs wrote: system calls, facts about them, and events of tracepoints (bpf/programs/records.h).
  *
  * A call's record is read where its entry and its exit lie, as if it were a sample: argument i of a sample stands at
  * 16 + 8 * i and the result at 16 (lo2io/catalog/layouts.py has made sure of that), so it takes no more than a pointer so far before
@@ -9,6 +9,7 @@
 #include "calls/kernel_facts.h"
 #include "engine/gaps.h"
 #include "engine/kernel_records.h"
+#include "engine/samples.h"
 
 enum { ARGUMENTS_AT = 16, MAX_ARGUMENTS = 6 };
 
@@ -85,6 +86,15 @@ static void on_kernel_lost(engine *e, const stream *s, const uint8_t *record, ui
     add_loss(e, s, begin < time ? begin : time, time, lost.lost);
 }
 
+/* Its fields lie behind the head as they lie in raw data behind the common fields. */
+static void on_kernel_sample(engine *e, const stream *s, const uint8_t *record, uint32_t length, int64_t time)
+{
+    enum { RAW_AT = sizeof(lo2_kernel_head) - LO2_FIELDS_AT };
+    lo2_kernel_head head;
+    memcpy(&head, record, sizeof head);
+    on_event(e, s, head.event, head.tid, record + RAW_AT, length - RAW_AT, time);
+}
+
 void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
 {
     const uint8_t *record = s->buffer + (offset & ~(uint32_t)STREAM_MARKS);
@@ -101,6 +111,8 @@ void on_kernel_record(engine *e, const stream *s, uint32_t offset, int64_t time)
         entered(e, s, record, length, offsetof(lo2_kernel_enter, args), time);
     else if (head.type == LO2_KERNEL_EXIT)
         left(e, s, record, length, head.event, offsetof(lo2_kernel_exit, result), time);
+    else if (head.type == LO2_KERNEL_SAMPLE)
+        on_kernel_sample(e, s, record, length, time);
     else if (head.type == LO2_KERNEL_LOST)
         on_kernel_lost(e, s, record, length, time);
     else

@@ -3,7 +3,9 @@
  *
  * Records of one ring are in time order but for rare inversions: an interrupt may come between taking the
  * time and reserving the space. A block with an inversion is sorted stably. The last records of a block are
- * held back for the next one, so that an inversion across the border is put right, too.
+ * held back for the next one, so that an inversion across the border is put right, too. Of the programs that record
+ * events of tracepoints each interrupt may put all of its own between another's time and its place: of those so many are
+ * held back as no interrupt writes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +13,7 @@
 
 #include "input/stream.h"
 
-enum { HEADER_BYTES = 8, HELD_BACK = 64, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
+enum { HEADER_BYTES = 8, HELD_BACK = 64, EVENTS_HELD_BACK = 1024, RECORD_LOST = 2, RECORD_SAMPLE = 9, SAMPLE_RAW_AT = 20 };
 
 /* The next file of the stream; the reader sees one sequence of bytes. */
 static int open_next(stream *s)
@@ -125,7 +127,7 @@ static uint64_t kernel_step(const uint8_t *record, uint64_t left)
 
 static uint64_t record_step(uint8_t kind, const uint8_t *record, uint64_t left)
 {
-    return kind == LO2_STREAM_KERNEL ? kernel_step(record, left) : sample_step(record, left);
+    return is_of_programs(kind) ? kernel_step(record, left) : sample_step(record, left);
 }
 
 uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int64_t *places, uint64_t *end)
@@ -134,7 +136,7 @@ uint64_t lo2_list_records(uint8_t kind, const uint8_t *bytes, uint64_t size, int
     while ((step = record_step(kind, bytes + at, size - at)) && step != NO_RECORD && !(at & 7)) {
         uint32_t head;
         memcpy(&head, bytes + at, 4);
-        if (kind != LO2_STREAM_KERNEL || !(head & KERNEL_DISCARDED))
+        if (!is_of_programs(kind) || !(head & KERNEL_DISCARDED))
             places[count++] = (int64_t)(at / 8);
         at += step;
     }
@@ -255,16 +257,17 @@ static void put_in_order(stream *s, lo2_totals *totals)
 /* Lists what the buffer holds; 0: there is no further record. */
 static uint32_t list_block(stream *s, const facts_clock *clock, uint32_t *end)
 {
-    return s->kind == LO2_STREAM_KERNEL ? list_kernel_records(s, end) : list_records(s, clock, end);
+    return stream_of_programs(s) ? list_kernel_records(s, end) : list_records(s, clock, end);
 }
 
 /* Holds the last ones back for the next block; returns how many are left, sets where the block ends. */
 static uint32_t hold_back(const stream *s, uint32_t count, uint32_t *end)
 {
-    bool is_kernel = s->kind == LO2_STREAM_KERNEL;
-    if ((s->at_end && *end == s->filled) || (count <= 2 * HELD_BACK && !is_kernel))
+    bool is_kernel = stream_of_programs(s);
+    uint32_t held_back = s->kind == LO2_STREAM_EVENTS ? EVENTS_HELD_BACK : HELD_BACK;
+    if ((s->at_end && *end == s->filled) || (count <= 2 * held_back && !is_kernel))
         return count;
-    uint32_t kept = count - (count <= 2 * HELD_BACK ? count / 2 : HELD_BACK);
+    uint32_t kept = count - (count <= 2 * held_back ? count / 2 : held_back);
     while (kept && is_kernel && (s->entries[kept].offset & STREAM_BOUND))
         kept--; /* both halves of a call, and what is told of it, stay together */
     if (!kept)
@@ -315,6 +318,25 @@ int stream_fill(stream *s, const facts_clock *clock, lo2_totals *totals)
     return 1;
 }
 
+/* The common_type of an event; UINT32_MAX: the record is none. */
+static uint32_t event_type(const stream *s, uint32_t offset, uint32_t type_offset)
+{
+    const uint8_t *record = s->buffer + (offset & ~(uint32_t)(stream_of_programs(s) ? STREAM_MARKS : 0));
+    uint32_t kind;
+    uint16_t size, type;
+    if (stream_of_programs(s)) {
+        lo2_kernel_head head;
+        memcpy(&head, record, sizeof head);
+        return head.type == LO2_KERNEL_SAMPLE ? head.event : UINT32_MAX;
+    }
+    memcpy(&kind, record, 4);
+    memcpy(&size, record + 6, 2);
+    if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
+        return UINT32_MAX;
+    memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
+    return type;
+}
+
 int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *counts, uint32_t nr_types)
 {
     const facts_clock clock = {0};
@@ -323,14 +345,7 @@ int lo2_count_samples(const lo2_stream *config, uint32_t type_offset, uint64_t *
     int have = stream_open(&s, config, 0, 1 << 20);
     while (have == 0 && (have = stream_fill(&s, &clock, &totals)) > 0) {
         for (; s.next < s.nr_entries; s.next++) {
-            const uint8_t *record = s.buffer + s.entries[s.next].offset;
-            uint32_t kind;
-            uint16_t size, type;
-            memcpy(&kind, record, 4);
-            memcpy(&size, record + 6, 2);
-            if (kind != RECORD_SAMPLE || size < SAMPLE_RAW_AT + type_offset + 2)
-                continue;
-            memcpy(&type, record + SAMPLE_RAW_AT + type_offset, 2);
+            uint32_t type = event_type(&s, s.entries[s.next].offset, type_offset);
             if (type < nr_types)
                 counts[type]++;
         }

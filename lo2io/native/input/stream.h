@@ -27,6 +27,8 @@ typedef struct {
 /* In the offset of such a record, which is a multiple of 8: the exit of a whole call; not to be parted from the entry before. */
 enum { STREAM_EXIT = 1, STREAM_BOUND = 2, STREAM_MARKS = 7 };
 
+static inline bool is_of_programs(uint8_t kind) { return kind == LO2_STREAM_KERNEL || kind == LO2_STREAM_EVENTS; }
+static inline bool stream_of_programs(const stream *s) { return is_of_programs(s->kind); }
 static inline uint32_t kernel_record_length(uint32_t length) { return length & ~(KERNEL_UNFINISHED | KERNEL_DISCARDED); }
 static inline uint64_t kernel_record_step(uint32_t length) { return (kernel_record_length(length) + 15ull) & ~7ull; }
 

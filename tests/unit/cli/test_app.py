@@ -91,7 +91,7 @@ def test_what_is_no_trace(tmp_path: Path, command: str, kind: str) -> None:
         (None, "No such file"),
         ('{"magic": "lo2io-spool", "ver', "no JSON"),
         ('{"magic": "something"}', 'no "magic": "lo2io-spool"'),
-        (json.dumps({"magic": "lo2io-spool", "version": 99}), "version 99, and this lo2io reads up to 2"),
+        (json.dumps({"magic": "lo2io-spool", "version": 99}), "version 99, and this lo2io reads up to 3"),
         (json.dumps({"magic": "lo2io-spool", "version": 1}), "is missing"),
     ],
 )

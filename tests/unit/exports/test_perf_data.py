@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,7 +93,7 @@ FIELDS = "comm,pid,tid,cpu,time,event,trace"
 
 
 @needs_perf
-@pytest.mark.parametrize("kind", [SpoolBuilder, KernelSpool])
+@pytest.mark.parametrize("kind", [SpoolBuilder, KernelSpool, partial(KernelSpool, sampled=("block",))])
 def test_script(tmp_path: Path, golden: Callable[[str, str], None], kind: type[SpoolBuilder]) -> None:
     """Every sample with time, thread, process, CPU, event and fields; of calls recorded by programs the same."""
     file, summary = exported(write_spool(kind(tmp_path / "T" / "spool")), tmp_path)
@@ -185,7 +186,7 @@ def test_part_of_a_trace(tmp_path: Path) -> None:
         export_as(chosen, "perf-data", tmp_path / "perf.data", lambda _: None)
 
 
-@pytest.mark.parametrize("kind", [SpoolBuilder, KernelSpool])
+@pytest.mark.parametrize("kind", [SpoolBuilder, KernelSpool, partial(KernelSpool, sampled=("block",))])
 def test_pieces_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SpoolBuilder]) -> None:
     """However little of each file is read, or put in order, at a time: records come whole and in the same order."""
     monkeypatch.setattr(export, "ROUND_RECORDS", 1 << 30)  # rounds end with pieces

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 class Programs:
     """Loaded ones whose counters say which CPU they are of, and that may get no more rings."""
 
+    samples = (SimpleNamespace(name="io_uring:io_uring_complete"),)
+
+    def sample_ring_fd(self, cpu: int) -> int:
+        """Of the ring for events."""
+        return 2000 + cpu
+
+    def read_sample_counts(self) -> dict[str, list[tuple[int, int]]]:
+        """As many as the CPU's number, one of them lost."""
+        return {sample.name: [(cpu, 1) for cpu in self.cpus] for sample in self.samples}
+
     def __init__(self, cpus: Sequence[int]) -> None:
         self.cpus = tuple(cpus)
         self.refuses = False
@@ -65,9 +75,12 @@ def test_a_cpu_without_a_ring_takes_no_other_ones_place(kernel: programs.Kernel)
     with pytest.raises(CaptureError):
         kernel.add_cpu(2)
     programs_of(kernel).refuses = False
-    assert kernel.add_cpu(3) == 2
-    assert {cpu: ring.fd for cpu, ring in zip(kernel.cpus, kernel.rings, strict=True)} == {0: 1000, 1: 1001, 3: 1003}
-    (enters, _) = kernel.read_counts((0, 1, 2, 3))
+    assert kernel.add_cpu(3) == [4, 5]
+    places = [kernel.ring_place(index) for index in range(len(kernel.rings))]
+    assert places == [(cpu, of_samples) for cpu in (0, 1, 3) for of_samples in (False, True)]
+    assert [ring.fd for ring in kernel.rings] == [1000, 2000, 1001, 2001, 1003, 2003]
+    (enters, _, completions) = kernel.read_counts((0, 1, 2, 3))
+    assert completions.counts == (0, 1, 2, 3)
     assert enters.counts == (0, 10, 20, 30)
     assert enters.lost == (0, 5, 10, 15)
 
@@ -78,6 +91,6 @@ def test_a_cpu_that_got_no_ring_may_get_one_when_it_comes_again(kernel: programs
     with pytest.raises(CaptureError):
         kernel.add_cpu(2)
     programs_of(kernel).refuses = False
-    assert kernel.add_cpu(2) == 2
+    assert kernel.add_cpu(2) == [4, 5]
     assert kernel.cpus == (0, 1, 2)
     assert kernel.read_counts((2,))[0].counts == (20,)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lo2io.native._lib import ffi
 from reference.compare import Tables, run_native, run_reference
 from reference.engines import EBADF, O_APPEND, O_RDWR, each_engine, rows
-from reference.histories import call_histories
+from reference.histories import SPREAD, call_histories, spread
 from reference.specs import SPECS
 
 from lo2io.catalog.layouts import compile_layout
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["each_engine"]
 EXPLICIT, FOLLOWED, KERNEL = 1, 2, 3
 OFFSETS = ("call", "offset_bytes", "offset_source")
-SPREAD = 1_000
-"""Times of histories are drawn apart by so much: those that were the same then differ, in one order in all spools."""
 SETTINGS = settings(
     max_examples=int(os.environ.get("LO2IO_EXAMPLES", "100")), deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -236,17 +234,6 @@ def test_facts_of_a_call_are_known_before_its_row_is_written(spool: KernelSpool,
 
 
 # ---- every history ----
-
-
-def spread(history: History) -> History:
-    """The same history in the order of its records' times, which differ all."""
-    found, last, rank = [], -1, 0
-    for method, args, options in sorted(history, key=lambda record: record[1][0]):
-        rank = rank + 1 if args[0] == last else 0
-        last = args[0]
-        begin = {"begin": options["begin"] * SPREAD} if "begin" in options else {}
-        found.append((method, (args[0] * SPREAD + rank, *args[1:]), options | begin))
-    return found
 
 
 def without(history: History, lost: list[int]) -> History:

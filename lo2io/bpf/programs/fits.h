@@ -1,0 +1,62 @@
+/*
+ * Whether a tracepoint of the running kernel hands over what its program was written for. libbpf compares the kernel's own
+ * description of the tracepoint's function with the one here: the number and the kinds of the arguments (CO-RE, existence of
+ * a type). A program of a tracepoint that is another one is empty, and user space, which lo2_fits tells, does not attach it.
+ */
+#ifndef LO2IO_BPF_FITS_H
+#define LO2IO_BPF_FITS_H
+
+#include "maps.h"
+#include "ring_types.h"
+
+typedef void (*btf_trace_io_uring_create)(void *, int, void *, __u32, __u32, __u32);
+typedef void (*btf_trace_io_uring_register)(void *, void *, unsigned, unsigned, unsigned, long);
+typedef void (*btf_trace_io_uring_submit_req)(void *, struct io_kiocb *);
+typedef void (*btf_trace_io_uring_file_get)(void *, struct io_kiocb *, int);
+typedef void (*btf_trace_io_uring_queue_async_work)(void *, struct io_kiocb *, int);
+typedef void (*btf_trace_io_uring_poll_arm)(void *, struct io_kiocb *, int, int);
+typedef void (*btf_trace_io_uring_task_work_run)(void *, void *, unsigned);
+typedef void (*btf_trace_io_uring_local_work_run)(void *, void *, int, unsigned);
+typedef void (*btf_trace_io_uring_link)(void *, struct io_kiocb *, struct io_kiocb *);
+typedef void (*btf_trace_io_uring_fail_link)(void *, struct io_kiocb *, struct io_kiocb *);
+typedef void (*btf_trace_io_uring_defer)(void *, struct io_kiocb *);
+typedef void (*btf_trace_io_uring_cqring_wait)(void *, void *, int);
+typedef void (*btf_trace_io_uring_cqe_overflow)(void *, void *, unsigned long long, __s32, __u32, void *);
+typedef void (*btf_trace_io_uring_short_write)(void *, void *, __u64, __u64, __u64);
+typedef void (*btf_trace_io_uring_complete)(void *, struct io_ring_ctx *, void *, struct io_uring_cqe *);
+typedef void (*btf_trace_sched_switch)(void *, bool, struct task_struct *, struct task_struct *, unsigned);
+
+#define LO2_HAS(name) bpf_core_type_exists(btf_trace_##name)
+#define LO2_HAS_REQ(name) (LO2_HAS(name) && bpf_core_field_exists(struct io_kiocb, cqe))
+
+#define LO2_FITS_io_uring_create LO2_HAS(io_uring_create)
+#define LO2_FITS_io_uring_register LO2_HAS(io_uring_register)
+#define LO2_FITS_io_uring_submit_req LO2_HAS_REQ(io_uring_submit_req)
+#define LO2_FITS_io_uring_file_get LO2_HAS_REQ(io_uring_file_get)
+#define LO2_FITS_io_uring_queue_async_work LO2_HAS_REQ(io_uring_queue_async_work)
+#define LO2_FITS_io_uring_poll_arm LO2_HAS_REQ(io_uring_poll_arm)
+#define LO2_FITS_io_uring_task_work_run LO2_HAS(io_uring_task_work_run)
+#define LO2_FITS_io_uring_local_work_run LO2_HAS(io_uring_local_work_run)
+#define LO2_FITS_io_uring_link LO2_HAS(io_uring_link)
+#define LO2_FITS_io_uring_fail_link LO2_HAS_REQ(io_uring_fail_link)
+#define LO2_FITS_io_uring_defer LO2_HAS_REQ(io_uring_defer)
+#define LO2_FITS_io_uring_cqring_wait LO2_HAS(io_uring_cqring_wait)
+#define LO2_FITS_io_uring_cqe_overflow LO2_HAS(io_uring_cqe_overflow)
+#define LO2_FITS_io_uring_short_write LO2_HAS(io_uring_short_write)
+#define LO2_FITS_io_uring_complete LO2_HAS(io_uring_complete)
+#define LO2_FITS_sched_switch LO2_HAS(sched_switch)
+
+/* Run once by user space: bit i says that the program of enum lo2_sampled i fits. */
+#define LO2_BIT(name) ((__u32)(LO2_FITS_##name) << LO2_SAMPLED_##name)
+SEC("raw_tp/sys_enter")
+int lo2_fits(void *context)
+{
+    return LO2_BIT(io_uring_create) | LO2_BIT(io_uring_register) | LO2_BIT(io_uring_submit_req) |
+           LO2_BIT(io_uring_file_get) | LO2_BIT(io_uring_queue_async_work) | LO2_BIT(io_uring_poll_arm) |
+           LO2_BIT(io_uring_task_work_run) | LO2_BIT(io_uring_local_work_run) | LO2_BIT(io_uring_link) |
+           LO2_BIT(io_uring_fail_link) | LO2_BIT(io_uring_defer) | LO2_BIT(io_uring_cqring_wait) |
+           LO2_BIT(io_uring_cqe_overflow) | LO2_BIT(io_uring_short_write) | LO2_BIT(io_uring_complete) |
+           LO2_BIT(sched_switch);
+}
+
+#endif

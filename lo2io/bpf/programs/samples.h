@@ -1,0 +1,81 @@
+/*
+ * Tracepoints whose events the kernel programs record, and what they write of each: the fields that the engine reads, where
+ * the event's raw data have them. Members bear the fields' names in the kernel's format files; what is named gap stays 0.
+ * The programs record an event only where its format says the same (lo2io/bpf/samples.py) and the tracepoint hands over
+ * what its program expects (fits.h).
+ *
+ * No event is here that may happen in an interrupt: a program that runs already on a CPU is not run again there. Nor are
+ * those of the block layer: nothing tells which letters a kernel has in rwbs for operations but the oldest (a write of
+ * zeroes is N or WZ), and the sample of a request's end must have the same ones.
+ *
+ * Read by clang for the programs and by cffi for Python (plain declarations, see build.py).
+ */
+#ifndef LO2IO_BPF_SAMPLES_H
+#define LO2IO_BPF_SAMPLES_H
+
+#include "records.h"
+
+/* LO2_SAMPLED_X and lo2_fields_X are those of the tracepoint X, and lo2_on_X is its program. */
+enum lo2_sampled {
+    LO2_SAMPLED_io_uring_create = 0,
+    LO2_SAMPLED_io_uring_register = 1,
+    LO2_SAMPLED_io_uring_submit_req = 2,
+    LO2_SAMPLED_io_uring_file_get = 3,
+    LO2_SAMPLED_io_uring_queue_async_work = 4,
+    LO2_SAMPLED_io_uring_poll_arm = 5,
+    LO2_SAMPLED_io_uring_task_work_run = 6,
+    LO2_SAMPLED_io_uring_local_work_run = 7,
+    LO2_SAMPLED_io_uring_link = 8,
+    LO2_SAMPLED_io_uring_fail_link = 9,
+    LO2_SAMPLED_io_uring_defer = 10,
+    LO2_SAMPLED_io_uring_cqring_wait = 11,
+    LO2_SAMPLED_io_uring_cqe_overflow = 12,
+    LO2_SAMPLED_io_uring_short_write = 13,
+    LO2_SAMPLED_io_uring_complete = 14,
+    LO2_SAMPLED_sched_switch = 15
+};
+enum { LO2_MAX_SAMPLED = 32, LO2_FIELDS_AT = 8 }; /* raw data begin with the common fields */
+
+typedef struct { int32_t fd; uint32_t gap; uint64_t ctx; uint32_t sq_entries, cq_entries, flags; } lo2_fields_io_uring_create;
+typedef struct { uint64_t ctx; uint32_t opcode, nr_files, nr_bufs, gap; int64_t ret; } lo2_fields_io_uring_register;
+typedef struct {
+    uint64_t ctx, req, user_data;
+    uint8_t opcode, gap[7];
+    uint64_t flags;
+    uint8_t sq_thread;
+} lo2_fields_io_uring_submit_req;
+typedef struct { uint64_t ctx, req, user_data; int32_t fd; } lo2_fields_io_uring_file_get;
+typedef struct {
+    uint64_t ctx, req, user_data;
+    uint8_t opcode, gap[7];
+    uint64_t flags, gap_work;
+    int32_t rw;
+} lo2_fields_io_uring_queue_async_work;
+typedef struct {
+    uint64_t ctx, req, user_data;
+    uint8_t opcode, gap[3];
+    int32_t mask, events;
+} lo2_fields_io_uring_poll_arm;
+typedef struct { uint64_t tctx; uint32_t count; } lo2_fields_io_uring_task_work_run;
+typedef struct { uint64_t ctx; int32_t count; } lo2_fields_io_uring_local_work_run;
+typedef struct { uint64_t ctx, req, target_req; } lo2_fields_io_uring_link;
+typedef struct {
+    uint64_t ctx, req, user_data;
+    uint8_t opcode, gap[7];
+    uint64_t link;
+} lo2_fields_io_uring_fail_link;
+typedef struct { uint64_t ctx, req, data; uint8_t opcode; } lo2_fields_io_uring_defer;
+typedef struct { uint64_t ctx; int32_t min_events; } lo2_fields_io_uring_cqring_wait;
+typedef struct { uint64_t ctx, user_data; int32_t res; uint32_t cflags; } lo2_fields_io_uring_cqe_overflow;
+typedef struct { uint64_t ctx, fpos, wanted, got; } lo2_fields_io_uring_short_write;
+typedef struct { uint64_t ctx, req, user_data; int32_t res; uint32_t cflags; } lo2_fields_io_uring_complete;
+
+typedef struct {
+    char gap_comm[16];
+    int32_t prev_pid, gap_prio;
+    int64_t prev_state;
+    char gap_next_comm[16];
+    int32_t next_pid;
+} lo2_fields_sched_switch;
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * Programs that record events of tracepoints as SAMPLE, each event as its tracepoint's raw data have it (samples.h, and
+ * TP_fast_assign in the kernel's include/trace/events). They record every task's, as perf's events of CPUs do.
+ *
+ * They do not take the CPU's part (lo2_take_cpu): an interrupt may come amid another program. What they count is their
+ * own, for no program interrupts itself; only what was lost is shared.
+ */
+#ifndef LO2IO_BPF_TRACEPOINTS_H
+#define LO2IO_BPF_TRACEPOINTS_H
+
+#include "core.h"
+#include "fits.h"
+#include "sqes.h"
+
+/* As lo2_tell_lost. What is lost meanwhile may be counted here and lie before `begin_ns` of the next: never outside of both. */
+LO2_ONCE int lo2_tell_lost_samples(void)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    void *ring = bpf_map_lookup_elem(&lo2_sample_rings, &number);
+    lo2_kernel_lost record = { .head.type = LO2_KERNEL_LOST };
+
+    if (!cpu || !ring)
+        return false;
+    record.begin_ns = cpu->sampling.losing.begin_ns;
+    barrier();
+    record.lost = __sync_lock_test_and_set(&cpu->sampling.losing.lost, 0);
+    barrier();
+    record.head.time_ns = cpu->sampling.losing.end_ns;
+    if (!record.lost)
+        return true;
+    if (!bpf_ringbuf_output(ring, &record, sizeof record, BPF_RB_FORCE_WAKEUP))
+        return true;
+    cpu->sampling.losing.begin_ns = record.begin_ns;
+    __sync_fetch_and_add(&cpu->sampling.losing.lost, record.lost);
+    return false;
+}
+
+/* The time is taken last: what an interrupt writes between it and the ring lies before, and is put in order by whoever reads. */
+INLINE void lo2_write_sample(lo2_kernel_head *head, __u32 size, __u32 place)
+{
+    __u32 number;
+    struct lo2_bpf_cpu *cpu = lo2_this_cpu(&number);
+    void *ring = bpf_map_lookup_elem(&lo2_sample_rings, &number);
+    struct lo2_bpf_sampling *sampling;
+    __u64 flags = BPF_RB_NO_WAKEUP;
+
+    if (!cpu)
+        return;
+    sampling = &cpu->sampling;
+    sampling->counts[place].count++;
+    head->tid = bpf_get_current_task_btf()->pid;
+    head->type = LO2_KERNEL_SAMPLE;
+    head->event = lo2.sampled[place];
+    if (ring && !(++sampling->written % LO2_LOOK_EVERY) &&
+        bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
+        flags = BPF_RB_FORCE_WAKEUP;
+    if (ring && (!sampling->losing.lost || lo2_tell_lost_samples())) {
+        head->time_ns = bpf_ktime_get_ns();
+        if (!bpf_ringbuf_output(ring, head, size, flags))
+            return;
+    } else {
+        head->time_ns = bpf_ktime_get_ns();
+    }
+    sampling->counts[place].lost++;
+    if (!__sync_fetch_and_add(&sampling->losing.lost, 1))
+        sampling->losing.begin_ns = head->time_ns;
+    sampling->losing.end_ns = head->time_ns;
+}
+
+/* A program: `fill` sets `fields` from the tracepoint's arguments; where it returns, the event is not recorded. */
+#define LO2_SAMPLE(name, ...) \
+    SEC("tp_btf/" #name) \
+    int lo2_on_##name(__u64 *context) \
+    { \
+        struct { \
+            lo2_kernel_head head; \
+            lo2_fields_##name fields; \
+        } sample = {}; \
+        lo2_fields_##name *fields = &sample.fields; \
+        if (!lo2_switch.on || !(LO2_FITS_##name)) \
+            return 0; \
+        __VA_ARGS__ \
+        lo2_write_sample(&sample.head, sizeof sample, LO2_SAMPLED_##name); \
+        return 0; \
+    }
+
+/* ---- io_uring ---- */
+
+/* An address as a mere number, which functions take that are verified on their own: read back from where it was put. */
+INLINE __u64 lo2_as_number(const void *pointer)
+{
+    __u64 number = 0;
+
+    bpf_probe_read_kernel(&number, sizeof number, &pointer);
+    return number;
+}
+
+/* io_uring:io_uring_submit_req: what the request asks for comes before its sample. */
+INLINE void lo2_tell_request(struct task_struct *task, const void *request)
+{
+    __u32 cpu_number;
+    struct lo2_bpf_cpu *cpu;
+
+    if (!lo2_is_recorded(task))
+        return;
+    cpu = lo2_this_cpu(&cpu_number);
+    if (!cpu || !lo2_take_cpu(cpu))
+        return;
+    lo2_write_sqe(cpu, lo2_ring(&cpu_number), task, request);
+    lo2_give_back(cpu);
+}
+
+#define LO2_OF_REQUEST \
+    struct io_kiocb *request = (struct io_kiocb *)context[0]; \
+    fields->ctx = (__u64)request->ctx; \
+    fields->req = (__u64)request;
+#define LO2_SETUP_SQPOLL 2
+
+LO2_SAMPLE(io_uring_submit_req, {
+    LO2_OF_REQUEST
+    lo2_tell_request(bpf_get_current_task_btf(), (const void *)lo2_as_number(request));
+    fields->user_data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+    fields->flags = request->flags;
+    fields->sq_thread = (request->ctx->flags & LO2_SETUP_SQPOLL) != 0;
+})
+LO2_SAMPLE(io_uring_complete, {
+    const struct io_uring_cqe *cqe = (const struct io_uring_cqe *)context[2];
+    fields->ctx = context[0];
+    fields->req = context[1];
+    fields->user_data = cqe->user_data;
+    fields->res = cqe->res;
+    fields->cflags = cqe->flags;
+    if (lo2_changes_places(LO2_READ((const struct io_kiocb *)context[1], struct io_kiocb, opcode)))
+        lo2_forget_asked(lo2_as_number((const void *)context[0]), context[1]);
+})
+LO2_SAMPLE(io_uring_file_get, {
+    LO2_OF_REQUEST
+    fields->user_data = request->cqe.user_data;
+    fields->fd = context[1];
+})
+LO2_SAMPLE(io_uring_queue_async_work, {
+    LO2_OF_REQUEST
+    fields->user_data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+    fields->flags = request->flags;
+    fields->rw = context[1];
+})
+LO2_SAMPLE(io_uring_poll_arm, {
+    LO2_OF_REQUEST
+    fields->user_data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+    fields->mask = context[1];
+    fields->events = context[2];
+})
+LO2_SAMPLE(io_uring_task_work_run, {
+    if (!(__u32)context[1]) /* the filter in tracepoints/io_uring.toml */
+        return 0;
+    fields->tctx = context[0];
+    fields->count = context[1];
+})
+LO2_SAMPLE(io_uring_local_work_run, {
+    fields->ctx = context[0];
+    fields->count = context[1];
+})
+LO2_SAMPLE(io_uring_link, {
+    LO2_OF_REQUEST
+    fields->target_req = context[1];
+})
+LO2_SAMPLE(io_uring_fail_link, {
+    LO2_OF_REQUEST
+    fields->user_data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+    fields->link = context[1];
+})
+LO2_SAMPLE(io_uring_defer, {
+    LO2_OF_REQUEST
+    fields->data = request->cqe.user_data;
+    fields->opcode = request->opcode;
+})
+LO2_SAMPLE(io_uring_cqring_wait, {
+    fields->ctx = context[0];
+    fields->min_events = context[1];
+})
+LO2_SAMPLE(io_uring_cqe_overflow, {
+    fields->ctx = context[0];
+    fields->user_data = context[1];
+    fields->res = context[2];
+    fields->cflags = context[3];
+})
+LO2_SAMPLE(io_uring_short_write, {
+    fields->ctx = context[0];
+    fields->fpos = context[1];
+    fields->wanted = context[2];
+    fields->got = context[3];
+})
+LO2_SAMPLE(io_uring_create, {
+    fields->fd = context[0];
+    fields->ctx = context[1];
+    fields->sq_entries = context[2];
+    fields->cq_entries = context[3];
+    fields->flags = context[4];
+})
+LO2_SAMPLE(io_uring_register, {
+    fields->ctx = context[0];
+    fields->opcode = context[1];
+    fields->nr_files = context[2];
+    fields->nr_bufs = context[3];
+    fields->ret = context[4];
+    lo2_forget(context[0], -1);
+})
+
+/* ---- sched ---- */
+
+/* What the tracepoint makes of a thread's state: __trace_sched_switch_state and __task_state_index, include/linux/sched.h. */
+INLINE __u64 lo2_switch_state(bool preempt, __u32 state, const struct task_struct *task)
+{
+    enum {
+        REPORT = 0x7f, REPORT_IDLE = 0x80, REPORT_MAX = 0x100, UNINTERRUPTIBLE = 2, IDLE = 2 | 0x400,
+        RTLOCK_WAIT = 0x1000, FROZEN = 0x8000
+    };
+    __u32 told = (state | task->exit_state) & REPORT;
+
+    if (preempt)
+        return REPORT_MAX;
+    if ((state & IDLE) == IDLE)
+        told = REPORT_IDLE;
+    if (state & (RTLOCK_WAIT | FROZEN))
+        told = UNINTERRUPTIBLE;
+    told |= told >> 1; /* the highest bit alone */
+    told |= told >> 2;
+    told |= told >> 4;
+    return told - (told >> 1);
+}
+
+LO2_SAMPLE(sched_switch, {
+    const struct task_struct *prev = (const struct task_struct *)context[1];
+    const struct task_struct *next = (const struct task_struct *)context[2];
+    lo2_leave_cpu();
+    fields->prev_pid = prev->pid;
+    fields->prev_state = lo2_switch_state(context[0], context[3], prev);
+    fields->next_pid = next->pid;
+})
+
+#endif

@@ -1,0 +1,118 @@
+"""Programs that record events of tracepoints, without a recorder: what they write, count and lose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lo2io.native._lib import ffi
+from reference.kernel_records import iter_records
+
+from lo2io.bpf import loader
+from lo2io.bpf.samples import plan_samples
+from lo2io.capture.events.bpf_ring import KernelRing
+from lo2io.catalog.catalog import load_catalog
+from lo2io.kernel import sysfs, tracefs
+from lo2io.model.events import Event
+from lo2io.native.records import KINDS, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.alone, pytest.mark.requires("root", "tracefs", "events")]
+SWITCH = "sched:sched_switch"
+NR_TURNS = 2003
+SLEEPS = f"""
+import os
+(first, second), (third, fourth) = os.pipe(), os.pipe()
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+if os.fork():
+    for _ in range({NR_TURNS}): os.write(second, b"x"); os.read(third, 1)
+    os.wait()
+else:
+    for _ in range({NR_TURNS}): os.read(first, 1); os.write(fourth, b"x")
+"""
+"""Two processes on one CPU: each of both leaves it so often at least."""
+
+
+def load(ring_bytes: int) -> loader.Programs:
+    """The programs, of all events that they can record."""
+    folder, catalog = tracefs.find_tracefs(), load_catalog()
+    names = [spec.event for spec in catalog.tracepoints if tracefs.event_exists(folder, spec.event)]
+    events = []
+    for name in names:
+        layout, text = tracefs.load_format(folder, name)
+        events.append(Event(name, layout.id, text, layout))
+    samples = plan_samples(events, catalog, {spec.event: spec.filter for spec in catalog.tracepoints if spec.filter})
+    config = loader.BpfConfig(recorder=os.getpid(), samples=samples)
+    return loader.load_programs(config, [], sysfs.read_online_cpus(), ring_bytes)
+
+
+def read(programs: loader.Programs) -> list[tuple[str, Any]]:
+    """All records of events: what is in the rings, and what is told when they are emptied."""
+    found = []
+    pending = programs.pending_samples()
+    for cpu in programs.cpus:
+        ring = KernelRing(programs.sample_ring_fd(cpu), programs.ring_bytes)
+        content = b"".join(map(bytes, ring.peek(ring.fill_bytes))) + pending.get(cpu, b"")
+        ring.close()
+        for record in iter_records(content):
+            kind = KINDS[unpack("head", record).type]
+            found.append((kind, unpack(kind, record) if kind == "lost" else record))
+    return found
+
+
+@pytest.fixture(name="switched", params=[4096, 1 << 22])
+def run_of_switches(request: pytest.FixtureRequest, awake: Callable[[], Any]) -> Any:
+    """Two processes that take turns, and all that the programs have of it, with small rings and with large ones."""
+    programs = load(request.param)
+    with awake(), programs:
+        programs.attach_raw()
+        programs.switch(on=True)
+        subprocess.run([sys.executable, "-S", "-c", SLEEPS], check=True)
+        programs.switch(on=False)
+        yield request.param, programs, read(programs)
+
+
+def test_every_event_is_written_or_lost(switched: Any) -> None:
+    """Counts less what was lost are the records, on all CPUs; LOST records tell of each that was lost."""
+    ring_bytes, programs, records = switched
+    counts = [row for rows in programs.read_sample_counts().values() for row in rows]
+    written = sum(kind == "sample" for kind, _ in records)
+    lost = sum(row[1] for row in counts)
+    assert sum(row[0] for row in counts) - lost == written
+    assert sum(record.lost for kind, record in records if kind == "lost") == lost
+    assert (lost > NR_TURNS) == (ring_bytes == 4096)
+    assert sum(row[0] for row in programs.read_sample_counts()[SWITCH]) >= 2 * NR_TURNS
+    assert programs.missed_runs() == 0
+
+
+def test_losses_have_their_times(switched: Any) -> None:
+    """Each gap begins before it ends, and lies within those of the records around it."""
+    for kind, record in switched[2]:
+        if kind == "lost":
+            assert 0 < record.begin_ns <= record.head.time_ns
+
+
+def test_fields_lie_where_the_format_has_them(switched: Any) -> None:
+    """A record says who left the CPU: the current thread, the head's."""
+    layout, _ = tracefs.load_format(tracefs.find_tracefs(), SWITCH)
+    prev = layout.field("prev_pid")
+    assert prev is not None
+    found = 0
+    for kind, record in switched[2]:
+        head = unpack("head", record) if kind == "sample" else None
+        if head is not None and head.event == layout.id:
+            at = prev.offset + ffi.sizeof("lo2_kernel_head") - 8
+            found += 1
+            assert int.from_bytes(record[at : at + prev.size], "little") == head.tid
+    assert found
+
+
+def test_programs_fit_this_kernel() -> None:
+    """Where the tracepoints are those of Linux 6.18, or like them, every planned program fits."""
+    with load(4096) as programs:
+        assert {sample.name for sample in programs.samples} >= {SWITCH, "io_uring:io_uring_complete"}
