@@ -152,6 +152,7 @@ def test_who_may_record_own_tasks_only_is_told_once(public: Path) -> None:
     assert [text for text in meta.notices if text.startswith("only the tasks themselves are recorded")] != []
 
 
+@pytest.mark.alone  # the kernel counts locked memory by user
 @pytest.mark.requires("setpriv")
 def test_three_capabilities_are_all_it_takes(public: Path) -> None:
     """CAP_BPF, CAP_PERFMON, and CAP_DAC_READ_SEARCH for tracefs: recorded by programs, and the command gets none."""

@@ -91,6 +91,7 @@ def test_a_trace_is_replaced_only_by_a_recording(tmp_path: Path) -> None:
     assert lo2io(tmp_path, "record", "-q", "--force", "-o", "T", "--", "sh", "-c", "exit 3").returncode == 3
 
 
+@pytest.mark.alone  # the kernel counts locked memory by user: others of nobody's take of it
 @pytest.mark.requires("setpriv")
 def test_without_rights(public: Path) -> None:
     """Nobody may read tracefs; who may read it is refused the whole system, and records the command's calls."""
@@ -109,6 +110,7 @@ def test_without_rights(public: Path) -> None:
     assert "read" in open_trace(public / "T").operations["call"].to_pylist()
 
 
+@pytest.mark.alone  # likewise
 @pytest.mark.requires("setpriv", "prlimit")
 def test_smaller_rings_are_said(public: Path) -> None:
     """Without CAP_IPC_LOCK 1 GiB a CPU is refused: rings are halved until the kernel grants them."""

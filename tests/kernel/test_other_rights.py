@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-pytestmark = pytest.mark.requires("root", "tracefs", "events", "setcap", "setpriv", "su", "sudo")
+# The kernel counts locked memory by user: recorders of one user take it from each other.
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.requires("root", "tracefs", "events", "setcap", "setpriv", "su", "sudo"),
+]
 
 OWN, CHILD = 13, 37
 """Writes of each program, and of the dd that it starts."""

@@ -74,7 +74,10 @@ def test_what_is_left_behind_is_ended_and_told(tmp_path: Path) -> None:
     """
     with pytest_on(tmp_path, SIGNALS + LEAVES, *IGNORED) as process:
         stands(process)
-        assert sleepers(tmp_path) >= {"sleep 600", "sleep 601"}
+        end = time.monotonic() + 60
+        while not sleepers(tmp_path) >= {"sleep 600", "sleep 601"}:  # a shell starts one of them after its own end
+            assert time.monotonic() < end
+            time.sleep(0.01)
         shown, _ = process.communicate("")
     assert process.returncode == 1, shown
     assert shown.count("test_inner.py::test_leaves_behind (call)") >= 2
